@@ -1,0 +1,85 @@
+"""Deltas: changed rows with weights (a Z-set), the only thing that flows between operators.
+
+Within one epoch a delta is consolidated: an id occurs at most once with -1 (the row as it was) and at most once with +1
+(as it is now). An update is such a pair; the two rows need not be adjacent. Big deltas travel as several chunks in a
+`DeltaBuffer`, which spills to disk beyond a memory limit, so an epoch completes in bounded memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from belvedere.engine.vec import Vec, concat, empty
+from belvedere.types import Schema
+
+
+@dataclass(slots=True)
+class Delta:
+    """`weight`: int8, +1 or -1. `id`: uint64[n, 2]. `error`: uint8 Status codes of rows whose membership itself failed (a
+    WHERE or ON that raised), 1 (VALUE) elsewhere; None if no row has one."""
+
+    columns: tuple[Vec, ...]
+    weight: np.ndarray
+    id: np.ndarray
+    error: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def take(self, index: np.ndarray) -> Delta:
+        error = None if self.error is None else self.error[index]
+        return Delta(tuple(c.take(index) for c in self.columns), self.weight[index], self.id[index], error)
+
+    def filter(self, mask: np.ndarray) -> Delta:
+        error = None if self.error is None else self.error[mask]
+        return Delta(tuple(c.filter(mask) for c in self.columns), self.weight[mask], self.id[mask], error)
+
+    def slice(self, start: int, stop: int) -> Delta:
+        error = None if self.error is None else self.error[start:stop]
+        return Delta(
+            tuple(c.slice(start, stop) for c in self.columns), self.weight[start:stop], self.id[start:stop], error
+        )
+
+    def nbytes(self) -> int:
+        return sum(c.nbytes() for c in self.columns) + 17 * len(self)
+
+
+def empty_delta(schema: Schema) -> Delta:
+    """No change."""
+    return Delta(tuple(empty(c.type) for c in schema), np.empty(0, np.int8), np.empty((0, 2), np.uint64))
+
+
+def concat_deltas(parts: Sequence[Delta]) -> Delta:
+    """Deltas of one schema, one after the other (the caller knows that the result is consolidated)."""
+    if len(parts) == 1:
+        return parts[0]
+    error = None
+    if any(p.error is not None for p in parts):
+        error = np.concatenate([np.ones(len(p), np.uint8) if p.error is None else p.error for p in parts])
+    columns = tuple(concat([p.columns[i] for p in parts]) for i in range(len(parts[0].columns)))
+    return Delta(
+        columns, np.concatenate([p.weight for p in parts]), np.concatenate([p.id for p in parts]), error
+    )
+
+
+@dataclass(slots=True)
+class Changes:
+    """Ordered changes of one base table, as received; what the DELTA operator merges by cell timestamp.
+
+    `columns`: every column of the table, in its order. `present[i]`: mask of rows in which column i was written (None:
+    all); key columns are always present. `delete`: mask of row deletes (None: all are puts). `ts`: int64 cell timestamps.
+    """
+
+    columns: tuple[Vec, ...]
+    present: tuple[np.ndarray | None, ...]
+    delete: np.ndarray | None
+    ts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+
+DeltaIterator = Iterator[Delta]

@@ -1,0 +1,87 @@
+"""Every error a user of Belvedere can meet, in one tree.
+
+Messages are part of the interface: lowercase, they name the kind and the object, say what was found, what is allowed,
+and give a hint where one exists.
+
+    BelvedereError
+    ├── SqlError                 a statement that cannot be accepted; carries a position in the text
+    │   └── UnsupportedSql       valid SQL that lies outside the scope
+    ├── CatalogError             a table or view that is missing, exists already, is needed by others, or forms a cycle
+    ├── DataError                values that do not fit their column; nothing of the call was written
+    ├── NotYet                   a read that could not include a token's write in time
+    ├── EpochExpired             an epoch older than what is retained
+    ├── ViewReplaced             a subscription whose view got another shape
+    ├── Locked                   another process writes this database
+    ├── Closed                   the database was closed, or stopped after an I/O failure
+    └── StorageError             the files below the database
+        ├── Damaged              a checksum or a structure that does not hold; says where
+        ├── FormatError          written by a newer version
+        └── DiskError            the operating system refused a write, fsync or rename
+"""
+
+from __future__ import annotations
+
+
+class BelvedereError(Exception):
+    """Base of everything that is raised on purpose."""
+
+
+class SqlError(BelvedereError):
+    """A statement that cannot be accepted: `line` and `column` (from 1) point into its text."""
+
+    def __init__(self, message: str, *, line: int | None = None, column: int | None = None, hint: str | None = None):
+        self.reason, self.line, self.column, self.hint = message, line, column, hint
+        where = f" at line {line}, column {column}" if line is not None else ""
+        super().__init__(f"{message}{where}" + (f"; hint: {hint}" if hint else ""))
+
+
+class UnsupportedSql(SqlError):
+    """Valid SQL outside the scope that can be maintained."""
+
+
+class CatalogError(BelvedereError):
+    """A name that is unknown, taken, needed by others, or part of a cycle."""
+
+
+class DataError(BelvedereError):
+    """Values that do not fit; the call that carried them wrote nothing."""
+
+
+class NotYet(BelvedereError):
+    """A read could not include the wanted write in time; `lag` is how far (in milliseconds) the view is behind it."""
+
+    def __init__(self, message: str, lag: float):
+        self.lag = lag
+        super().__init__(message)
+
+
+class EpochExpired(BelvedereError):
+    """The epoch asked for is older than the retention keeps."""
+
+
+class ViewReplaced(BelvedereError):
+    """The view was replaced by one with other columns; subscribe again."""
+
+
+class Locked(BelvedereError):
+    """Another process has the database open for writing."""
+
+
+class Closed(BelvedereError):
+    """The database is closed, or stopped itself after a failure that it names."""
+
+
+class StorageError(BelvedereError):
+    """The files below the database are not as they should be."""
+
+
+class Damaged(StorageError):
+    """A checksum or structure does not hold; the message says in which file and at which byte."""
+
+
+class FormatError(StorageError):
+    """The files were written by a newer version."""
+
+
+class DiskError(StorageError):
+    """The operating system refused a write, an fsync or a rename."""

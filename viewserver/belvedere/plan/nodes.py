@@ -1,0 +1,235 @@
+"""The maintenance plan: a DAG of small operators, each of which maps deltas to deltas.
+
+Nodes are frozen and compare by structure, so equal subplans of different views are one subplan once interned. Every
+node has a `schema`, and a `key`: positions of output columns whose values identify a row (a relation never holds two rows
+with one key, so views stay bags by carrying hidden key columns, and every row has an identity: a 128-bit id).
+
+How ids are made (the engine must follow it):
+
+    Delta               hash of the primary key columns
+    Selection, Projection   the input's id
+    Index               hash of the columns `key` of its output
+    PreAggregation, Aggregate, Distinct   hash of the group (all) columns
+    Join                identity PAIR: combine(left id, right id), NIL for a missing side; LEFT / RIGHT: that side's id
+    Union               combine(branch number, id)
+
+State nodes: Delta (one table DELTA for each base table, shared by every Delta node over it), PreAggregation, ReverseJoin
+(the rows of one input under one key: shared by all joins that read that input under that key) and View. A PreAggregation and a
+ReverseJoin over the same input and key share one group index (`arrangement`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from belvedere.sql.expr import Expr
+from belvedere.sql.query import JoinKind
+from belvedere.types import Schema, Type
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Changes of a base table, reduced to the columns at `columns` (positions in the table; always with its key).
+
+    Pairs (-1 old, +1 new) which do not differ in these columns are not emitted."""
+
+    table: str
+    columns: tuple[int, ...]
+    schema: Schema
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Rows for which the predicate is TRUE. A row whose predicate fails passes with a row error."""
+
+    input: Node
+    predicate: Expr
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return self.input.key
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One expression per output column; the key columns of the input are always among the outputs, as plain references."""
+
+    input: Node
+    exprs: tuple[Expr, ...]
+    schema: Schema
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Index:
+    """Re-key: the same rows under another identity. Redistributes, so a new zone begins."""
+
+    input: Node
+    key: tuple[int, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True)
+class Call:
+    """One aggregate: count, sum, min, max, avg. Columns are positions in the input; `arg` None only for count(*)."""
+
+    function: str
+    arg: int | None
+    type: Type
+    distinct: bool = False
+    filter: int | None = None
+
+
+@dataclass(frozen=True)
+class PreAggregation:
+    """State of every aggregate over one key of one input. Output: group columns, then one column per call.
+
+    `group` empty: a global aggregate, whose single row always exists (id = hash of no columns)."""
+
+    input: Node
+    group: tuple[int, ...]
+    calls: tuple[Call, ...]
+    schema: Schema
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return tuple(range(len(self.group)))
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """The calls of a shared PreAggregation that one query needs: group columns, then `calls` (positions among its calls).
+    Pairs which do not differ in these are not passed on."""
+
+    input: PreAggregation
+    calls: tuple[int, ...]
+    schema: Schema
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return self.input.key
+
+
+@dataclass(frozen=True)
+class ReverseJoin:
+    """The rows of one input under a join key. `on`: positions of the key columns. Output: the input's delta, unchanged."""
+
+    input: Node
+    on: tuple[int, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return self.input.key
+
+
+class Identity(enum.Enum):
+    """What identifies a row of a join: both rows, or one side where the other matches at most once."""
+
+    PAIR = "pair"
+    LEFT = "left"
+    RIGHT = "right"
+
+
+@dataclass(frozen=True)
+class Join:
+    """Rows of two reverse-joins whose keys are equal (NULL never is) and whose `residual` (over left then right columns) is
+    TRUE. LEFT, RIGHT, FULL pad with NULLs; SEMI and ANTI output left columns only. Key types of both sides are equal."""
+
+    left: ReverseJoin
+    right: ReverseJoin
+    kind: JoinKind
+    residual: Expr | None
+    identity: Identity
+    schema: Schema
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Rows without repetition: every column is the key."""
+
+    input: Node
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        return tuple(range(len(self.input.schema)))
+
+
+@dataclass(frozen=True)
+class Union:
+    """Rows of all inputs; the last column of every input is its branch number, part of the key (a Projection below makes it)."""
+
+    inputs: tuple[Node, ...]
+    schema: Schema
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """The sink: rows of `name`. `visible` columns come first in the schema, in SELECT order, hidden key columns after them.
+    The input's id is already the hash of the key columns in order `key` (else an Index stands below). Rows with an error go
+    to quarantine; what passes is what readers see, and what views over this view consume: a View is also an input."""
+
+    name: str
+    version: int
+    input: Node
+    visible: int
+    key: tuple[int, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+Node = Delta | Selection | Projection | Index | PreAggregation | Aggregate | ReverseJoin | Join | Distinct | Union | View
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All views of a pool, over shared nodes."""
+
+    views: tuple[View, ...]
+
+
+def inputs(node: Node) -> tuple[Node, ...]:
+    """The nodes directly below."""
+    if isinstance(node, Delta):
+        return ()
+    if isinstance(node, Join):
+        return (node.left, node.right)
+    if isinstance(node, Union):
+        return node.inputs
+    return (node.input,)
+
+
+def topological(plan: Plan) -> list[Node]:
+    """Every distinct node once, inputs before their consumers, in a deterministic order."""
+    done: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        if node in done:
+            return
+        for below in inputs(node):
+            visit(below)
+        done[node] = None
+
+    for view in plan.views:
+        visit(view)
+    return list(done)

@@ -1,0 +1,83 @@
+"""What exists: definitions of base tables and views. Immutable values; the database that owns them swaps whole catalogs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from belvedere.errors import CatalogError
+from belvedere.sql.query import Query
+from belvedere.types import Column, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class TableDef:
+    """A base table: typed columns and a primary key (never NULL, in key order)."""
+
+    name: str
+    columns: Schema
+    key: tuple[str, ...]
+
+    @property
+    def key_positions(self) -> tuple[int, ...]:
+        names = [c.name for c in self.columns]
+        return tuple(names.index(k) for k in self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDef:
+    """A materialized view: its text, its bound query, and the options of its manifest.
+
+    `key`: the columns chosen by the user, or None for the natural key. `retention_ms`: how long history is kept, None for
+    the database's default. `version` grows with every CREATE OR REPLACE (of it or of something below it).
+    """
+
+    name: str
+    sql: str
+    query: Query
+    key: tuple[str, ...] | None = None
+    retention_ms: int | None = None
+    version: int = 1
+
+    @property
+    def columns(self) -> Schema:
+        return self.query.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All tables and views by name. Names are compared case-insensitively and kept as written."""
+
+    tables: Mapping[str, TableDef] = field(default_factory=dict)
+    views: Mapping[str, ViewDef] = field(default_factory=dict)
+
+    def find(self, name: str) -> TableDef | ViewDef | None:
+        """The relation of that name, or None."""
+        wanted = name.lower()
+        for group in (self.tables, self.views):
+            for known, definition in group.items():
+                if known.lower() == wanted:
+                    return definition
+        return None
+
+    def relation(self, name: str) -> TableDef | ViewDef:
+        """The relation of that name, or an error that lists what there is."""
+        found = self.find(name)
+        if found is None:
+            known = sorted([*self.tables, *self.views])
+            raise CatalogError(f"no table or view {name!r}; there is " + (", ".join(known) if known else "nothing yet"))
+        return found
+
+    def with_table(self, table: TableDef) -> Catalog:
+        return Catalog({**self.tables, table.name: table}, self.views)
+
+    def with_view(self, view: ViewDef) -> Catalog:
+        return Catalog(self.tables, {**self.views, view.name: view})
+
+    def without(self, name: str) -> Catalog:
+        return Catalog(
+            {k: v for k, v in self.tables.items() if k != name}, {k: v for k, v in self.views.items() if k != name}
+        )
+
+
+__all__ = ["Catalog", "Column", "TableDef", "ViewDef"]
