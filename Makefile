@@ -1,0 +1,58 @@
+# Two commands to know: `make demo` and `make test`. Each sets up what it needs on a fresh machine.
+#
+# The virtual environment lives outside the checkout and is named after a hash of the dependencies, so it is made anew
+# when they change, is shared by checkouts that agree, and needs no network once it exists.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BELVEDERE_CACHE ?= $(HOME)/.cache/belvedere
+DEPENDENCIES := $(shell sed '/^\# --- Everything below/,$$d' pyproject.toml | cksum | tr ' ' '-')
+VENV := $(BELVEDERE_CACHE)/venv-$(DEPENDENCIES)
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+
+# This checkout's sources come first, whichever checkout the environment was installed from.
+export PYTHONPATH := $(CURDIR)/viewserver:$(CURDIR)/operator
+export NUMBA_CACHE_DIR ?= $(BELVEDERE_CACHE)/numba
+
+SOURCES := viewserver operator tests bench examples
+PYTEST_ARGS ?=
+
+.PHONY: help demo test check format bench venv
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## A live store with three views in this terminal, about 15 seconds
+	@$(BIN)/belvedere demo $(DEMO_ARGS)
+
+test: check ## Format, lint, types, layers, and every test
+	@$(BIN)/pytest -n 2 --dist worksteal -q $(PYTEST_ARGS)
+
+check: $(READY) ## Format, lint, types and layers
+	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run 'make format'"; exit 1; }
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo > $(BELVEDERE_CACHE)/layers.txt || { cat $(BELVEDERE_CACHE)/layers.txt; exit 1; }
+	@echo "check: format, lint, types and layers are fine"
+
+format: $(READY) ## Rewrite the sources in the house format
+	@$(BIN)/ruff check --quiet --fix-only $(SOURCES)
+	@$(BIN)/ruff format --quiet $(SOURCES)
+
+bench: $(READY) ## The benchmark suite; several minutes
+	@$(BIN)/belvedere bench $(BENCH_ARGS)
+
+venv: $(READY) ## Only set up; prints where the environment is
+	@echo $(VENV)
+
+$(READY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version). Try: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "setting up $(VENV) (once, about a minute)"
+	@rm -rf "$(VENV)" && mkdir -p "$(BELVEDERE_CACHE)" && $(PYTHON) -m venv "$(VENV)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
