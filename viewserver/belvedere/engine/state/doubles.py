@@ -1,0 +1,327 @@
+"""Exact, order-free, retractable sums of doubles per group: kernels over a sparse superaccumulator.
+
+A double is m * 2^(p-1074) with 0 <= m < 2^53 and 0 <= p <= 2045. An accumulator is a row of int64 digits of weight 2^(52 i), so
+m << p touches two neighbouring digits and adds less than 2^52 to each. Digits stay in [-2^62, 2^62); a carry moves up only when
+a digit leaves that range (once in 1024 additions at most), so nothing ripples whatever the signs do.
+
+Group record (8 words, a cache line): 4 consecutive digits, then meta: 0 empty, > 0 a window that starts at digit BIG - meta,
+< 0 the digits live in dense row -meta-1 of a side table (44 digits, counts of NaN, +inf, -inf, link of the free list). Values
+of ordinary range never leave the window. `ctl`: rows ever used, free list head + 1, rows in use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from belvedere.engine.state.wide import EXPONENT, JIT, U0, bitlen, prefetch, quotient, round128, shl128
+
+DIGITS, RECORD, META = 4, 8, 4
+DENSE, ROW = 44, 48
+NAN, PLUS, MINUS, LINK = 44, 45, 46, 47
+BIG = 1024
+MASK = (1 << 52) - 1
+LIMIT = np.uint64(1 << 62)
+SIGN = np.uint64(1 << 63)
+BLOCK = 32
+
+
+@njit(inline="always", **JIT)
+def _shifted(d: Any) -> Any:
+    """Has its top bit set iff d is outside [-2^62, 2^62); unsigned, because a signed test would be compiled away."""
+    return np.uint64(d) + LIMIT
+
+
+@njit(inline="always", **JIT)
+def _low(m: Any, s: Any) -> Any:
+    return np.int64((np.uint64(m) << np.uint64(s)) & np.uint64(MASK))
+
+
+@njit(inline="always", **JIT)
+def _parts(bits: Any) -> Any:
+    """Mantissa, digit and shift inside it, of the bits of a finite double."""
+    exponent = (bits >> 52) & 0x7FF
+    normal = np.int64(exponent != 0)
+    p = exponent - normal
+    m = (bits & MASK) + (normal << 52)
+    b = (p * 20165) >> 20  # p // 52 for every p that occurs
+    return m, b, p - 52 * b
+
+
+@njit(**JIT)
+def _carry(d: Any, i: Any) -> None:
+    while True:
+        t = d[i]
+        if _shifted(t) < SIGN:
+            return
+        d[i] = t & MASK
+        i += 1
+        d[i] += t >> 52
+
+
+@njit(**JIT)
+def _dense_add(dense: Any, o: Any, bits: Any, w: Any) -> None:
+    if (bits & EXPONENT) == EXPONENT:
+        if bits & MASK:
+            dense[o + NAN] += w
+        elif bits > 0:
+            dense[o + PLUS] += w
+        else:
+            dense[o + MINUS] += w
+        return
+    m, b, s = _parts(bits)
+    sign = bits >> 63
+    w = (w ^ sign) - sign
+    i = o + b
+    dense[i] += _low(m, s) * w
+    dense[i + 1] += (m >> (52 - s)) * w
+    _carry(dense, i)
+    _carry(dense, i + 1)
+
+
+@njit(**JIT)
+def _spill(acc: Any, o: Any, dense: Any, ctl: Any) -> Any:
+    """Move a record into a dense row; the caller made room for one row per change."""
+    d = ctl[1] - 1
+    if d >= 0:
+        ctl[1] = dense[d * ROW + LINK]
+        dense[d * ROW + LINK] = 0
+    else:
+        d = ctl[0]
+        ctl[0] += 1
+    ctl[2] += 1
+    meta = acc[o + META]
+    if meta > 0:
+        q = d * ROW + BIG - meta
+        for i in range(DIGITS):
+            dense[q + i] = acc[o + i]
+            acc[o + i] = 0
+        for i in range(DIGITS):
+            _carry(dense, q + i)
+    acc[o + META] = -d - 1
+    return d
+
+
+@njit(**JIT)
+def _fix(acc: Any, o: Any, i: Any, dense: Any, ctl: Any) -> None:
+    """Digits i, i + 1 may have left their range."""
+    while i < DIGITS - 1:
+        t = acc[o + i]
+        if _shifted(t) >= SIGN:
+            acc[o + i] = t & MASK
+            acc[o + i + 1] += t >> 52
+        i += 1
+    if _shifted(acc[o + DIGITS - 1]) >= SIGN:  # a carry out of the window
+        _spill(acc, o, dense, ctl)
+
+
+@njit(**JIT)
+def _slow(acc: Any, o: Any, dense: Any, ctl: Any, bits: Any, w: Any) -> None:
+    if (bits & 0x7FFFFFFFFFFFFFFF) == 0:  # zeros add nothing; fsum never returns -0.0 either
+        return
+    meta = acc[o + META]
+    if meta < 0:
+        _dense_add(dense, (-meta - 1) * ROW, bits, w)
+        return
+    if meta == 0 and (bits & EXPONENT) != EXPONENT:
+        m, b, s = _parts(bits)
+        base = min(max(b - 1, 0), DENSE - DIGITS)
+        acc[o + META] = BIG - base
+        sign = bits >> 63
+        w = (w ^ sign) - sign
+        acc[o + b - base] += _low(m, s) * w
+        acc[o + b - base + 1] += (m >> (52 - s)) * w
+        return
+    d = _spill(acc, o, dense, ctl)
+    _dense_add(dense, d * ROW, bits, w)
+
+
+@njit(**JIT)
+def add(slots: Any, bits: Any, weights: Any, acc: Any, dense: Any, ctl: Any) -> None:
+    """acc[slots[i]] += weights[i] * value i, values given as their int64 bits, |weight| <= 128."""
+    n = slots.shape[0]
+    for j in range(n):
+        if j + BLOCK < n:
+            prefetch(acc, np.int64(slots[j + BLOCK]) * RECORD)
+        x = bits[j]
+        wj = np.int64(weights[j])
+        o = np.int64(slots[j]) * RECORD
+        m, b, s = _parts(x)
+        sign = x >> 63
+        w = (wj ^ sign) - sign
+        i = b - BIG + acc[o + META]
+        if np.uint64(i) <= np.uint64(DIGITS - 2) and (x & EXPONENT) != EXPONENT:
+            a = acc[o + i] + _low(m, s) * w
+            c = acc[o + i + 1] + (m >> (52 - s)) * w
+            acc[o + i] = a
+            acc[o + i + 1] = c
+            if (_shifted(a) | _shifted(c)) >= SIGN:
+                _fix(acc, o, i, dense, ctl)
+        else:
+            _slow(acc, o, dense, ctl, x, wj)
+
+
+@njit(**JIT)
+def _normal(scr: Any, n: Any) -> Any:
+    """Digits -> magnitude digits in [0, 2^52), scr[n] catching what leaves on top; -> (negative, top index or -1)."""
+    c = np.int64(0)
+    for i in range(n):
+        t = scr[i] + c
+        c = t >> 52
+        scr[i] = t & MASK
+    negative = c < 0
+    if negative:
+        top = c
+        c = np.int64(0)
+        for i in range(n):
+            t = c - scr[i]
+            c = t >> 52
+            scr[i] = t & MASK
+        c = c - top
+    scr[n] = c
+    t = n
+    while t >= 0 and scr[t] == 0:
+        t -= 1
+    return negative, t
+
+
+@njit(**JIT)
+def _refold(acc: Any, o: Any, dense: Any, ctl: Any, scr: Any, top: Any, negative: Any) -> None:
+    """A dense row whose (normalised) digits fit a window again, with a digit to spare, goes back into it."""
+    q = (-acc[o + META] - 1) * ROW
+    lo = np.int64(0)
+    while lo < top and scr[lo] == 0:
+        lo += 1
+    if top - lo > DIGITS - 3 or top >= DENSE:
+        return
+    dense[q : q + DENSE] = 0
+    dense[q + LINK] = ctl[1]
+    ctl[1] = q // ROW + 1
+    ctl[2] -= 1
+    acc[o + META] = 0
+    if top < 0:
+        return
+    base = min(max(lo - 1, 0), DENSE - DIGITS)
+    for i in range(lo, top + 1):
+        acc[o + i - base] = -scr[i] if negative else scr[i]
+    acc[o + META] = BIG - base
+
+
+@njit(**JIT)
+def _leading(scr: Any, top: Any) -> Any:
+    """The 128 highest bits of normalised digits as (lo, hi, sticky); the highest bit of hi is set."""
+    lo, hi = U0, U0
+    room = np.int64(128)
+    width = bitlen(np.uint64(scr[top]))
+    k = top
+    while k >= 0 and room >= width:
+        room -= width
+        a, b = shl128(np.uint64(scr[k]), U0, room)
+        lo |= a
+        hi |= b
+        width = np.int64(52)
+        k -= 1
+    sticky = False
+    if k >= 0 and room > 0:
+        cut = width - room
+        lo |= np.uint64(scr[k]) >> np.uint64(cut)
+        sticky = (scr[k] & ((np.int64(1) << cut) - 1)) != 0
+        k -= 1
+    while k >= 0 and not sticky:
+        sticky = scr[k] != 0
+        k -= 1
+    return lo, hi, sticky
+
+
+@njit(**JIT)
+def read(slots: Any, counts: Any, acc: Any, dense: Any, ctl: Any, sums: Any, means: Any, scr: Any) -> None:
+    """Bits of the correctly rounded sum (if `sums` has room) and sum / counts[i] (if `means` has) of every slot."""
+    want_sum, want_mean = sums.shape[0] > 0, means.shape[0] > 0
+    n = slots.shape[0]
+    for j in range(n):
+        if j + BLOCK < n:
+            prefetch(acc, np.int64(slots[j + BLOCK]) * RECORD)
+        o = np.int64(slots[j]) * RECORD
+        meta = acc[o + META]
+        total = mean = np.int64(0)
+        special = False
+        negative, top, base = False, np.int64(-1), BIG - meta
+        if meta > 0:
+            for i in range(DIGITS):
+                scr[i] = acc[o + i]
+            negative, top = _normal(scr, np.int64(DIGITS))
+        elif meta < 0:
+            base = np.int64(0)
+            q = (-meta - 1) * ROW
+            if dense[q + NAN] != 0 or dense[q + PLUS] != 0 or dense[q + MINUS] != 0:
+                special = True
+                if dense[q + NAN] > 0 or (dense[q + PLUS] > 0 and dense[q + MINUS] > 0):
+                    total = EXPONENT | np.int64(1 << 51)
+                elif dense[q + PLUS] > 0:
+                    total = EXPONENT
+                else:
+                    total = EXPONENT | np.int64(-(1 << 63))
+                mean = total
+            else:
+                for i in range(DENSE):
+                    scr[i] = dense[q + i]
+                negative, top = _normal(scr, np.int64(DENSE))
+                _refold(acc, o, dense, ctl, scr, top, negative)
+        if not special and top >= 0:
+            lo, hi, sticky = _leading(scr, top)
+            weight = 52 * (base + top) + bitlen(np.uint64(scr[top])) - 128
+            if want_sum:
+                total = round128(lo, hi, weight, sticky, negative)
+            if want_mean and counts[j] > 0:
+                mean = quotient(lo, hi, weight, sticky, negative, counts[j])
+        if want_sum:
+            sums[j] = total
+        if want_mean:
+            means[j] = mean
+
+
+@njit(**JIT)
+def clear(slots: Any, acc: Any, dense: Any, ctl: Any) -> None:
+    """Empty the records."""
+    for j in range(slots.shape[0]):
+        o = np.int64(slots[j]) * RECORD
+        meta = acc[o + META]
+        if meta < 0:
+            q = (-meta - 1) * ROW
+            dense[q : q + ROW] = 0
+            dense[q + LINK] = ctl[1]
+            ctl[1] = q // ROW + 1
+            ctl[2] -= 1
+        acc[o : o + RECORD] = 0
+
+
+@njit(**JIT)
+def export(slots: Any, acc: Any, dense: Any, out: Any) -> None:
+    """out[i] (47 words): all digits and the counts of specials, whatever form the record has."""
+    for j in range(slots.shape[0]):
+        o = np.int64(slots[j]) * RECORD
+        meta = acc[o + META]
+        out[j, :] = 0
+        if meta > 0:
+            for i in range(DIGITS):
+                out[j, BIG - meta + i] = acc[o + i]
+        elif meta < 0:
+            q = (-meta - 1) * ROW
+            for i in range(LINK):
+                out[j, i] = dense[q + i]
+
+
+@njit(**JIT)
+def import_(slots: Any, rows: Any, acc: Any, dense: Any, ctl: Any) -> None:
+    """Set empty records from exported ones; the next read folds them into windows where they fit."""
+    for j in range(slots.shape[0]):
+        o = np.int64(slots[j]) * RECORD
+        used = False
+        for i in range(LINK):
+            used |= rows[j, i] != 0
+        if used:
+            q = _spill(acc, o, dense, ctl) * ROW
+            for i in range(LINK):
+                dense[q + i] = rows[j, i]

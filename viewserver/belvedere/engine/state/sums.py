@@ -1,0 +1,280 @@
+"""Exact sums and averages per group slot: 128-bit for integers and small decimals, 192-bit for wide ones, doubles exactly.
+
+Overflow is judged when a sum is read, never while it is kept: retracting a row heals it, and the order of changes is invisible.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+
+from belvedere.engine.state import doubles
+from belvedere.engine.state.wide import (
+    JIT,
+    U0,
+    U1,
+    Region,
+    bitlen,
+    div192,
+    fma128,
+    fma192,
+    mul192,
+    neg192,
+    prefetch,
+    quotient,
+    shl128,
+)
+from belvedere.types import Kind, Type
+
+Arrays = dict[str, np.ndarray]
+Values = tuple[np.ndarray, np.ndarray | None]
+"""Values and, where some do not fit the result type, a mask of those."""
+
+NARROW, WIDE = 2, 4
+AHEAD = 32
+
+
+class Sum(Protocol):
+    """The sum of one argument per group slot."""
+
+    def ensure(self, slots: int, changes: int) -> None: ...
+    def add(self, slots: np.ndarray, weight: np.ndarray, data: np.ndarray) -> None: ...
+    def total(self, slots: np.ndarray, type: Type) -> Values: ...
+    def mean(self, slots: np.ndarray, counts: np.ndarray, type: Type) -> Values: ...
+    def both(self, slots: np.ndarray, counts: np.ndarray, total: Type, mean: Type) -> tuple[Values, Values]: ...
+    def clear(self, slots: np.ndarray) -> None: ...
+    def export(self, slots: np.ndarray) -> np.ndarray: ...
+    def import_(self, slots: np.ndarray, rows: np.ndarray) -> None: ...
+    def nbytes(self) -> int: ...
+    def dump(self, slots: int) -> Arrays: ...
+    def load(self, arrays: Arrays) -> None: ...
+
+
+def make_sum(type: Type) -> Sum:
+    """The accumulator for arguments of this type."""
+    return DoubleSum() if type.kind is Kind.DOUBLE else IntegerSum(type)
+
+
+class DoubleSum:
+    """Superaccumulators: see `doubles`."""
+
+    def __init__(self) -> None:
+        self._acc, self._dense = Region(np.int64, doubles.RECORD), Region(np.int64, doubles.ROW)
+        self._ctl = np.zeros(4, np.int64)
+        self._scratch = np.zeros(64, np.int64)
+
+    def ensure(self, slots: int, changes: int) -> None:
+        self._acc.ensure(slots)
+        self._dense.ensure(int(self._ctl[0]) + changes)
+
+    def add(self, slots: np.ndarray, weight: np.ndarray, data: np.ndarray) -> None:
+        bits = np.ascontiguousarray(data).view(np.int64)
+        doubles.add(slots, bits, weight, self._acc.array, self._dense.array, self._ctl)
+
+    def _read(self, slots: np.ndarray, counts: np.ndarray, total: bool, mean: bool) -> tuple[np.ndarray, np.ndarray]:
+        sums = np.empty(len(slots) if total else 0, np.int64)
+        means = np.empty(len(slots) if mean else 0, np.int64)
+        doubles.read(slots, counts, self._acc.array, self._dense.array, self._ctl, sums, means, self._scratch)
+        return sums.view(np.float64), means.view(np.float64)
+
+    def total(self, slots: np.ndarray, type: Type) -> Values:
+        return self._read(slots, np.empty(0, np.int64), True, False)[0], None
+
+    def mean(self, slots: np.ndarray, counts: np.ndarray, type: Type) -> Values:
+        return self._read(slots, counts, False, True)[1], None
+
+    def both(self, slots: np.ndarray, counts: np.ndarray, total: Type, mean: Type) -> tuple[Values, Values]:
+        sums, means = self._read(slots, counts, True, True)
+        return (sums, None), (means, None)
+
+    def clear(self, slots: np.ndarray) -> None:
+        doubles.clear(slots, self._acc.array, self._dense.array, self._ctl)
+
+    def export(self, slots: np.ndarray) -> np.ndarray:
+        out = np.empty((len(slots), doubles.LINK), np.int64)
+        doubles.export(slots, self._acc.array, self._dense.array, out)
+        return out
+
+    def import_(self, slots: np.ndarray, rows: np.ndarray) -> None:
+        doubles.import_(slots, np.ascontiguousarray(rows), self._acc.array, self._dense.array, self._ctl)
+
+    def nbytes(self) -> int:
+        return self._acc.array.nbytes + int(self._ctl[0]) * doubles.ROW * 8
+
+    def dump(self, slots: int) -> Arrays:
+        acc, dense = self._acc.ensure(slots), self._dense.array
+        used = int(self._ctl[0]) * doubles.ROW
+        return {"acc": acc[: slots * doubles.RECORD], "dense": dense[:used], "ctl": self._ctl}
+
+    def load(self, arrays: Arrays) -> None:
+        self._acc.load(arrays["acc"])
+        self._dense.load(arrays["dense"])
+        self._ctl = arrays["ctl"].copy()
+
+
+class IntegerSum:
+    """Two's complement words: 2 for integers and decimals of one word, 3 (in records of 4) for wide decimals."""
+
+    def __init__(self, type: Type) -> None:
+        self._type = type
+        self._width = WIDE if type.wide else NARROW
+        self._acc = Region(np.uint64, self._width)
+
+    def ensure(self, slots: int, changes: int) -> None:
+        self._acc.ensure(slots)
+
+    def add(self, slots: np.ndarray, weight: np.ndarray, data: np.ndarray) -> None:
+        if self._width == WIDE:
+            add_wide(slots, np.ascontiguousarray(data).view(np.uint64).reshape(-1), weight, self._acc.array)
+        else:
+            add_narrow(slots, np.ascontiguousarray(data, np.int64), weight, self._acc.array)
+
+    def total(self, slots: np.ndarray, type: Type) -> Values:
+        # An integer sum must fit a bigint; a decimal one 10^precision.
+        bound = 1 << 63 if type.kind is not Kind.DECIMAL else 10**type.precision
+        out = np.empty((len(slots), 2), np.uint64)
+        bad = np.empty(len(slots), np.bool_)
+        read_total(slots, self._acc.array, self._width, *_words(bound), out, bad)
+        return _shape(out, type), bad if bad.any() else None
+
+    def mean(self, slots: np.ndarray, counts: np.ndarray, type: Type) -> Values:
+        if type.kind is not Kind.DECIMAL:
+            out = np.empty(len(slots), np.int64)
+            mean_double(slots, counts, self._acc.array, self._width, out)
+            return out.view(np.float64), None
+        words = np.empty((len(slots), 2), np.uint64)
+        bad = np.empty(len(slots), np.bool_)
+        factor = np.uint64(10 ** (type.scale - self._type.scale))
+        mean_decimal(slots, counts, self._acc.array, self._width, factor, *_words(10**type.precision), words, bad)
+        return _shape(words, type), bad if bad.any() else None
+
+    def both(self, slots: np.ndarray, counts: np.ndarray, total: Type, mean: Type) -> tuple[Values, Values]:
+        return self.total(slots, total), self.mean(slots, counts, mean)
+
+    def clear(self, slots: np.ndarray) -> None:
+        self._acc.array[: _whole(self._acc, self._width)].reshape(-1, self._width)[slots] = 0
+
+    def export(self, slots: np.ndarray) -> np.ndarray:
+        table = self._acc.array[: _whole(self._acc, self._width)].reshape(-1, self._width)
+        return np.asarray(table[slots].view(np.int64))
+
+    def import_(self, slots: np.ndarray, rows: np.ndarray) -> None:
+        table = self._acc.array[: _whole(self._acc, self._width)].reshape(-1, self._width)
+        table[slots] = np.ascontiguousarray(rows).view(np.uint64)
+
+    def nbytes(self) -> int:
+        return self._acc.array.nbytes
+
+    def dump(self, slots: int) -> Arrays:
+        return {"acc": self._acc.ensure(slots)[: slots * self._width]}
+
+    def load(self, arrays: Arrays) -> None:
+        self._acc.load(arrays["acc"])
+
+
+def _whole(region: Region, width: int) -> int:
+    return len(region.array) // width * width
+
+
+def _words(x: int) -> tuple[np.uint64, np.uint64]:
+    return np.uint64(x & (1 << 64) - 1), np.uint64(x >> 64)
+
+
+def _shape(words: np.ndarray, type: Type) -> np.ndarray:
+    """128-bit results in the layout of their type."""
+    signed = words.view(np.int64)
+    return signed if type.wide else np.ascontiguousarray(signed[:, 0])
+
+
+@njit(**JIT)
+def add_narrow(slots: Any, values: Any, weights: Any, acc: Any) -> None:
+    n = slots.shape[0]
+    for j in range(n):
+        if j + AHEAD < n:
+            prefetch(acc, np.int64(slots[j + AHEAD]) * NARROW)
+        o = np.int64(slots[j]) * NARROW
+        acc[o], acc[o + 1] = fma128(acc[o], acc[o + 1], values[j], np.int64(weights[j]))
+
+
+@njit(**JIT)
+def add_wide(slots: Any, values: Any, weights: Any, acc: Any) -> None:
+    n = slots.shape[0]
+    for j in range(n):
+        if j + AHEAD < n:
+            prefetch(acc, np.int64(slots[j + AHEAD]) * WIDE)
+        o = np.int64(slots[j]) * WIDE
+        acc[o], acc[o + 1], acc[o + 2] = fma192(
+            acc[o], acc[o + 1], acc[o + 2], values[2 * j], values[2 * j + 1], np.int64(weights[j])
+        )
+
+
+@njit(inline="always", **JIT)
+def _magnitude(acc: Any, slot: Any, width: Any) -> Any:
+    """Words of |sum| and its sign."""
+    o = np.int64(slot) * width
+    lo, mi = acc[o], acc[o + 1]
+    hi = U0 - (mi >> np.uint64(63)) if width == NARROW else acc[o + 2]
+    negative = hi >> np.uint64(63) != U0
+    if negative:
+        lo, mi, hi = neg192(lo, mi, hi)
+    return lo, mi, hi, negative
+
+
+@njit(**JIT)
+def read_total(slots: Any, acc: Any, width: Any, bound_lo: Any, bound_hi: Any, out: Any, bad: Any) -> None:
+    """128-bit sums; `bad` where |sum| >= bound (except -2^63, which a bigint can hold)."""
+    least = np.uint64(1 << 63)
+    for j in range(slots.shape[0]):
+        lo, mi, hi, negative = _magnitude(acc, slots[j], width)
+        fits = hi == U0 and (mi < bound_hi or (mi == bound_hi and lo < bound_lo))
+        if bound_hi == U0 and bound_lo == least and negative and hi == U0 and mi == U0 and lo == least:
+            fits = True
+        bad[j] = not fits
+        if negative:
+            lo, mi, hi = neg192(lo, mi, hi)
+        out[j, 0] = lo
+        out[j, 1] = mi
+
+
+@njit(**JIT)
+def mean_double(slots: Any, counts: Any, acc: Any, width: Any, out: Any) -> None:
+    """Correctly rounded sum / count."""
+    for j in range(slots.shape[0]):
+        lo, mi, hi, negative = _magnitude(acc, slots[j], width)
+        out[j] = 0
+        if counts[j] > 0 and (lo | mi) != U0:
+            length = bitlen(lo) if mi == U0 else np.int64(64) + bitlen(mi)
+            a, b = shl128(lo, mi, np.int64(128) - length)
+            out[j] = quotient(a, b, np.int64(1074 - 128) + length, False, negative, counts[j])
+
+
+@njit(**JIT)
+def mean_decimal(
+    slots: Any, counts: Any, acc: Any, width: Any, factor: Any, bound_lo: Any, bound_hi: Any, out: Any, bad: Any
+) -> None:
+    """sum * factor / count, halves away from zero."""
+    for j in range(slots.shape[0]):
+        lo, mi, hi, negative = _magnitude(acc, slots[j], width)
+        bad[j] = False
+        out[j, 0] = out[j, 1] = U0
+        if counts[j] <= 0:
+            continue
+        n = np.uint64(counts[j])
+        a, b, c, rem = div192(lo, mi, hi, n)
+        f0, f1, _ = mul192(rem, U0, factor)
+        g, _, _, rest = div192(f0, f1, U0, n)
+        if rest >= n - rest:
+            g += U1
+        a, b, d = mul192(a, b, factor)
+        a += g
+        if a < g:
+            b += U1
+            if b == U0:
+                d += U1
+        bad[j] = c != U0 or d != U0 or not (b < bound_hi or (b == bound_hi and a < bound_lo))
+        if negative:
+            a, b, d = neg192(a, b, d)
+        out[j, 0] = a
+        out[j, 1] = b
