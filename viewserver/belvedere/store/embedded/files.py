@@ -1,0 +1,214 @@
+"""The seam between the database and the file system.
+
+Everything durable goes through `Files`, so that a test can put a disk below the database that loses what was not synced
+(`belvedere.store.embedded.faulty`). Paths are relative to the database's directory and use "/". Nothing is buffered in
+the process: a write that returned is in the page cache, and a sync that returned is on the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+Buffer = bytes | bytearray | memoryview
+
+_IOV_MAX = 512
+_MAX_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB in one call
+
+
+class Appender(Protocol):
+    """A file open for appending."""
+
+    size: int
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append all buffers in order. After an error the file may hold any prefix of them."""
+
+    def sync(self) -> None:
+        """Return when everything written is durable. After an error nothing is known about what was not durable yet."""
+
+    def truncate(self, size: int) -> None:
+        """Forget everything from byte `size` on."""
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A lock held until released or until the process ends."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """What the database needs of a file system."""
+
+    def append(self, path: str) -> Appender:
+        """Open for appending; a missing file is created (durable only once its directory is synced)."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
+        """Bytes from `offset` on (fewer than `length` at the end of the file), in memory of their own."""
+
+    def size(self, path: str) -> int | None:
+        """Length in bytes, None if there is no such file."""
+
+    def list(self, directory: str) -> list[str]:
+        """Names in the directory, sorted; nothing if there is no such directory."""
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory below an existing one; fine if it exists."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace `new` atomically."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty directory; fine if it is gone."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make creations, renames and removals in the directory durable."""
+
+    def lock(self, path: str) -> Lock | None:
+        """Take the lock, or None if someone else holds it."""
+
+
+class OsAppender:
+    """An O_APPEND file descriptor; buffers go to `writev` as they are."""
+
+    def __init__(self, path: Path):
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.size = os.fstat(self._fd).st_size
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        views = [v for v in (memoryview(b).cast("B") for b in buffers) if v.nbytes]
+        at = 0
+        while at < len(views):
+            chunk, total = [], 0
+            for view in views[at : at + _IOV_MAX]:
+                if chunk and total + view.nbytes > _MAX_BYTES:
+                    break
+                chunk.append(view[:_MAX_BYTES])
+                total += chunk[-1].nbytes
+            written = os.writev(self._fd, chunk)
+            self.size += written
+            while at < len(views) and written >= views[at].nbytes:
+                written -= views[at].nbytes
+                at += 1
+            if written:
+                views[at] = views[at][written:]
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsLock:
+    """`flock` on a file: the kernel releases it when the process dies."""
+
+    def __init__(self, fd: int):
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsFiles:
+    """The real thing, below one directory."""
+
+    def __init__(self, root: str | os.PathLike[str]):
+        self.root = Path(root)
+
+    def append(self, path: str) -> OsAppender:
+        return OsAppender(self.root / path)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> memoryview:
+        # numpy's allocation is aligned and not zeroed first, unlike bytearray's
+        with open(self.root / path, "rb", buffering=0) as file:
+            wanted = max(0, os.fstat(file.fileno()).st_size - offset)
+            if length is not None:
+                wanted = min(wanted, length)
+            out = memoryview(np.empty(wanted, np.uint8)).cast("B")
+            file.seek(offset)
+            done = 0
+            while done < wanted:
+                got = file.readinto(out[done : done + _MAX_BYTES])
+                if not got:
+                    break
+                done += got
+            return out[:done]
+
+    def size(self, path: str) -> int | None:
+        try:
+            return (self.root / path).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self.root / directory))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        (self.root / path).mkdir(exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self.root / old, self.root / new)
+
+    def remove(self, path: str) -> None:
+        target = self.root / path
+        try:
+            target.rmdir() if target.is_dir() else target.unlink()
+        except FileNotFoundError:
+            return
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(self.root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> OsLock | None:
+        fd = os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        return OsLock(fd)
+
+
+def remove_tree(files: Files, directory: str) -> None:
+    """Remove a directory of plain files."""
+    for name in files.list(directory):
+        files.remove(f"{directory}/{name}")
+    files.remove(directory)
+
+
+def replace_file(files: Files, path: str, content: bytes) -> None:
+    """Give a small file new content atomically and durably."""
+    directory = path.rpartition("/")[0]
+    temporary = f"{path}.new"
+    files.remove(temporary)
+    appender = files.append(temporary)
+    try:
+        appender.write([content])
+        appender.sync()
+    finally:
+        appender.close()
+    files.rename(temporary, path)
+    files.sync_directory(directory)
