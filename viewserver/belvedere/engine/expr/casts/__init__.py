@@ -1,0 +1,1 @@
+"""CAST between all types that Spark's ANSI mode allows, a file per source family; `cast` holds the table."""
