@@ -1,7 +1,7 @@
 """SQL types and columns: the vocabulary that every layer shares.
 
-A type fixes three things at once: its name in SQL (Spark's), its Arrow type (at the borders) and its physical form in the
-engine (`Type.dtype`): see `belvedere.engine.vec` for how a column of each kind is laid out.
+A type fixes three things at once: its name in SQL (Spark's), its Arrow type (at the borders) and its physical form in
+the engine (`Type.dtype`): see `belvedere.engine.vec` for how a column of each kind is laid out.
 """
 
 from __future__ import annotations

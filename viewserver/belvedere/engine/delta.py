@@ -18,8 +18,8 @@ from belvedere.types import Schema
 
 @dataclass(slots=True)
 class Delta:
-    """`weight`: int8, +1 or -1. `id`: uint64[n, 2]. `error`: uint8 Status codes of rows whose membership itself failed (a
-    WHERE or ON that raised), 1 (VALUE) elsewhere; None if no row has one."""
+    """`weight`: int8, +1 or -1. `id`: uint64[n, 2]. `error`: uint8 Status codes of rows whose membership itself failed
+    (a WHERE or ON that raised), 1 (VALUE) elsewhere; None if no row has one."""
 
     columns: tuple[Vec, ...]
     weight: np.ndarray
@@ -60,9 +60,7 @@ def concat_deltas(parts: Sequence[Delta]) -> Delta:
     if any(p.error is not None for p in parts):
         error = np.concatenate([np.ones(len(p), np.uint8) if p.error is None else p.error for p in parts])
     columns = tuple(concat([p.columns[i] for p in parts]) for i in range(len(parts[0].columns)))
-    return Delta(
-        columns, np.concatenate([p.weight for p in parts]), np.concatenate([p.id for p in parts]), error
-    )
+    return Delta(columns, np.concatenate([p.weight for p in parts]), np.concatenate([p.id for p in parts]), error)
 
 
 @dataclass(slots=True)
@@ -70,7 +68,8 @@ class Changes:
     """Ordered changes of one base table, as received; what the DELTA operator merges by cell timestamp.
 
     `columns`: every column of the table, in its order. `present[i]`: mask of rows in which column i was written (None:
-    all); key columns are always present. `delete`: mask of row deletes (None: all are puts). `ts`: int64 cell timestamps.
+    all); key columns are always present. `delete`: mask of row deletes (None: all are puts). `ts`: int64 cell
+    timestamps.
     """
 
     columns: tuple[Vec, ...]

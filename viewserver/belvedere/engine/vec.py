@@ -1,10 +1,10 @@
 """Columns in the engine: values plus a status byte per row.
 
 Layout by kind: boolean bool_, int int32, bigint int64, double float64, date int32 (days since 1970), timestamp int64
-(microseconds UTC), decimal int64 (unscaled) up to 18 digits, else int64[n, 2] (low, high: Arrow's decimal128 memory), string and
-binary a pyarrow array without NULLs. `status` tells what a row holds: VALUE, NULL, or an error code (errors are values of a
-row until something reads them: `CASE WHEN b = 0 THEN 0 ELSE a / b END` must not fail). None means all rows are values.
-What `data` holds where the status is not VALUE is unspecified.
+(microseconds UTC), decimal int64 (unscaled) up to 18 digits, else int64[n, 2] (low, high: Arrow's decimal128 memory),
+string and binary a pyarrow array without NULLs. `status` tells what a row holds: VALUE, NULL, or an error code (errors
+are values of a row until something reads them: `CASE WHEN b = 0 THEN 0 ELSE a / b END` must not fail). None means all
+rows are values. What `data` holds where the status is not VALUE is unspecified.
 """
 
 from __future__ import annotations

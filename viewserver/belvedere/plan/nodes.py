@@ -1,8 +1,8 @@
 """The maintenance plan: a DAG of small operators, each of which maps deltas to deltas.
 
 Nodes are frozen and compare by structure, so equal subplans of different views are one subplan once interned. Every
-node has a `schema`, and a `key`: positions of output columns whose values identify a row (a relation never holds two rows
-with one key, so views stay bags by carrying hidden key columns, and every row has an identity: a 128-bit id).
+node has a `schema`, and a `key`: positions of output columns whose values identify a row (a relation never holds two
+rows with one key, so views stay bags by carrying hidden key columns, and every row has an identity: a 128-bit id).
 
 How ids are made (the engine must follow it):
 
@@ -13,22 +13,48 @@ How ids are made (the engine must follow it):
     Join                identity PAIR: combine(left id, right id), NIL for a missing side; LEFT / RIGHT: that side's id
     Union               combine(branch number, id)
 
-State nodes: Delta (one table DELTA for each base table, shared by every Delta node over it), PreAggregation, ReverseJoin
-(the rows of one input under one key: shared by all joins that read that input under that key) and View. A PreAggregation and a
-ReverseJoin over the same input and key share one group index (`arrangement`).
+State nodes: Delta (one table DELTA for each base table, shared by every Delta node over it), PreAggregation,
+ReverseJoin (the rows of one input under one key: shared by all joins that read that input under that key) and View. A
+PreAggregation and a ReverseJoin over the same input and key share one group index (`arrangement`).
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform
 
 from belvedere.sql.expr import Expr
 from belvedere.sql.query import JoinKind
 from belvedere.types import Schema, Type
 
+_T = TypeVar("_T")
 
-@dataclass(frozen=True)
+
+@dataclass_transform(frozen_default=True)
+def _node(cls: type[_T]) -> type[_T]:
+    """A frozen dataclass that computes its hash once: without it every lookup of a node would walk everything below it,
+    and a DAG whose parts are shared would be walked once per path."""
+    made: Any = dataclass(frozen=True)(cls)
+    structural = made.__hash__
+
+    def cached(self: Any) -> int:
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = structural(self)
+            self.__dict__["_hash"] = known
+        return known
+
+    def state(self: Any) -> dict[str, Any]:
+        # Hashes of strings differ between processes, so a pickled node must not carry its own.
+        return {k: v for k, v in self.__dict__.items() if k != "_hash"}
+
+    made.__hash__ = cached
+    made.__getstate__ = state
+    return made  # type: ignore[no-any-return]  # the decorated class itself
+
+
+@_node
 class Delta:
     """Changes of a base table, reduced to the columns at `columns` (positions in the table; always with its key).
 
@@ -40,7 +66,7 @@ class Delta:
     key: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@_node
 class Selection:
     """Rows for which the predicate is TRUE. A row whose predicate fails passes with a row error."""
 
@@ -56,9 +82,10 @@ class Selection:
         return self.input.key
 
 
-@dataclass(frozen=True)
+@_node
 class Projection:
-    """One expression per output column; the key columns of the input are always among the outputs, as plain references."""
+    """One expression per output column; the key columns of the input are always among the outputs, as plain references.
+    Only below a Distinct may they be missing: then `key` is empty and rows are told apart by their ids alone."""
 
     input: Node
     exprs: tuple[Expr, ...]
@@ -66,7 +93,7 @@ class Projection:
     key: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@_node
 class Index:
     """Re-key: the same rows under another identity. Redistributes, so a new zone begins."""
 
@@ -78,7 +105,7 @@ class Index:
         return self.input.schema
 
 
-@dataclass(frozen=True)
+@_node
 class Call:
     """One aggregate: count, sum, min, max, avg. Columns are positions in the input; `arg` None only for count(*)."""
 
@@ -89,7 +116,7 @@ class Call:
     filter: int | None = None
 
 
-@dataclass(frozen=True)
+@_node
 class PreAggregation:
     """State of every aggregate over one key of one input. Output: group columns, then one column per call.
 
@@ -105,10 +132,10 @@ class PreAggregation:
         return tuple(range(len(self.group)))
 
 
-@dataclass(frozen=True)
+@_node
 class Aggregate:
-    """The calls of a shared PreAggregation that one query needs: group columns, then `calls` (positions among its calls).
-    Pairs which do not differ in these are not passed on."""
+    """The calls of a shared PreAggregation that one query needs: group columns, then `calls` (positions among its
+    calls). Pairs which do not differ in these are not passed on."""
 
     input: PreAggregation
     calls: tuple[int, ...]
@@ -119,9 +146,10 @@ class Aggregate:
         return self.input.key
 
 
-@dataclass(frozen=True)
+@_node
 class ReverseJoin:
-    """The rows of one input under a join key. `on`: positions of the key columns. Output: the input's delta, unchanged."""
+    """The rows of one input under a join key. `on`: positions of the key columns. Output: the input's delta,
+    unchanged."""
 
     input: Node
     on: tuple[int, ...]
@@ -143,10 +171,11 @@ class Identity(enum.Enum):
     RIGHT = "right"
 
 
-@dataclass(frozen=True)
+@_node
 class Join:
-    """Rows of two reverse-joins whose keys are equal (NULL never is) and whose `residual` (over left then right columns) is
-    TRUE. LEFT, RIGHT, FULL pad with NULLs; SEMI and ANTI output left columns only. Key types of both sides are equal."""
+    """Rows of two reverse-joins whose keys are equal (NULL never is) and whose `residual` (over left then right
+    columns) is TRUE. LEFT, RIGHT, FULL pad with NULLs; SEMI and ANTI output left columns only. Key types of both sides
+    are equal."""
 
     left: ReverseJoin
     right: ReverseJoin
@@ -157,7 +186,7 @@ class Join:
     key: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@_node
 class Distinct:
     """Rows without repetition: every column is the key."""
 
@@ -172,20 +201,22 @@ class Distinct:
         return tuple(range(len(self.input.schema)))
 
 
-@dataclass(frozen=True)
+@_node
 class Union:
-    """Rows of all inputs; the last column of every input is its branch number, part of the key (a Projection below makes it)."""
+    """Rows of all inputs; the last column of every input is its branch number, part of the key (a Projection below
+    makes it)."""
 
     inputs: tuple[Node, ...]
     schema: Schema
     key: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@_node
 class View:
-    """The sink: rows of `name`. `visible` columns come first in the schema, in SELECT order, hidden key columns after them.
-    The input's id is already the hash of the key columns in order `key` (else an Index stands below). Rows with an error go
-    to quarantine; what passes is what readers see, and what views over this view consume: a View is also an input."""
+    """The sink: rows of `name`. `visible` columns come first in the schema, in SELECT order, hidden key columns after
+    them. The input's id is already the hash of the key columns in order `key` (else an Index stands below). Rows with
+    an error go to quarantine; what passes is what readers see, and what views over this view consume: a View is also an
+    input."""
 
     name: str
     version: int
@@ -198,7 +229,9 @@ class View:
         return self.input.schema
 
 
-Node = Delta | Selection | Projection | Index | PreAggregation | Aggregate | ReverseJoin | Join | Distinct | Union | View
+Node = (
+    Delta | Selection | Projection | Index | PreAggregation | Aggregate | ReverseJoin | Join | Distinct | Union | View
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""What exists: definitions of base tables and views. Immutable values; the database that owns them swaps whole catalogs."""
+"""What exists: definitions of base tables and views. Immutable values; the database that owns them swaps whole
+catalogs."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class TableDef:
 class ViewDef:
     """A materialized view: its text, its bound query, and the options of its manifest.
 
-    `key`: the columns chosen by the user, or None for the natural key. `retention_ms`: how long history is kept, None for
-    the database's default. `version` grows with every CREATE OR REPLACE (of it or of something below it).
+    `key`: the columns chosen by the user, or None for the natural key. `retention_ms`: how long history is kept, None
+    for the database's default. `version` grows with every CREATE OR REPLACE (of it or of something below it).
     """
 
     name: str

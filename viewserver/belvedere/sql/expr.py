@@ -1,7 +1,8 @@
 """Bound scalar expressions: what the binder produces, the planner rewrites and the engine evaluates.
 
-Three kinds are enough. A `Call` names a function of `belvedere.sql.functions`; the binder has already resolved overloads
-and inserted casts, so the evaluator never guesses types. Columns are positions in the input's schema: names are gone.
+Three kinds are enough. A `Call` names a function of `belvedere.sql.functions`; the binder has already resolved
+overloads and inserted casts, so the evaluator never guesses types. Columns are positions in the input's schema: names
+are gone.
 """
 
 from __future__ import annotations

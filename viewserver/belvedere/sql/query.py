@@ -1,7 +1,8 @@
 """Bound queries: relational dataclasses with resolved names and types, between SQL text and the maintenance plan.
 
 A query says *what* a view is. Nothing here knows how it will be maintained. Every relation has a `schema`; expressions
-refer to positions in the schema of their input(s). Subqueries in WHERE are already semi- and anti-joins, WITH is inlined.
+refer to positions in the schema of their input(s). Subqueries in WHERE are already semi- and anti-joins, WITH is
+inlined.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from belvedere.types import Schema, Type
 
 
 class JoinKind(enum.Enum):
-    """SEMI and ANTI output the left columns only. CROSS is an inner join whose condition still sits in a Filter above."""
+    """SEMI and ANTI output the left columns only. CROSS is an inner join whose condition still sits in a Filter
+    above."""
 
     INNER = "inner"
     LEFT = "left"
@@ -69,7 +71,8 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """count (arg None: count(*)), sum, min, max, avg over `arg`, of DISTINCT values if so, of rows where `filter` is TRUE."""
+    """count (arg None: count(*)), sum, min, max, avg over `arg`, of DISTINCT values if so, of rows where `filter` is
+    TRUE."""
 
     function: str
     arg: Expr | None

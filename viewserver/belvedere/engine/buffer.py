@@ -1,0 +1,145 @@
+"""Chunks of a delta on their way from one operator to the next; they spill to disk when memory runs out.
+
+Receivers always drain, so an epoch that was planned completes whatever one key fans out to: what does not fit under the
+budget is written as Arrow IPC to an unlinked temporary file and read back chunk by chunk, as often as it is iterated.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.engine.delta import Delta
+from belvedere.engine.vec import Vec
+from belvedere.types import Schema
+
+CHUNK_ROWS = 1 << 17
+"""Operators that fan out emit at most this many rows at a time."""
+
+
+class Budget:
+    """Bytes that all buffers of an engine may hold in memory together."""
+
+    def __init__(self, limit: int, directory: Path | None):
+        self.limit, self.directory = limit, directory
+        self.used = 0
+        self.spilled_bytes = 0
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """True if the bytes fit and are now accounted for."""
+        with self._lock:
+            if self.used + size > self.limit:
+                return False
+            self.used += size
+            return True
+
+    def give_back(self, size: int) -> None:
+        with self._lock:
+            self.used -= size
+
+    def note_spill(self, size: int) -> None:
+        with self._lock:
+            self.spilled_bytes += size
+
+
+class DeltaBuffer:
+    """An append-only, re-iterable sequence of deltas of one schema."""
+
+    def __init__(self, schema: Schema, budget: Budget):
+        self.schema, self._budget = schema, budget
+        self._chunks: list[Delta | tuple[int, int]] = []
+        self._file: IO[bytes] | None = None
+        self._held = 0
+        self.rows = 0
+
+    def append(self, delta: Delta) -> None:
+        """Add a chunk (empty ones are dropped)."""
+        if not len(delta):
+            return
+        self.rows += len(delta)
+        size = delta.nbytes()
+        if self._budget.take(size):
+            self._held += size
+            self._chunks.append(delta)
+            return
+        if self._file is None:
+            directory = self._budget.directory
+            if directory is not None:
+                directory.mkdir(parents=True, exist_ok=True)
+            # Lives as long as the buffer; it has no name, so nothing is left behind after a crash.
+            self._file = tempfile.TemporaryFile(dir=directory, prefix="spill-")  # noqa: SIM115
+        payload = encode(delta)
+        offset = self._file.seek(0, 2)
+        self._file.write(payload)
+        self._chunks.append((offset, len(payload)))
+        self._budget.note_spill(len(payload))
+
+    def __iter__(self) -> Iterator[Delta]:
+        for chunk in self._chunks:
+            if isinstance(chunk, Delta):
+                yield chunk
+            else:
+                assert self._file is not None
+                offset, size = chunk
+                self._file.seek(offset)
+                yield decode(self._file.read(size), self.schema)
+
+    @property
+    def spilled(self) -> bool:
+        return self._file is not None
+
+    def close(self) -> None:
+        """Forget the chunks and give the memory back."""
+        self._budget.give_back(self._held)
+        self._held = 0
+        self._chunks = []
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def encode(delta: Delta) -> bytes:
+    """A delta as one Arrow IPC stream. Status bytes travel beside the data, so errors survive."""
+    names: list[str] = []
+    arrays: list[pa.Array] = []
+    for i, column in enumerate(delta.columns):
+        names.append(f"d{i}")
+        arrays.append(Vec(column.type, column.data).to_arrow())
+        if column.status is not None:
+            names.append(f"s{i}")
+            arrays.append(pa.array(column.status, pa.uint8()))
+    for name, array in (("w", delta.weight), ("lo", delta.id[:, 0]), ("hi", delta.id[:, 1]), ("e", delta.error)):
+        if array is not None:
+            names.append(name)
+            arrays.append(pa.array(np.ascontiguousarray(array)))
+    batch = pa.record_batch(arrays, names=names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def decode(payload: bytes, schema: Schema) -> Delta:
+    """The inverse of `encode`."""
+    batch = pa.ipc.open_stream(payload).read_next_batch()
+    have = set(batch.schema.names)
+    columns = []
+    for i, column in enumerate(schema):
+        vec = Vec.from_arrow(batch.column(f"d{i}"), column.type)
+        vec.status = batch.column(f"s{i}").to_numpy() if f"s{i}" in have else None
+        columns.append(vec)
+    ids = np.empty((batch.num_rows, 2), np.uint64)
+    ids[:, 0] = batch.column("lo").to_numpy()
+    ids[:, 1] = batch.column("hi").to_numpy()
+    error = batch.column("e").to_numpy() if "e" in have else None
+    return Delta(tuple(columns), batch.column("w").to_numpy(), ids, error)

@@ -1,0 +1,218 @@
+"""From plan nodes to running operators: which tasks there are, what feeds what, and in which order they run.
+
+A task is a plan node, or the `Arranged` groups that several state nodes share. Tasks of one level do not depend on each
+other and run on threads when there is enough to do (kernels release the GIL).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from belvedere.engine.state.delta_table import DeltaTable
+
+from belvedere.engine.arrangement import Arrangement
+from belvedere.engine.buffer import Budget
+from belvedere.engine.operators.aggregate import Aggregate
+from belvedere.engine.operators.delta import DeltaOperator
+from belvedere.engine.operators.index import Index
+from belvedere.engine.operators.join import Join
+from belvedere.engine.operators.pre_aggregation import PreAggregation
+from belvedere.engine.operators.projection import Projection
+from belvedere.engine.operators.reverse_join import ReverseJoin
+from belvedere.engine.operators.selection import Selection
+from belvedere.engine.operators.union import Union
+from belvedere.engine.operators.view import View
+from belvedere.plan import nodes
+from belvedere.sql.expr import Call, Expr, walk
+from belvedere.sql.query import JoinKind
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """The groups of an input under one key."""
+
+    input: nodes.Node
+    on: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """The group values behind a DISTINCT (for an Aggregate they are the PreAggregation node below it)."""
+
+    node: nodes.Distinct
+
+
+Task = nodes.Node | Arranged | Grouped
+
+
+def feeds(task: Task) -> tuple[Task, ...]:
+    """The tasks whose outputs this one takes, in the order of `Operator.apply`'s arguments."""
+    if isinstance(task, Arranged):
+        return (task.input,)
+    if isinstance(task, nodes.PreAggregation):
+        return (Arranged(task.input, task.group),)
+    if isinstance(task, nodes.ReverseJoin):
+        return (Arranged(task.input, task.on),)
+    if isinstance(task, nodes.Distinct):
+        return (Grouped(task),)
+    if isinstance(task, Grouped):
+        return (Arranged(task.node.input, task.node.key),)
+    return nodes.inputs(task)
+
+
+def ordered(views: Iterable[nodes.View]) -> list[Task]:
+    """Every task once, after those that feed it."""
+    done: dict[Task, None] = {}
+
+    def visit(task: Task) -> None:
+        if task not in done:
+            for below in feeds(task):
+                visit(below)
+            done[task] = None
+
+    for view in views:
+        visit(view)
+    return list(done)
+
+
+def levels(tasks: list[Task]) -> list[list[Task]]:
+    """Tasks by depth."""
+    depth: dict[Task, int] = {}
+    out: list[list[Task]] = []
+    for task in tasks:
+        own = max((depth[f] + 1 for f in feeds(task) if f in depth), default=0)
+        depth[task] = own
+        while len(out) <= own:
+            out.append([])
+        out[own].append(task)
+    return out
+
+
+def make(task: Task, running: Mapping[Task, Any], tables: Mapping[str, DeltaTable], budget: Budget) -> Any:
+    """The operator of a task; those that feed it are running already."""
+    match task:
+        case Arranged():
+            return Arrangement(task.input.schema, task.on)
+        case Grouped():
+            return PreAggregation(task.node, running[feeds(task)[0]])
+        case nodes.Delta():
+            return DeltaOperator(task, tables[task.table], budget)
+        case nodes.Selection():
+            return Selection(task, budget)
+        case nodes.Projection():
+            return Projection(task, budget)
+        case nodes.Index():
+            return Index(task, budget)
+        case nodes.PreAggregation():
+            return PreAggregation(task, running[feeds(task)[0]])
+        case nodes.Aggregate() | nodes.Distinct():
+            return Aggregate(task, budget)
+        case nodes.ReverseJoin():
+            return ReverseJoin(task, running[feeds(task)[0]])
+        case nodes.Join():
+            half = task.kind in (JoinKind.SEMI, JoinKind.ANTI)
+            return Join(task, running[task.left], running[task.right], budget, half and may_fail(task.right))
+        case nodes.Union():
+            return Union(task, budget)
+        case nodes.View():
+            return View(task, budget)
+
+
+SAFE_CALLS = frozenset(
+    [
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "null_safe_eq",
+        "and",
+        "or",
+        "not",
+        "is_null",
+        "is_not_null",
+        "is_true",
+        "case",
+        "coalesce",
+        "nullif",
+        "in",
+        "concat",
+        "upper",
+        "lower",
+        "trim",
+        "ltrim",
+        "rtrim",
+        "length",
+        "replace",
+        "like",
+        "starts_with",
+        "ends_with",
+        "contains",
+        "greatest",
+        "least",
+        "year",
+        "month",
+        "day",
+        "quarter",
+    ]
+)
+"""Functions that never fail by themselves."""
+
+
+def may_fail(node: nodes.Node) -> bool:
+    """Whether a row below can carry a row error: a condition that is able to fail."""
+    if isinstance(node, nodes.View):
+        return False  # what leaves a view is clean
+    condition: Expr | None = None
+    if isinstance(node, nodes.Selection):
+        condition = node.predicate
+    elif isinstance(node, nodes.Join):
+        condition = node.residual
+        if any(_computed(side.input) for side in (node.left, node.right)):
+            return True
+    if condition is not None and any(isinstance(e, Call) and e.name not in SAFE_CALLS for e in walk(condition)):
+        return True
+    if condition is not None and any(_computed(n) for n in nodes.inputs(node)):
+        return True
+    return any(may_fail(n) for n in nodes.inputs(node))
+
+
+def _computed(node: nodes.Node) -> bool:
+    """Whether columns below are computed by something that can fail (an aggregate's sum can overflow)."""
+    if isinstance(node, nodes.View):
+        return False
+    if isinstance(node, nodes.PreAggregation):
+        return True
+    if isinstance(node, nodes.Projection):
+        for expr in node.exprs:
+            if any(isinstance(e, Call) and e.name not in SAFE_CALLS for e in walk(expr)):
+                return True
+    return any(_computed(n) for n in nodes.inputs(node))
+
+
+def digest(task: Task, memo: dict[Task, str]) -> str:
+    """A name for a task that depends on its whole structure, the same in every process."""
+    known = memo.get(task)
+    if known is None:
+        parts = [type(task).__name__]
+        for field in fields(task):
+            value = getattr(task, field.name)
+            parts.append(f"{field.name}={_text(value, memo)}")
+        known = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+        memo[task] = known
+    return known
+
+
+_NODE_TYPES = (*nodes.Node.__args__, Arranged, Grouped)
+
+
+def _text(value: object, memo: dict[Task, str]) -> str:
+    if isinstance(value, _NODE_TYPES):
+        return digest(value, memo)
+    if isinstance(value, tuple):
+        return "(" + ",".join(_text(v, memo) for v in value) + ")"
+    return repr(value)

@@ -1,0 +1,58 @@
+"""Small compiled loops that operators share; everything bigger lives with the state it works on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+JIT: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False}
+
+
+@numba.njit(**JIT)  # type: ignore[untyped-decorator]
+def add_at(target, slots, weights):  # type: ignore[no-untyped-def]
+    """target[slots[i]] += weights[i], slots may repeat."""
+    for i in range(slots.shape[0]):
+        target[slots[i]] += weights[i]
+
+
+@numba.njit(**JIT)  # type: ignore[untyped-decorator]
+def touch(slots, marks, out):  # type: ignore[no-untyped-def]
+    """Mark slots; write each that was not marked before to `out`, once; return how many."""
+    count = 0
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        if marks[slot] == 0:
+            marks[slot] = 1
+            out[count] = slot
+            count += 1
+    return count
+
+
+class Touched:
+    """The distinct slots that an epoch met, in order of first meeting; cleared in time proportional to them."""
+
+    def __init__(self) -> None:
+        self._marks = np.zeros(64, np.uint8)
+        self.parts: list[np.ndarray] = []
+
+    def add(self, slots: np.ndarray, limit: int) -> np.ndarray:
+        """The slots among these that were not met before; `limit` bounds every slot."""
+        if len(self._marks) < limit:
+            marks = np.zeros(max(limit, 2 * len(self._marks)), np.uint8)
+            marks[: len(self._marks)] = self._marks
+            self._marks = marks
+        out = np.empty(len(slots), np.int32)
+        fresh = out[: touch(slots, self._marks, out)]
+        if len(fresh):
+            self.parts.append(fresh)
+        return fresh
+
+    def all(self) -> np.ndarray:
+        return np.concatenate(self.parts) if self.parts else np.empty(0, np.int32)
+
+    def clear(self) -> None:
+        for part in self.parts:
+            self._marks[part] = 0
+        self.parts = []

@@ -1,0 +1,29 @@
+"""Projection: one expression per output column. Rows keep their identity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.delta import Delta
+from belvedere.engine.expr.evaluate import evaluate
+from belvedere.engine.operators.base import collect
+from belvedere.plan import nodes
+
+
+class Projection:
+    def __init__(self, node: nodes.Projection, budget: Budget):
+        self._node, self._budget = node, budget
+
+    def apply(self, rows: DeltaBuffer) -> DeltaBuffer:
+        return collect(self._node.schema, self._budget, map(self._project, rows))
+
+    def current(self, rows: Iterator[Delta]) -> Iterator[Delta]:
+        return map(self._project, rows)
+
+    def end_epoch(self) -> None:
+        pass
+
+    def _project(self, delta: Delta) -> Delta:
+        columns = tuple(evaluate(e, delta.columns, len(delta)) for e in self._node.exprs)
+        return Delta(columns, delta.weight, delta.id, delta.error)
