@@ -1,0 +1,273 @@
+"""Typed columns by slot, kept as records: the fixed-width values of a row lie side by side.
+
+State is touched row by row at random places, so a record costs one cache miss where separate arrays would cost one per
+column. Strings are references into an arena per column. The status bytes of a column exist only once a row of it was something
+else than a value. Columns added later form a record of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from belvedere.engine.state.arena import Arena
+from belvedere.engine.state.jit import address, plain
+from belvedere.engine.state.kernels import columns as k
+from belvedere.engine.state.memory import Buffer
+from belvedere.engine.state.pyvalues import converter
+from belvedere.engine.vec import Status, Vec
+from belvedere.types import Type
+
+_NO_STATUS = np.empty(0, np.uint8)
+_VIEWS = {8: np.int64, 4: np.int32, 1: np.uint8}
+_GATHER: dict[int, Any] = {8: k.gather_8, 4: k.gather_4, 1: k.gather_1}
+
+
+def _width(type: Type) -> int:
+    return 16 if type.wide else 8 if type.varlen else type.dtype.itemsize
+
+
+class _Record:
+    """One buffer of records; `offsets` (bytes) says where in a record each of its columns stands."""
+
+    def __init__(self, types: Sequence[Type]) -> None:
+        order = sorted(range(len(types)), key=lambda i: -_width(types[i]))
+        self.offsets = [0] * len(types)
+        at = 0
+        for i in order:
+            self.offsets[i] = at
+            at += _width(types[i])
+        self.stride = max(8, -(-at // 8) * 8)
+        self.buffer = Buffer(np.int64, self.stride // 8)
+
+    def view(self, item: int) -> np.ndarray:
+        """All records as one flat array of items of that size."""
+        return self.buffer.array.reshape(-1).view(_VIEWS[item])
+
+
+class Columns:
+    """Columns of `types` by slot. Rows never written hold zeros, which read as values: owners read only what they wrote."""
+
+    def __init__(self, types: Sequence[Type]) -> None:
+        self.types: list[Type] = []
+        self._records: list[_Record] = []
+        self._place: list[tuple[_Record, int]] = []
+        self._arenas: list[Arena | None] = []
+        self._status: list[Buffer | None] = []
+        self._convert: list[Any] = []
+        self.limit = 0
+        if types:
+            self._add(types)
+
+    def add(self, type: Type) -> None:
+        """One more column, after the others."""
+        self._add([type])
+
+    def _add(self, types: Sequence[Type]) -> None:
+        record = _Record(types)
+        record.buffer.reserve(self.limit)
+        self._records.append(record)
+        for type, offset in zip(types, record.offsets, strict=True):
+            self.types.append(type)
+            self._place.append((record, offset))
+            self._arenas.append(Arena() if type.varlen else None)
+            self._status.append(None)
+            self._convert.append(converter(type))
+
+    def reserve(self, limit: int) -> None:
+        """Make room for slots below `limit`."""
+        if limit > self.limit:
+            self.limit = limit
+            for record in self._records:
+                record.buffer.reserve(limit)
+            for status in self._status:
+                if status is not None:
+                    status.reserve(limit)
+
+    def words(self, column: int) -> tuple[np.ndarray, int, int]:
+        """(flat int64 array, stride, offset) of an eight-byte column, for kernels of this package."""
+        record, offset = self._place[column]
+        return record.view(8), record.stride // 8, offset // 8
+
+    def bytes(self, column: int) -> tuple[np.ndarray, int, int]:
+        """(flat uint8 array, stride, offset) of a one-byte column, for kernels of this package."""
+        record, offset = self._place[column]
+        return record.view(1), record.stride, offset
+
+    # ------------------------------------------------------------------ rows out
+
+    def gather(self, slots: np.ndarray, which: Sequence[int] | None = None) -> tuple[Vec, ...]:
+        """Columns (all, or those at the positions `which`) of the rows at `slots`."""
+        slots = _slots(slots)
+        wanted = range(len(self.types)) if which is None else which
+        raw: list[np.ndarray] = []
+        groups: dict[tuple[int, int], list[tuple[int, np.ndarray]]] = {}
+        for column in wanted:
+            type = self.types[column]
+            dtype: Any = np.uint64 if type.varlen else type.dtype
+            out = np.empty((len(slots), 2) if type.wide else len(slots), dtype)
+            raw.append(out)
+            group = groups.setdefault((id(self._place[column][0]), min(8, _width(type))), [])
+            group.append((column, out))
+        if len(slots):
+            for (_, item), parts in groups.items():
+                record = self._place[parts[0][0]][0]
+                offsets, addresses, steps = self._ports(parts, item)
+                _GATHER[item](record.view(item), record.stride // item, offsets, addresses, steps, slots)
+        return tuple(self._vec(column, out, slots) for column, out in zip(wanted, raw, strict=True))
+
+    def _vec(self, column: int, data: np.ndarray, slots: np.ndarray) -> Vec:
+        type, arena = self.types[column], self._arenas[column]
+        return Vec(type, data if arena is None else arena.read(data, type.arrow), self._gather_status(column, slots))
+
+    def _gather_status(self, column: int, slots: np.ndarray) -> np.ndarray | None:
+        flags = self._status[column]
+        if flags is None:
+            return None
+        out = np.empty(len(slots), np.uint8)
+        return out if k.gather_status(flags.array, slots, out) else None
+
+    def row(self, slot: int) -> tuple[Any, ...]:
+        """One row as Python values; errors read as None."""
+        values = []
+        for column, (record, offset) in enumerate(self._place):
+            flags = self._status[column]
+            if flags is not None and flags.array[slot]:
+                values.append(None)
+                continue
+            width = _width(self.types[column])
+            words = record.buffer.array[slot] if record.stride > 8 else record.buffer.array[slot : slot + 1]
+            arena = self._arenas[column]
+            raw: Any
+            if arena is not None:
+                raw = arena.read_one(int(words[offset // 8]) & 0xFFFFFFFFFFFFFFFF)
+            elif width == 16:
+                raw = (int(words[offset // 8]), int(words[offset // 8 + 1]))
+            else:
+                raw = words.view(self.types[column].dtype)[offset // width].item()
+            values.append(self._convert[column](raw))
+        return tuple(values)
+
+    # ------------------------------------------------------------------ rows in
+
+    def scatter(self, slots: np.ndarray, columns: Sequence[Vec], which: Sequence[int] | None = None) -> None:
+        """Write the columns (all, or those at `which`) of the rows at `slots`. Negative slots are skipped; of equal slots
+        the last wins."""
+        slots = _slots(slots)
+        if not len(slots):
+            return
+        self.reserve(int(slots.max()) + 1)
+        groups: dict[tuple[int, int], list[tuple[int, np.ndarray]]] = {}
+        for column, vec in zip(range(len(self.types)) if which is None else which, columns, strict=True):
+            status = self._scatter_status(column, slots, vec.status)
+            arena = self._arenas[column]
+            data = plain(vec.data) if arena is None else arena.append(vec.data, slots, status)
+            group = groups.setdefault((id(self._place[column][0]), min(8, _width(self.types[column]))), [])
+            group.append((column, data))
+        for (_, item), parts in groups.items():
+            self._scatter_group(slots, parts, item)
+
+    def _scatter_group(self, slots: np.ndarray, parts: list[tuple[int, np.ndarray]], item: int) -> None:
+        record = self._place[parts[0][0]][0]
+        offsets, addresses, steps = self._ports(parts, item)
+        view, stride = record.view(item), record.stride // item
+        if item == 4:
+            k.scatter_4(view, stride, offsets, addresses, steps, slots)
+        elif item == 1:
+            k.scatter_1(view, stride, offsets, addresses, steps, slots)
+        else:
+            owners = [c for c, _ in parts for _ in range(_width(self.types[c]) // 8)]
+            refs = np.array([self._arenas[c] is not None for c in owners], np.uint8)
+            garbage = np.zeros(len(owners), np.int64)
+            k.scatter_8(view, stride, offsets, addresses, steps, refs, slots, garbage)
+            for column, freed in zip(owners, garbage.tolist(), strict=True):
+                self._waste(column, freed)
+
+    def _scatter_status(self, column: int, slots: np.ndarray, status: np.ndarray | None) -> np.ndarray:
+        flags = self._status[column]
+        if status is not None and not (status != Status.VALUE).any():
+            status = None
+        if status is None and flags is None:
+            return _NO_STATUS
+        if flags is None:
+            flags = self._status[column] = Buffer(np.uint8, rows=self.limit)
+        status = _NO_STATUS if status is None else plain(status.view(np.uint8))
+        k.scatter_status(flags.array, slots, status)
+        return status
+
+    def _ports(self, parts: list[tuple[int, np.ndarray]], item: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where the parts of one item size stand inside records and outside; a wide decimal is two words."""
+        offsets, addresses, steps = [], [], []
+        for column, data in parts:
+            width, start = _width(self.types[column]), address(data)
+            for word in range(max(1, width // 8)):
+                offsets.append((self._place[column][1] + 8 * word) // item)
+                addresses.append(start + 8 * word)
+                steps.append(width)
+        return np.array(offsets, np.int64), np.array(addresses, np.int64), np.array(steps, np.int64)
+
+    # ------------------------------------------------------------------ upkeep
+
+    def release(self, slots: np.ndarray, which: Sequence[int] | None = None) -> None:
+        """The rows at `slots` are gone: their strings become garbage. Negative slots are skipped."""
+        slots = _slots(slots)
+        for column in range(len(self.types)) if which is None else which:
+            if self._arenas[column] is not None and len(slots):
+                record, offset = self._place[column]
+                freed = k.release_refs(record.view(8), record.stride // 8, offset // 8, slots)
+                self._waste(column, int(freed))
+
+    def _waste(self, column: int, nbytes: int) -> None:
+        arena = self._arenas[column]
+        if arena is not None:
+            arena.garbage += nbytes
+            if arena.crowded():
+                record, offset = self._place[column]
+                arena.compact(record.view(8), record.stride // 8, offset // 8, self.limit)
+
+    def nbytes(self) -> int:
+        """Memory in use."""
+        total = sum(r.buffer.nbytes(self.limit) for r in self._records)
+        total += sum(a.nbytes() for a in self._arenas if a is not None)
+        return total + sum(s.nbytes(self.limit) for s in self._status if s is not None)
+
+    def plain_bytes(self, rows: int) -> int:
+        """What that many rows would take in plain arrays: widths, and the strings in use."""
+        strings = sum(a.used - a.garbage for a in self._arenas if a is not None)
+        return rows * sum(_width(t) for t in self.types) + strings
+
+    def dump(self) -> dict[str, np.ndarray]:
+        """Arrays from which `load` restores these columns (made with the same types and additions)."""
+        arrays = {"limit": np.array([self.limit], np.int64)}
+        for i, record in enumerate(self._records):
+            arrays[f"record{i}"] = record.buffer.array[: self.limit].copy()
+        for i, arena in enumerate(self._arenas):
+            if arena is not None:
+                arrays[f"arena{i}"] = arena.buffer.array[: arena.used].copy()
+                arrays[f"garbage{i}"] = np.array([arena.garbage], np.int64)
+        for i, flags in enumerate(self._status):
+            if flags is not None:
+                arrays[f"status{i}"] = flags.array[: self.limit].copy()
+        return arrays
+
+    def load(self, arrays: dict[str, np.ndarray]) -> None:
+        """Restore what `dump` gave."""
+        limit = int(arrays["limit"][0])
+        self.reserve(limit)
+        for i, record in enumerate(self._records):
+            record.buffer.array[:limit] = arrays[f"record{i}"]
+        for i, arena in enumerate(self._arenas):
+            if arena is not None:
+                bytes_ = arrays[f"arena{i}"]
+                arena.buffer.reserve(len(bytes_))
+                arena.buffer.array[: len(bytes_)] = bytes_
+                arena.used, arena.garbage = len(bytes_), int(arrays[f"garbage{i}"][0])
+            if f"status{i}" in arrays:
+                flags = self._status[i] = Buffer(np.uint8, rows=limit)
+                flags.array[:limit] = arrays[f"status{i}"]
+
+
+def _slots(slots: np.ndarray) -> np.ndarray:
+    return plain(slots) if slots.dtype == np.int32 else np.ascontiguousarray(slots, np.int32)

@@ -1,0 +1,170 @@
+"""How kernels are compiled, and the few machine operations that numba lacks.
+
+Every kernel releases the GIL, is cached on disk, and does not check bounds: callers reserve room before they call. Kernels
+are generic by item size and never by SQL type, and take only writable contiguous arrays (see `plain`): numba compiles a
+variant for every combination of array types it meets, and compile time is what a first start pays for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+JIT: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+BLOCK = 32
+"""Rows per prefetched block: enough misses in flight to hide memory latency, few enough to stay in the first cache."""
+
+kernel: Any = njit(**JIT)
+
+_I8 = ir.IntType(8)
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+_I128 = ir.IntType(128)
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    """Pointer (i8*) to element `index` of a contiguous array, counted along its first axis."""
+    struct = context.make_array(array_type)(context, builder, array)
+    base = builder.bitcast(struct.data, _I8.as_pointer())
+    stride = cgutils.unpack_tuple(builder, struct.strides, array_type.ndim)[0]
+    return builder.gep(base, [builder.mul(index, stride)])
+
+
+@intrinsic
+def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of array[index] (first axis) without waiting for it."""
+    signature = types.void(array, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = _address(context, builder, sig.args[0], args[0], args[1])
+        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def mul_wide(typingctx: Any, a: Any, b: Any) -> Any:
+    """Unsigned 64 x 64 -> 128 bits, folded: low word xor high word."""
+    signature = types.uint64(types.uint64, types.uint64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        product = builder.mul(builder.zext(args[0], _I128), builder.zext(args[1], _I128))
+        high = builder.trunc(builder.lshr(product, _I128(64)), _I64)
+        return builder.xor(builder.trunc(product, _I64), high)
+
+    return signature, codegen
+
+
+def _loader(bits: int) -> Any:
+    kind = ir.IntType(bits)
+
+    @intrinsic
+    def load(typingctx: Any, array: Any, index: Any) -> Any:
+        signature = types.uint64(array, types.intp)
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            pointer = _address(context, builder, sig.args[0], args[0], args[1])
+            value = builder.load(builder.bitcast(pointer, kind.as_pointer()), align=1)
+            return value if bits == 64 else builder.zext(value, _I64)
+
+        return signature, codegen
+
+    return load
+
+
+load64 = _loader(64)
+"""load64(bytes, position): eight bytes, at any alignment, little-endian."""
+load32 = _loader(32)
+
+
+@intrinsic
+def copy_bytes(typingctx: Any, target: Any, to: Any, source: Any, start: Any, count: Any) -> Any:
+    """target[to : to + count] = source[start : start + count] for byte arrays that do not overlap."""
+    signature = types.void(target, types.intp, source, types.intp, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        out = _address(context, builder, sig.args[0], args[0], args[1])
+        into = _address(context, builder, sig.args[2], args[2], args[3])
+        cgutils.raw_memcpy(builder, out, into, args[4], 1)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def copy32(typingctx: Any, target: Any, to: Any, source: Any, start: Any) -> Any:
+    """Copy exactly 32 bytes: both sides must have that much room. Much cheaper than a call for short strings."""
+    signature = types.void(target, types.intp, source, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = ir.VectorType(_I64, 4).as_pointer()
+        out = builder.bitcast(_address(context, builder, sig.args[0], args[0], args[1]), kind)
+        into = builder.bitcast(_address(context, builder, sig.args[2], args[2], args[3]), kind)
+        builder.store(builder.load(into, align=1), out, align=1)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _at(builder: Any, address: Any, index: Any, step: Any, kind: Any) -> Any:
+    return builder.inttoptr(builder.add(address, builder.mul(index, step)), kind.as_pointer())
+
+
+def _mover(bits: int) -> tuple[Any, Any]:
+    kind = ir.IntType(bits)
+    value_type = {8: types.uint8, 32: types.int32, 64: types.int64}[bits]
+
+    @intrinsic
+    def load(typingctx: Any, address: Any, index: Any, step: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.load(_at(builder, *args, kind), align=1)
+
+        return value_type(types.int64, types.int64, types.int64), codegen
+
+    @intrinsic
+    def store(typingctx: Any, address: Any, index: Any, step: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            builder.store(args[3], _at(builder, *args[:3], kind), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64, value_type), codegen
+
+    return load, store
+
+
+# item at address + index * step: lets one kernel serve any number of columns, wherever they live
+load_1, store_1 = _mover(8)
+load_4, store_4 = _mover(32)
+load_8, store_8 = _mover(64)
+
+
+class _Alias:
+    """Lends the memory of a read-only array as if it were writable; holds on to the array."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+
+
+def plain(array: np.ndarray) -> np.ndarray:
+    """The array as kernels take it: contiguous, and typed as writable (kernels never write to their inputs)."""
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    if not array.flags.writeable and array.size:
+        array = np.asarray(_Alias(array))
+    return array if array.flags.writeable else array.copy()
+
+
+def address(array: np.ndarray) -> int:
+    """Where the array's memory begins; the caller keeps the array alive while a kernel uses it."""
+    return int(array.__array_interface__["data"][0])
