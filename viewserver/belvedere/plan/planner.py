@@ -1,0 +1,61 @@
+"""The planner's entry: from view definitions to the DAG that maintains them.
+
+Query rewrites (`rules`) come first, then all queries of the call are pruned together (`demand`) and lowered to nodes
+(`lower`), reusing what is maintained already (`sharing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from belvedere.errors import CatalogError
+from belvedere.plan import nodes as n
+from belvedere.plan.canonical import Interner
+from belvedere.plan.demand import Demand
+from belvedere.plan.lower import Lowering
+from belvedere.plan.rules import rewrite
+from belvedere.plan.sharing import Shared
+from belvedere.sql.catalog import Catalog, ViewDef
+from belvedere.sql.query import relations
+
+
+def plan_views(catalog: Catalog, views: Sequence[ViewDef], existing: n.Plan) -> tuple[n.View, ...]:
+    """View nodes for the definitions, in their order. Nodes of `existing` are used again where they are equal or hold
+    more than what is needed. A view that is read comes from this call, from `existing`, or else from the catalog."""
+    known = {view.name.lower(): view for view in existing.views}
+    wanted = _ordered(catalog, views, known)
+    interner = Interner()
+    queries = [interner.intern(rewrite(view.query, catalog)) for view in wanted]
+    for view in wanted:
+        catalog = catalog.with_view(view)
+    made: dict[str, n.View] = {}
+    shared = Shared(n.topological(existing))
+    lowering = Lowering(catalog, Demand(queries), shared, lambda name: made.get(name.lower()) or known[name.lower()])
+    for view, query in zip(wanted, queries, strict=True):
+        made[view.name.lower()] = lowering.sink(view, query)
+    return tuple(made[view.name.lower()] for view in views)
+
+
+def _ordered(catalog: Catalog, views: Sequence[ViewDef], known: dict[str, n.View]) -> list[ViewDef]:
+    """The views to plan, each after what it reads."""
+    given = {view.name.lower(): view for view in views}
+    done: dict[str, ViewDef] = {}
+
+    def visit(view: ViewDef, path: tuple[str, ...]) -> None:
+        name = view.name.lower()
+        if name in path:
+            raise CatalogError(f"view {view.name!r} reads itself: {' -> '.join([*path[path.index(name) :], name])}")
+        if name in done:
+            return
+        for below in sorted(relations(view.query)):
+            definition = given.get(below.lower())
+            if definition is None and below.lower() not in known:
+                relation = catalog.relation(below)
+                definition = relation if isinstance(relation, ViewDef) else None
+            if definition is not None:
+                visit(definition, (*path, name))
+        done[name] = view
+
+    for view in views:
+        visit(view, ())
+    return list(done.values())

@@ -1,0 +1,132 @@
+"""Sharing: equal nodes are one node, and state that already holds enough is used instead of new state.
+
+`covers(wide, narrow)` answers whether `wide` holds the same rows under the same ids as `narrow`, with at least its columns. Only
+nodes without state are compared by structure; below them stand nodes that were shared already, so those are compared as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from belvedere.plan import nodes as n
+from belvedere.plan.exprs import name_columns
+from belvedere.sql.expr import ColumnRef, Expr, columns, remap
+
+
+class Shared:
+    """Every node of the plan, one object each."""
+
+    def __init__(self, known: Iterable[n.Node]):
+        self._nodes: dict[n.Node, n.Node] = {}
+        self._reverse: dict[frozenset[str], list[n.ReverseJoin]] = {}
+        self._grouped: dict[frozenset[str], list[n.PreAggregation]] = {}
+        self._tables: dict[int, frozenset[str]] = {}
+        for node in known:
+            self.intern(node)
+
+    def intern(self, node: n.Node) -> n.Node:
+        """The one node that equals this one; its inputs are interned already or become so."""
+        found = self._nodes.get(node)
+        if found is not None:
+            return found
+        self._nodes[node] = node
+        for below in n.inputs(node):
+            self.intern(below)
+        if isinstance(node, n.ReverseJoin):
+            self._reverse.setdefault(self._reads(node), []).append(node)
+        elif isinstance(node, n.PreAggregation):
+            self._grouped.setdefault(self._reads(node), []).append(node)
+        return node
+
+    def reverse_join(self, source: n.Node, on: tuple[int, ...]) -> tuple[n.ReverseJoin, dict[int, int]]:
+        """The rows of `source` under `on`: known ones with at least these columns, or new ones. And where the columns are."""
+        for known in self._reverse.get(self._reads(source), ()):
+            where = covers(known.input, source)
+            if where is not None and tuple(where[c] for c in on) == known.on:
+                return known, where
+        made = self.intern(n.ReverseJoin(self.intern(source), on))
+        assert isinstance(made, n.ReverseJoin)
+        return made, {i: i for i in range(len(source.schema))}
+
+    def grouped(self, source: n.Node, group: tuple[int, ...], calls: Iterable[n.Call]) -> n.PreAggregation | None:
+        """A known pre-aggregation of the same rows and groups that has all the calls."""
+        wanted = list(calls)
+        for known in self._grouped.get(self._reads(source), ()):
+            where = covers(known.input, source)
+            if where is None or tuple(where[c] for c in group) != known.group:
+                continue
+            if all(moved(call, where) in known.calls for call in wanted):
+                return known
+        return None
+
+    def places(self, known: n.PreAggregation, source: n.Node, calls: Iterable[n.Call]) -> list[int]:
+        """Positions among the calls of `known` of calls over `source`, which it covers."""
+        where = covers(known.input, source)
+        assert where is not None
+        return [known.calls.index(moved(call, where)) for call in calls]
+
+    def _reads(self, node: n.Node) -> frozenset[str]:
+        """Base tables and views right below: equal for nodes of which one could cover the other."""
+        found = self._tables.get(id(node))
+        if found is None:
+            if isinstance(node, n.Delta):
+                found = frozenset([node.table])
+            elif isinstance(node, n.View):
+                found = frozenset([f"view {node.name}"])
+            else:
+                found = frozenset[str]().union(*(self._reads(below) for below in n.inputs(node)))
+            if node in self._nodes:  # others may be collected, and their id() be used again
+                self._tables[id(self._nodes[node])] = found
+        return found
+
+
+def moved(call: n.Call, where: dict[int, int]) -> n.Call:
+    """The call over an input whose columns stand elsewhere."""
+    return n.Call(
+        call.function,
+        None if call.arg is None else where[call.arg],
+        call.type,
+        call.distinct,
+        None if call.filter is None else where[call.filter],
+    )
+
+
+def covers(wide: n.Node, narrow: n.Node) -> dict[int, int] | None:
+    """Position in `wide` of each column of `narrow`, if `wide` has the same rows, ids and these columns; else None."""
+    if wide is narrow or wide == narrow:
+        return {i: i for i in range(len(narrow.schema))}
+    if isinstance(wide, n.Delta) and isinstance(narrow, n.Delta):
+        if wide.table != narrow.table or not set(narrow.columns) <= set(wide.columns):
+            return None
+        return {i: wide.columns.index(c) for i, c in enumerate(narrow.columns)}
+    if isinstance(wide, n.Selection) and isinstance(narrow, n.Selection):
+        where = covers(wide.input, narrow.input)
+        if where is None or _moved(narrow.predicate, where, wide.input) != wide.predicate:
+            return None
+        return where
+    if isinstance(wide, n.Projection) or isinstance(narrow, n.Projection):
+        wide_base, wide_exprs = _unprojected(wide)
+        narrow_base, narrow_exprs = _unprojected(narrow)
+        where = covers(wide_base, narrow_base)
+        if where is None:
+            return None
+        found: dict[int, int] = {}
+        for i, expr in enumerate(narrow_exprs):
+            there = _moved(expr, where, wide_base)
+            if there not in wide_exprs:
+                return None
+            found[i] = wide_exprs.index(there)
+        return found
+    return None
+
+
+def _unprojected(node: n.Node) -> tuple[n.Node, tuple[Expr, ...]]:
+    if isinstance(node, n.Projection):
+        return node.input, node.exprs
+    return node, tuple(ColumnRef(i, c.type, c.name) for i, c in enumerate(node.schema))
+
+
+def _moved(expr: Expr, where: dict[int, int], over: n.Node) -> Expr | None:
+    if not columns(expr) <= where.keys():
+        return None
+    return name_columns(remap(expr, where), over.schema)
