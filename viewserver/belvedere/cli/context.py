@@ -1,0 +1,92 @@
+"""What every command shares: where the database is, how to open it, and whether to speak JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from belvedere import errors
+from belvedere.cli import warmup
+
+if TYPE_CHECKING:
+    from belvedere.database import Database
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Settings:
+    """The global options, and the SQL text being executed (for the caret when it is refused)."""
+
+    path: Path
+    json: bool = False
+    statement: str | None = None
+
+    def _must_exist(self) -> None:
+        if not self.path.exists():
+            raise errors.StorageError(
+                f"no database at {self.path}; name one with --db or BELVEDERE_DB, "
+                "or make one with `belvedere apply -f FILE` or `belvedere sql`"
+            )
+
+    @contextmanager
+    def reader(self) -> Iterator[Database]:
+        """The database for reading; works beside a writer in another process."""
+        import belvedere  # the engine is heavy: loaded by the commands that need it
+
+        self._must_exist()
+        db = belvedere.open(self.path, read_only=True)
+        try:
+            yield db
+        finally:
+            db.close()
+
+    @contextmanager
+    def writer(self, *, create: bool = False) -> Iterator[Database]:
+        """The database for writing; refused while another process writes it."""
+        import belvedere
+
+        if not create:
+            self._must_exist()
+        warmup.compile_kernels(sys.stderr)
+        db = belvedere.open(self.path)
+        try:
+            yield db
+        finally:
+            db.close()
+
+
+def settings(ctx: click.Context | None = None) -> Settings:
+    """The settings of the running command."""
+    found: Settings = (ctx or click.get_current_context()).find_root().obj
+    return found
+
+
+def _set_path(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        settings(ctx).path = value
+
+
+def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        settings(ctx).json = True
+
+
+def database_path(command: F) -> F:
+    """Also accept the global --db after the name of the command."""
+    option = click.option(
+        "--db", type=click.Path(path_type=Path), expose_value=False, callback=_set_path, help="The database directory."
+    )
+    return option(command)
+
+
+def common(command: F) -> F:
+    """Also accept the global --db and --json after the name of the command."""
+    as_json = click.option("--json", is_flag=True, expose_value=False, callback=_set_json, help="JSON for programs.")
+    return database_path(as_json(command))

@@ -1,0 +1,92 @@
+"""The `belvedere` command: global options, the list of commands, and the border where errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from belvedere.cli import context, exits
+
+# name -> (module, attribute): loaded when called. The order is the order of `belvedere --help`.
+COMMANDS = {
+    "demo": ("demo", "demo"),
+    "apply": ("apply", "apply"),
+    "explain": ("explain", "explain"),
+    "sql": ("sql", "sql"),
+    "load": ("load", "load"),
+    "put": ("write", "put"),
+    "delete": ("write", "delete"),
+    "get": ("read", "get"),
+    "scan": ("read", "scan"),
+    "watch": ("watch", "watch"),
+    "status": ("status", "status"),
+    "lag": ("status", "lag"),
+    "verify": ("verify", "verify"),
+    "quarantine": ("quarantine", "quarantine"),
+    "bench": ("bench", "bench"),
+    "completion": ("completion", "completion"),
+}
+
+
+class Commands(click.Group):
+    """A group that loads its commands lazily and ends every failure with a sentence and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"belvedere.cli.{module}"), attribute)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BrokenPipeError:
+            # The reader (`| head`) has seen enough. Stdout goes nowhere, so that the interpreter's last flush is quiet.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(exits.OK)
+        except KeyboardInterrupt:
+            ctx.exit(exits.INTERRUPTED)
+        except Exception as error:
+            ctx.exit(exits.report(error, context.settings(ctx).statement))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--db",
+    "path",
+    type=click.Path(path_type=Path),
+    envvar="BELVEDERE_DB",
+    default=Path("belvedere.bv"),
+    show_default="./belvedere.bv",
+    help="The database directory [env: BELVEDERE_DB].",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of tables for people.")
+@click.version_option(package_name="belvedere", prog_name="belvedere")
+@click.pass_context
+def cli(ctx: click.Context, path: Path, as_json: bool) -> None:
+    """Materialized views over key-value tables: exact and fresh while the tables change.
+
+    Start with `belvedere demo`. Exit codes: 0 done, 1 refused, 2 wrong usage, 3 incomplete or verification failed,
+    4 not in time or locked.
+    """
+    ctx.obj = context.Settings(path=path, json=as_json)
+
+
+def main() -> None:
+    """Entry point of the `belvedere` script."""
+    cli(prog_name="belvedere")
+
+
+if __name__ == "__main__":
+    main()
