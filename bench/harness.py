@@ -1,0 +1,84 @@
+"""How things are measured: CPU seconds of the whole process (all threads), alternating contestants, medians of three.
+
+The machines are shared and noisy: only ratios inside one run mean anything, so every scenario returns numbers that were
+taken side by side.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Cost:
+    """What one run took."""
+
+    cpu: float
+    wall: float
+
+    def rate(self, operations: int) -> float:
+        """Operations per CPU second."""
+        return operations / self.cpu
+
+
+def measure(run: Callable[[], Any]) -> Cost:
+    """Run once, garbage collection kept out of it (it would favour whoever makes fewer objects by chance)."""
+    gc.collect()
+    gc.disable()
+    try:
+        wall, cpu = time.perf_counter(), time.process_time()
+        run()
+        return Cost(time.process_time() - cpu, time.perf_counter() - wall)
+    finally:
+        gc.enable()
+
+
+def alternate(
+    contestants: dict[str, Callable[[], Any]], repeats: int = 3, between: Callable[[], None] | None = None
+) -> dict[str, Cost]:
+    """Run the contestants in turn, `repeats` times over; the median cost of each. `between` runs after each,
+    unmeasured."""
+    costs: dict[str, list[Cost]] = {name: [] for name in contestants}
+    for _ in range(repeats):
+        for name, run in contestants.items():
+            costs[name].append(measure(run))
+            if between is not None:
+                between()
+    return {
+        name: Cost(statistics.median(c.cpu for c in runs), statistics.median(c.wall for c in runs))
+        for name, runs in costs.items()
+    }
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory for a database, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="belvedere-bench-") as name:
+        yield Path(name)
+
+
+def resident_bytes() -> int:
+    """Memory of this process now."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were taken on."""
+    return {"cores": os.cpu_count(), "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0]}
+
+
+def percentile(values: list[float], q: float) -> float:
+    """The value below which the share q of all lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
