@@ -1,7 +1,7 @@
 """The shop of the demo: tables, views, and a stream of writes that can be computed again.
 
-Operation *n* depends on *n* alone, so a second process can say what the tables must contain after any number of operations.
-That is how the demo shows, from outside, that a crash lost nothing.
+Operation *n* depends on *n* alone, so a second process can say what the tables must contain after any number of
+operations. That is how the demo shows, from outside, that a crash lost nothing.
 """
 
 from __future__ import annotations

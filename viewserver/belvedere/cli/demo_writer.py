@@ -1,8 +1,8 @@
 """The writing process of the demo: owns the database, and reports every durable write to its parent.
 
-Started as `python -m belvedere.cli.demo_writer PATH RATE`. On stdout, one JSON document per line: first what the database
-contains, then each acknowledged operation. On stdin: the number of the operation to start with; anything more, or the end,
-means stop. It is killed with SIGKILL in the middle of the demo, so nothing here may tidy up.
+Started as `python -m belvedere.cli.demo_writer PATH RATE`. On stdout, one JSON document per line: first what the
+database contains, then each acknowledged operation. On stdin: the number of the operation to start with; anything more,
+or the end, means stop. It is killed with SIGKILL in the middle of the demo, so nothing here may tidy up.
 """
 
 from __future__ import annotations

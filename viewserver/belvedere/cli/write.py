@@ -60,8 +60,8 @@ def typed_row(row: Any, table: TableDef) -> dict[str, Any]:
 def put(ctx: click.Context, table: str, rows: str | None, ts: int | None) -> None:
     """Write rows to TABLE, all of them at once or none.
 
-    A missing column is left unchanged (NULL in a new row); null sets it to NULL. Prints a token when the rows are durable:
-    `belvedere get VIEW KEY --after TOKEN` reads at a state that includes them.
+    A missing column is left unchanged (NULL in a new row); null sets it to NULL. Prints a token when the rows are
+    durable: `belvedere get VIEW KEY --after TOKEN` reads at a state that includes them.
     """
     settings = context.settings(ctx)
     text = click.get_text_stream("stdin").read() if rows is None or rows == "-" else rows
