@@ -1,4 +1,4 @@
-"""Comparisons. NaN equals itself and is greater than every other double, -0.0 equals 0.0, strings compare by their bytes."""
+"""Comparisons. NaN equals itself and is greater than every other double, -0.0 equals 0.0, strings compare bytewise."""
 
 from __future__ import annotations
 

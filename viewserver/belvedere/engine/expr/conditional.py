@@ -40,7 +40,7 @@ def _choose_status(mask: Array, yes: Operand, no: Operand) -> Array | None:
 
 
 def case(type: Type, args: Sequence[Operand], count: int) -> Operand:
-    """when, then, when, then, ..., [else]. A condition that is NULL is not taken; one that fails, where it is reached, is the result."""
+    """when, then, ..., [else]. A NULL condition is not taken; one that fails, where it is reached, is the result."""
     result: Operand = args[-1] if len(args) % 2 else Const(type, None, Status.NULL)
     for i in range(len(args) // 2 * 2 - 2, -1, -2):
         when, then = args[i], args[i + 1]

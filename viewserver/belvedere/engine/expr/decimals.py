@@ -1,7 +1,7 @@
 """Decimal arithmetic: exact, then rounded half up once to the result type; OVERFLOW where it has too many digits.
 
-Three speeds: int64 numpy where the digits of the exact result fit 18, 128-bit kernels otherwise, and Python integers for
-those rows whose exact intermediate result is wider than 128 bits.
+Three speeds: int64 numpy where the digits of the exact result fit 18, 128-bit kernels otherwise, and Python integers
+for those rows whose exact intermediate result is wider than 128 bits.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def sign(vec: Vec) -> Array:
 
 
 def rescale(vec: Vec, type: Type, mode: int = HALF_UP) -> Vec:
-    """The same numbers in another decimal type: rounded if digits after the point go, OVERFLOW if digits before it do."""
+    """The same numbers in another decimal type: rounded if digits after the point go, OVERFLOW if others do."""
     up, down = max(0, type.scale - vec.type.scale), max(0, vec.type.scale - type.scale)
     whole, room = vec.type.precision - vec.type.scale, type.precision - type.scale
     if not down and room >= whole:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from belvedere.engine.expr import arithmetic, compare, conditional, logic
+from belvedere.engine.expr import arithmetic, compare, conditional, dates, like, logic, numeric, strings
 from belvedere.engine.expr.casts import cast
 from belvedere.engine.expr.operand import Function
 
@@ -11,5 +11,9 @@ FUNCTIONS: dict[str, Function] = {
     **compare.FUNCTIONS,
     **logic.FUNCTIONS,
     **conditional.FUNCTIONS,
+    **strings.FUNCTIONS,
+    **like.FUNCTIONS,
+    **numeric.FUNCTIONS,
+    **dates.FUNCTIONS,
     **cast.FUNCTIONS,
 }

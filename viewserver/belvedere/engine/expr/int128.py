@@ -1,6 +1,6 @@
 """128-bit arithmetic for decimals: unsigned helpers on (low, high) word pairs and the loops over rows that use them.
 
-Numba has no 128-bit integers and gives signed overflow no meaning, so everything is uint64 with magnitudes and signs apart.
+Numba has no 128-bit integers and gives signed overflow no meaning, so everything is uint64, magnitudes and signs apart.
 A row whose exact intermediate result needs more than 128 bits is flagged SLOW, and the caller computes it with Python
 integers. Constants must be uint64 too: mixed with a signed integer, numba would go to floating point.
 """

@@ -1,7 +1,7 @@
 """Three-valued logic over values, NULLs and errors.
 
-`false AND anything` is false and `true OR anything` is true, also where the other side is an error; otherwise an error wins
-over NULL. The order of the arguments does not matter, so the planner may reorder conjuncts freely.
+`false AND anything` is false and `true OR anything` is true, also where the other side is an error; otherwise an error
+wins over NULL. The order of the arguments does not matter, so the planner may reorder conjuncts freely.
 """
 
 from __future__ import annotations

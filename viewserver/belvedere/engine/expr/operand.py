@@ -1,8 +1,8 @@
 """What functions take and give: columns (`Vec`) or constants that are never spread over the rows unless they must be.
 
-The rules that every strict function shares live here too: an error argument makes the result that error (the lowest code if
-there are several), otherwise a NULL argument makes it NULL, and only rows that are still values can fail in the function
-itself.
+The rules that every strict function shares live here too: an error argument makes the result that error (the lowest
+code if there are several), otherwise a NULL argument makes it NULL, and only rows that are still values can fail in the
+function itself.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(slots=True)
 class Const:
-    """One value for every row, in physical form: a bool, an int (also days, microseconds, unscaled decimals of any width), a
-    float, a str or bytes. `status` as in a column; `value` means nothing unless it is VALUE."""
+    """One value for every row, in physical form: a bool, an int (also days, microseconds, unscaled decimals of any
+    width), a float, a str or bytes. `status` as in a column; `value` means nothing unless it is VALUE."""
 
     type: Type
     value: Any

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from belvedere.engine.expr.casts import numbers
+from belvedere.engine.expr.casts import numbers, strings, texts, times
 from belvedere.engine.expr.operand import Const, Function, Operand, spread
 from belvedere.engine.vec import Status, Vec, nulls
 from belvedere.types import Kind, Type
@@ -23,8 +23,31 @@ CASTS: dict[tuple[Kind, Kind], Cast] = {
     (Kind.DECIMAL, Kind.BOOLEAN): numbers.to_boolean,
     (Kind.BOOLEAN, Kind.DOUBLE): numbers.from_boolean,
     (Kind.BOOLEAN, Kind.DECIMAL): numbers.from_boolean,
+    (Kind.STRING, Kind.BOOLEAN): strings.to_boolean,
+    (Kind.STRING, Kind.DOUBLE): strings.to_double,
+    (Kind.STRING, Kind.DECIMAL): strings.to_decimal,
+    (Kind.STRING, Kind.DATE): strings.to_date,
+    (Kind.STRING, Kind.TIMESTAMP): strings.to_timestamp,
+    (Kind.STRING, Kind.BINARY): strings.to_binary,
+    (Kind.BINARY, Kind.STRING): strings.from_binary,
+    (Kind.BOOLEAN, Kind.STRING): texts.from_boolean,
+    (Kind.DOUBLE, Kind.STRING): texts.from_double,
+    (Kind.DECIMAL, Kind.STRING): texts.from_decimal,
+    (Kind.DATE, Kind.STRING): texts.from_date,
+    (Kind.TIMESTAMP, Kind.STRING): texts.from_timestamp,
+    (Kind.DATE, Kind.TIMESTAMP): times.date_to_timestamp,
+    (Kind.TIMESTAMP, Kind.DATE): times.timestamp_to_date,
+    (Kind.TIMESTAMP, Kind.DOUBLE): times.timestamp_to_number,
+    (Kind.TIMESTAMP, Kind.DECIMAL): times.timestamp_to_number,
+    (Kind.DOUBLE, Kind.TIMESTAMP): times.double_to_timestamp,
+    (Kind.DECIMAL, Kind.TIMESTAMP): times.decimal_to_timestamp,
 }
 for _kind in _INTEGERS:
+    CASTS[Kind.STRING, _kind] = strings.to_integer
+    CASTS[_kind, Kind.STRING] = texts.from_integer
+    CASTS[_kind, Kind.BINARY] = texts.integer_to_binary
+    CASTS[Kind.TIMESTAMP, _kind] = times.timestamp_to_number
+    CASTS[_kind, Kind.TIMESTAMP] = times.integer_to_timestamp
     CASTS[Kind.BOOLEAN, _kind] = numbers.from_boolean
     CASTS[_kind, Kind.BOOLEAN] = numbers.to_boolean
     CASTS[_kind, Kind.DOUBLE] = numbers.integer_to_double

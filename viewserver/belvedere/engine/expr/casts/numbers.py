@@ -1,5 +1,5 @@
-"""Casts among booleans, integers, doubles and decimals. Integers are reached by truncation, decimals by rounding half up;
-what does not fit is OVERFLOW."""
+"""Casts among booleans, integers, doubles and decimals. Integers are reached by truncation, decimals by rounding half
+up; what does not fit is OVERFLOW."""
 
 from __future__ import annotations
 
