@@ -20,6 +20,8 @@ BLOCK = 32
 """Rows per prefetched block: enough misses in flight to hide memory latency, few enough to stay in the first cache."""
 
 kernel: Any = njit(**JIT)
+inlined: Any = njit(inline="always", **JIT)
+"""For the small parts of kernels: a call would count references to its arrays, which costs more than the part itself."""
 
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import BLOCK, kernel, prefetch
+from belvedere.engine.state.jit import BLOCK, inlined, kernel, prefetch
 
 _U = np.uint64
 _S32 = _U(32)
@@ -24,47 +24,59 @@ LIVE = 2
 PENDING = 3
 
 
-@kernel
+@inlined
 def home(entries, f):  # type: ignore[no-untyped-def]
     """Where the search for fingerprint `f` begins."""
     return np.int64((f * _U(entries.shape[0])) >> _S32)
 
 
-@kernel
-def peek(entries, f):  # type: ignore[no-untyped-def]
-    """Likely slot of a fingerprint, or -1; only good for prefetching."""
-    p = home(entries, f)
-    e = entries[p]
-    if (e >> _S32) != f:
-        p += 1
-        if p == entries.shape[0]:
-            p = 0
-        e = entries[p]
-        if (e >> _S32) != f:
-            return np.int64(-1)
-    return np.int64(e & _LOW) - 1
-
-
-@kernel
-def locate(entries, ids, lo, hi):  # type: ignore[no-untyped-def]
-    """(slot or -1, position of its entry or of the empty entry where it belongs)."""
-    f = lo >> _S32
+@inlined
+def candidate(entries, f):  # type: ignore[no-untyped-def]
+    """Position of the first entry, from home on, that is empty or has fingerprint `f`."""
     p = home(entries, f)
     n = entries.shape[0]
-    while True:
-        e = entries[p]
-        if e == _ZERO:
-            return np.int64(-1), p
-        if (e >> _S32) == f:
-            s = np.int64(e & _LOW) - 1
-            if ids[s, 0] == lo and ids[s, 1] == hi:
-                return s, p
+    e = entries[p]
+    while e != _ZERO and (e >> _S32) != f:
         p += 1
         if p == n:
             p = 0
+        e = entries[p]
+    return p
 
 
-@kernel
+@inlined
+def aim(entries, ids, pos, j, lo):  # type: ignore[no-untyped-def]
+    """Second stage of a block: note the candidate of row j and ask for the id it refers to."""
+    p = candidate(entries, lo >> _S32)
+    pos[j] = p
+    e = entries[p]
+    if e != _ZERO:
+        prefetch(ids, np.int64(e & _LOW) - 1)
+
+
+@inlined
+def locate(entries, ids, p, lo, hi):  # type: ignore[no-untyped-def]
+    """(slot or -1, position of its entry or of the empty entry where it belongs), searching from `p`: home, or a candidate
+    found since the last removal (insertions move nothing, removals do)."""
+    f = lo >> _S32
+    n = entries.shape[0]
+    s = np.int64(-1)
+    while True:
+        e = entries[p]
+        if e == _ZERO:
+            break
+        if (e >> _S32) == f:
+            t = np.int64(e & _LOW) - 1
+            if ids[t, 0] == lo and ids[t, 1] == hi:
+                s = t
+                break
+        p += 1
+        if p == n:
+            p = 0
+    return s, p
+
+
+@inlined
 def allocate(free, ctl):  # type: ignore[no-untyped-def]
     """A slot: the one freed last, else the next unused one."""
     if ctl[FREE] > 0:
@@ -75,7 +87,7 @@ def allocate(free, ctl):  # type: ignore[no-untyped-def]
     return s
 
 
-@kernel
+@inlined
 def enter(entries, ids, free, ctl, p, lo, hi):  # type: ignore[no-untyped-def]
     """Give a new id a slot; `p` is the empty entry that `locate` found."""
     s = allocate(free, ctl)
@@ -123,38 +135,36 @@ def drop(entries, pending, ctl, p, s):  # type: ignore[no-untyped-def]
 @kernel
 def find_ids(entries, ids, wanted, out):  # type: ignore[no-untyped-def]
     n = wanted.shape[0]
+    pos = np.empty(BLOCK, np.int64)
     for b in range(0, n, BLOCK):
         stop = min(b + BLOCK, n)
         for i in range(b, stop):
             prefetch(entries, home(entries, wanted[i, 0] >> _S32))
         for i in range(b, stop):
-            s = peek(entries, wanted[i, 0] >> _S32)
-            if s >= 0:
-                prefetch(ids, s)
+            aim(entries, ids, pos, i - b, wanted[i, 0])
         for i in range(b, stop):
-            s, _ = locate(entries, ids, wanted[i, 0], wanted[i, 1])
+            s, _ = locate(entries, ids, pos[i - b], wanted[i, 0], wanted[i, 1])
             out[i] = s
 
 
 @kernel
 def find_one(entries, ids, lo, hi):  # type: ignore[no-untyped-def]
-    s, _ = locate(entries, ids, lo, hi)
+    s, _ = locate(entries, ids, home(entries, lo >> _S32), lo, hi)
     return s
 
 
 @kernel
 def insert_ids(entries, ids, free, ctl, wanted, out, fresh):  # type: ignore[no-untyped-def]
     n = wanted.shape[0]
+    pos = np.empty(BLOCK, np.int64)
     for b in range(0, n, BLOCK):
         stop = min(b + BLOCK, n)
         for i in range(b, stop):
             prefetch(entries, home(entries, wanted[i, 0] >> _S32))
         for i in range(b, stop):
-            s = peek(entries, wanted[i, 0] >> _S32)
-            if s >= 0:
-                prefetch(ids, s)
+            aim(entries, ids, pos, i - b, wanted[i, 0])
         for i in range(b, stop):
-            s, p = locate(entries, ids, wanted[i, 0], wanted[i, 1])
+            s, p = locate(entries, ids, pos[i - b], wanted[i, 0], wanted[i, 1])
             fresh[i] = s < 0
             if s < 0:
                 s = enter(entries, ids, free, ctl, p, wanted[i, 0], wanted[i, 1])
@@ -164,17 +174,19 @@ def insert_ids(entries, ids, free, ctl, wanted, out, fresh):  # type: ignore[no-
 @kernel
 def remove_ids(entries, ids, pending, ctl, wanted, out):  # type: ignore[no-untyped-def]
     n = wanted.shape[0]
+    pos = np.empty(BLOCK, np.int64)
     for b in range(0, n, BLOCK):
         stop = min(b + BLOCK, n)
         for i in range(b, stop):
             prefetch(entries, home(entries, wanted[i, 0] >> _S32))
         for i in range(b, stop):
-            s = peek(entries, wanted[i, 0] >> _S32)
-            if s >= 0:
-                prefetch(ids, s)
+            aim(entries, ids, pos, i - b, wanted[i, 0])
+        moved = False
         for i in range(b, stop):
-            s, p = locate(entries, ids, wanted[i, 0], wanted[i, 1])
+            start = home(entries, wanted[i, 0] >> _S32) if moved else pos[i - b]
+            s, p = locate(entries, ids, start, wanted[i, 0], wanted[i, 1])
             if s >= 0:
+                moved = True
                 drop(entries, pending, ctl, p, s)
             out[i] = s
 
@@ -239,6 +251,7 @@ def upsert(entries, ids, free, pending, ctl, touched, wanted, weight, slots):  #
     """Apply the ids of a consolidated delta: first its +1 rows (marked in the bitmap `touched`), then those -1 rows which
     no +1 row replaces. `slots`: where each row is or was (-1: a removed row that was not there). Returns removed rows."""
     n = wanted.shape[0]
+    pos = np.empty(BLOCK, np.int64)
     removals = 0
     for b in range(0, n, BLOCK):
         stop = min(b + BLOCK, n)
@@ -247,12 +260,10 @@ def upsert(entries, ids, free, pending, ctl, touched, wanted, weight, slots):  #
                 prefetch(entries, home(entries, wanted[i, 0] >> _S32))
         for i in range(b, stop):
             if weight[i] > 0:
-                s = peek(entries, wanted[i, 0] >> _S32)
-                if s >= 0:
-                    prefetch(ids, s)
+                aim(entries, ids, pos, i - b, wanted[i, 0])
         for i in range(b, stop):
             if weight[i] > 0:
-                s, p = locate(entries, ids, wanted[i, 0], wanted[i, 1])
+                s, p = locate(entries, ids, pos[i - b], wanted[i, 0], wanted[i, 1])
                 if s < 0:
                     s = enter(entries, ids, free, ctl, p, wanted[i, 0], wanted[i, 1])
                 slots[i] = s
@@ -271,15 +282,16 @@ def upsert(entries, ids, free, pending, ctl, touched, wanted, weight, slots):  #
                 prefetch(entries, home(entries, wanted[i, 0] >> _S32))
         for i in range(b, stop):
             if weight[i] < 0:
-                s = peek(entries, wanted[i, 0] >> _S32)
-                if s >= 0:
-                    prefetch(ids, s)
+                aim(entries, ids, pos, i - b, wanted[i, 0])
+        moved = False
         for i in range(b, stop):
             if weight[i] < 0:
-                s, p = locate(entries, ids, wanted[i, 0], wanted[i, 1])
+                start = home(entries, wanted[i, 0] >> _S32) if moved else pos[i - b]
+                s, p = locate(entries, ids, start, wanted[i, 0], wanted[i, 1])
                 slots[i] = s
                 if s >= 0 and touched[s >> 3] & np.uint8(1 << (s & 7)) == 0:
                     drop(entries, pending, ctl, p, s)
+                    moved = True
                     removed += 1
     for i in range(n):
         if weight[i] > 0:
