@@ -98,7 +98,7 @@ def test_double_sums_equal_exact_arithmetic_whatever_the_history(seed: int) -> N
                     totals[g] += weight * exact(value)
                 changes.append((g, value, weight))
         rng.shuffle(changes)  # a retraction may come before its insertion
-        state.ensure(groups, len(changes))
+        state.ensure(groups)
         state.add(
             np.array([c[0] for c in changes], np.int32),
             np.array([c[2] for c in changes], np.int8),
@@ -110,7 +110,7 @@ def test_double_sums_equal_exact_arithmetic_whatever_the_history(seed: int) -> N
             want = expected(live[g], totals[g])
             assert (bits(sums[g]), bits(means[g])) == (bits(want[0]), bits(want[1])), (live[g], sums[g], means[g])
     rest = [(g, v) for g in range(groups) for v in live[g]]
-    state.ensure(groups, len(rest))
+    state.ensure(groups)
     state.add(np.array([r[0] for r in rest], np.int32), np.full(len(rest), -1, np.int8), np.array([r[1] for r in rest]))
     assert not state.total(slots, DOUBLE)[0].view(np.int64).any()
     assert state.dump(groups)["ctl"][2] == 0, "drained groups must give their dense rows back"
@@ -120,10 +120,10 @@ def test_double_sums_equal_exact_arithmetic_whatever_the_history(seed: int) -> N
 def test_many_equal_values_carry_correctly(value: float) -> None:
     state, n = DoubleSum(), 300_000
     slot = np.zeros(1, np.int32)
-    state.ensure(1, n)
+    state.ensure(1)
     state.add(np.zeros(n, np.int32), np.ones(n, np.int8), np.full(n, value))
     assert state.total(slot, DOUBLE)[0][0] == rounded(n * exact(value))
-    state.ensure(1, n)
+    state.ensure(1)
     state.add(np.zeros(n, np.int32), np.full(n, -1, np.int8), np.full(n, value))
     assert bits(state.total(slot, DOUBLE)[0][0]) == bits(0.0)
 
@@ -134,7 +134,7 @@ def test_means_are_rounded_correctly_for_any_count(count: int) -> None:
     values = [draw(rng, k) for k in (0, 1, 2, 4, 7, 8, 9) for _ in range(200)]
     slots = np.arange(len(values), dtype=np.int32)
     state = DoubleSum()
-    state.ensure(len(values), len(values))
+    state.ensure(len(values))
     state.add(slots, np.ones(len(values), np.int8), np.array(values))
     means, _ = state.mean(slots, np.full(len(values), count, np.int64), DOUBLE)
     for value, got in zip(values, means, strict=True):
@@ -171,7 +171,7 @@ def test_integer_and_decimal_sums_equal_python_integers(type: Type, total_type: 
     groups = 400
     slots = np.arange(groups, dtype=np.int32)
     state = IntegerSum(type)
-    state.ensure(groups, 0)
+    state.ensure(groups)
     live: list[list[int]] = [[] for _ in range(groups)]
     overflows = 0
     for _ in range(6):
@@ -225,7 +225,7 @@ def test_sums_survive_export_dump_and_clear(make: type[DoubleSum]) -> None:
     raw = [1.5, 1e300, 1e-300, math.inf, 0.1, 5e-324] if double else [1, -2, 3, 10**15, -(10**15), 7]
     data = np.array(raw) if double else words(raw, kind)  # type: ignore[arg-type]
     slots = np.array([3, 1, 1, 4, 3, 7], np.int32)
-    state.ensure(8, 6)
+    state.ensure(8)
     state.add(slots, np.ones(6, np.int8), data)
     every = np.arange(8, dtype=np.int32)
     before = state.total(every, kind)[0]
@@ -233,12 +233,12 @@ def test_sums_survive_export_dump_and_clear(make: type[DoubleSum]) -> None:
     copy.load({k: v.copy() for k, v in state.dump(8).items()})
     assert (copy.total(every, kind)[0] == before).all()
     other = make()
-    other.ensure(8, 8)
+    other.ensure(8)
     other.import_(every[::-1].copy(), state.export(every))
     assert (other.total(every[::-1].copy(), kind)[0] == before).all()
     state.clear(np.array([1, 4], np.int32))
     after = state.total(every, kind)[0]
     assert not np.any(after[[1, 4]]) and (after[[0, 2, 3, 5, 6, 7]] == before[[0, 2, 3, 5, 6, 7]]).all()
-    state.ensure(8, 6)
+    state.ensure(8)
     state.add(slots, np.ones(6, np.int8), data)
     assert (state.total(every, kind)[0][[1, 4]] == before[[1, 4]]).all()

@@ -187,7 +187,7 @@ class _Selection:
         if vec is None or not len(groups):
             return
         if self._sum is not None:
-            self._sum.ensure(limit, len(groups))
+            self._sum.ensure(limit)
             self._sum.add(groups, weight, vec.data)
 
     def read(self, groups: np.ndarray, rows: np.ndarray, limit: int) -> dict[str, Vec]:
@@ -213,7 +213,7 @@ class _Selection:
     ) -> None:
         if sums is None:
             return
-        sums.ensure(limit, 0)
+        sums.ensure(limit)
         total, mean = self._names.get("sum" + suffix), self._names.get("avg" + suffix)
         values: dict[str, Values] = {}
         if total is not None and mean is not None:
@@ -229,7 +229,7 @@ class _Selection:
         self._skipped.set(groups, 0, limit)
         self._errors.set(groups, 0, limit)
         if self._sum is not None:
-            self._sum.ensure(limit, 0)
+            self._sum.ensure(limit)
             self._sum.clear(groups)
 
     def nbytes(self) -> int:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from belvedere.engine.state.wide import EXPONENT, JIT, U0, bitlen, prefetch, quotient, round128, shl128
+from belvedere.engine.state.jit import BLOCK, JIT, prefetch
+from belvedere.engine.state.wide import EXPONENT, U0, bitlen, quotient, round128, shl128
 
 DIGITS, RECORD, META = 4, 8, 4
 DENSE, ROW = 44, 48
@@ -25,7 +26,6 @@ BIG = 1024
 MASK = (1 << 52) - 1
 LIMIT = np.uint64(1 << 62)
 SIGN = np.uint64(1 << 63)
-BLOCK = 32
 
 
 @njit(inline="always", **JIT)
@@ -83,7 +83,7 @@ def _dense_add(dense: Any, o: Any, bits: Any, w: Any) -> None:
 
 @njit(**JIT)
 def _spill(acc: Any, o: Any, dense: Any, ctl: Any) -> Any:
-    """Move a record into a dense row; the caller made room for one row per change."""
+    """Move a record into a dense row; the caller made sure that there is room."""
     d = ctl[1] - 1
     if d >= 0:
         ctl[1] = dense[d * ROW + LINK]
@@ -139,10 +139,13 @@ def _slow(acc: Any, o: Any, dense: Any, ctl: Any, bits: Any, w: Any) -> None:
 
 
 @njit(**JIT)
-def add(slots: Any, bits: Any, weights: Any, acc: Any, dense: Any, ctl: Any) -> None:
-    """acc[slots[i]] += weights[i] * value i, values given as their int64 bits, |weight| <= 128."""
+def add(slots: Any, bits: Any, weights: Any, start: Any, acc: Any, dense: Any, ctl: Any) -> Any:
+    """acc[slots[i]] += weights[i] * value i from `start` on, values given as their int64 bits, |weight| <= 128.
+
+    -> how far it came: less than all if there is no room for another dense row."""
     n = slots.shape[0]
-    for j in range(n):
+    room = dense.shape[0] // ROW
+    for j in range(start, n):
         if j + BLOCK < n:
             prefetch(acc, np.int64(slots[j + BLOCK]) * RECORD)
         x = bits[j]
@@ -155,12 +158,20 @@ def add(slots: Any, bits: Any, weights: Any, acc: Any, dense: Any, ctl: Any) -> 
         if np.uint64(i) <= np.uint64(DIGITS - 2) and (x & EXPONENT) != EXPONENT:
             a = acc[o + i] + _low(m, s) * w
             c = acc[o + i + 1] + (m >> (52 - s)) * w
+            if (_shifted(a) | _shifted(c)) < SIGN:
+                acc[o + i] = a
+                acc[o + i + 1] = c
+                continue
+            if ctl[0] == room:
+                return j
             acc[o + i] = a
             acc[o + i + 1] = c
-            if (_shifted(a) | _shifted(c)) >= SIGN:
-                _fix(acc, o, i, dense, ctl)
+            _fix(acc, o, i, dense, ctl)
+        elif ctl[0] == room:
+            return j
         else:
             _slow(acc, o, dense, ctl, x, wj)
+    return n
 
 
 @njit(**JIT)

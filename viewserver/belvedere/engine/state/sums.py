@@ -11,8 +11,8 @@ import numpy as np
 from numba import njit
 
 from belvedere.engine.state import doubles
+from belvedere.engine.state.jit import BLOCK, JIT, plain, prefetch
 from belvedere.engine.state.wide import (
-    JIT,
     U0,
     U1,
     Region,
@@ -22,7 +22,6 @@ from belvedere.engine.state.wide import (
     fma192,
     mul192,
     neg192,
-    prefetch,
     quotient,
     shl128,
 )
@@ -33,13 +32,12 @@ Values = tuple[np.ndarray, np.ndarray | None]
 """Values and, where some do not fit the result type, a mask of those."""
 
 NARROW, WIDE = 2, 4
-AHEAD = 32
 
 
 class Sum(Protocol):
     """The sum of one argument per group slot."""
 
-    def ensure(self, slots: int, changes: int) -> None: ...
+    def ensure(self, slots: int) -> None: ...
     def add(self, slots: np.ndarray, weight: np.ndarray, data: np.ndarray) -> None: ...
     def total(self, slots: np.ndarray, type: Type) -> Values: ...
     def mean(self, slots: np.ndarray, counts: np.ndarray, type: Type) -> Values: ...
@@ -65,13 +63,17 @@ class DoubleSum:
         self._ctl = np.zeros(4, np.int64)
         self._scratch = np.zeros(64, np.int64)
 
-    def ensure(self, slots: int, changes: int) -> None:
+    def ensure(self, slots: int) -> None:
         self._acc.ensure(slots)
-        self._dense.ensure(int(self._ctl[0]) + changes)
 
     def add(self, slots: np.ndarray, weight: np.ndarray, data: np.ndarray) -> None:
-        bits = np.ascontiguousarray(data).view(np.int64)
-        doubles.add(slots, bits, weight, self._acc.array, self._dense.array, self._ctl)
+        bits = plain(data).view(np.int64)
+        done = 0
+        while True:
+            done = doubles.add(slots, bits, weight, done, self._acc.array, self._dense.array, self._ctl)
+            if done == len(slots):
+                return
+            self._dense.ensure(2 * int(self._ctl[0]) + 8)
 
     def _read(self, slots: np.ndarray, counts: np.ndarray, total: bool, mean: bool) -> tuple[np.ndarray, np.ndarray]:
         sums = np.empty(len(slots) if total else 0, np.int64)
@@ -98,10 +100,11 @@ class DoubleSum:
         return out
 
     def import_(self, slots: np.ndarray, rows: np.ndarray) -> None:
+        self._dense.ensure(int(self._ctl[0]) + len(slots))
         doubles.import_(slots, np.ascontiguousarray(rows), self._acc.array, self._dense.array, self._ctl)
 
     def nbytes(self) -> int:
-        return self._acc.array.nbytes + int(self._ctl[0]) * doubles.ROW * 8
+        return self._acc.nbytes() + int(self._ctl[0]) * doubles.ROW * 8
 
     def dump(self, slots: int) -> Arrays:
         acc, dense = self._acc.ensure(slots), self._dense.array
@@ -122,14 +125,14 @@ class IntegerSum:
         self._width = WIDE if type.wide else NARROW
         self._acc = Region(np.uint64, self._width)
 
-    def ensure(self, slots: int, changes: int) -> None:
+    def ensure(self, slots: int) -> None:
         self._acc.ensure(slots)
 
     def add(self, slots: np.ndarray, weight: np.ndarray, data: np.ndarray) -> None:
         if self._width == WIDE:
-            add_wide(slots, np.ascontiguousarray(data).view(np.uint64).reshape(-1), weight, self._acc.array)
+            add_wide(slots, plain(data).view(np.uint64).reshape(-1), weight, self._acc.array)
         else:
-            add_narrow(slots, np.ascontiguousarray(data, np.int64), weight, self._acc.array)
+            add_narrow(slots, plain(data.astype(np.int64, copy=False)), weight, self._acc.array)
 
     def total(self, slots: np.ndarray, type: Type) -> Values:
         # An integer sum must fit a bigint; a decimal one 10^precision.
@@ -154,28 +157,22 @@ class IntegerSum:
         return self.total(slots, total), self.mean(slots, counts, mean)
 
     def clear(self, slots: np.ndarray) -> None:
-        self._acc.array[: _whole(self._acc, self._width)].reshape(-1, self._width)[slots] = 0
+        self._acc.table(self._acc.rows)[slots] = 0
 
     def export(self, slots: np.ndarray) -> np.ndarray:
-        table = self._acc.array[: _whole(self._acc, self._width)].reshape(-1, self._width)
-        return np.asarray(table[slots].view(np.int64))
+        return np.asarray(self._acc.table(self._acc.rows)[slots].view(np.int64))
 
     def import_(self, slots: np.ndarray, rows: np.ndarray) -> None:
-        table = self._acc.array[: _whole(self._acc, self._width)].reshape(-1, self._width)
-        table[slots] = np.ascontiguousarray(rows).view(np.uint64)
+        self._acc.table(self._acc.rows)[slots] = np.ascontiguousarray(rows).view(np.uint64)
 
     def nbytes(self) -> int:
-        return self._acc.array.nbytes
+        return self._acc.nbytes()
 
     def dump(self, slots: int) -> Arrays:
         return {"acc": self._acc.ensure(slots)[: slots * self._width]}
 
     def load(self, arrays: Arrays) -> None:
         self._acc.load(arrays["acc"])
-
-
-def _whole(region: Region, width: int) -> int:
-    return len(region.array) // width * width
 
 
 def _words(x: int) -> tuple[np.uint64, np.uint64]:
@@ -192,8 +189,8 @@ def _shape(words: np.ndarray, type: Type) -> np.ndarray:
 def add_narrow(slots: Any, values: Any, weights: Any, acc: Any) -> None:
     n = slots.shape[0]
     for j in range(n):
-        if j + AHEAD < n:
-            prefetch(acc, np.int64(slots[j + AHEAD]) * NARROW)
+        if j + BLOCK < n:
+            prefetch(acc, np.int64(slots[j + BLOCK]) * NARROW)
         o = np.int64(slots[j]) * NARROW
         acc[o], acc[o + 1] = fma128(acc[o], acc[o + 1], values[j], np.int64(weights[j]))
 
@@ -202,8 +199,8 @@ def add_narrow(slots: Any, values: Any, weights: Any, acc: Any) -> None:
 def add_wide(slots: Any, values: Any, weights: Any, acc: Any) -> None:
     n = slots.shape[0]
     for j in range(n):
-        if j + AHEAD < n:
-            prefetch(acc, np.int64(slots[j + AHEAD]) * WIDE)
+        if j + BLOCK < n:
+            prefetch(acc, np.int64(slots[j + BLOCK]) * WIDE)
         o = np.int64(slots[j]) * WIDE
         acc[o], acc[o + 1], acc[o + 2] = fma192(
             acc[o], acc[o + 1], acc[o + 2], values[2 * j], values[2 * j + 1], np.int64(weights[j])

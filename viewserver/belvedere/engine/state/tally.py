@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from belvedere.engine.state.wide import JIT, Region, prefetch
+from belvedere.engine.state.jit import BLOCK, JIT, prefetch
+from belvedere.engine.state.wide import Region
 
 CODES = 8
 """Room for every error code of `vec.Status`, as columns of one record."""
-AHEAD = 32
 
 
 class Tally:
@@ -35,7 +35,7 @@ class Tally:
             self._region.ensure(limit)[slots] = counts
 
     def nbytes(self) -> int:
-        return self._region.array.nbytes
+        return self._region.nbytes()
 
     def dump(self, slots: int) -> np.ndarray:
         return self._region.ensure(slots)[:slots] if len(self._region.array) else self._region.array
@@ -54,14 +54,11 @@ class ErrorTally:
         index = slots.astype(np.int64) * CODES + codes
         np.add.at(self._region.ensure(limit), index, weight.astype(np.int64))
 
-    def _table(self, limit: int) -> np.ndarray:
-        return self._region.ensure(limit)[: limit * CODES].reshape(limit, CODES)
-
     def smallest(self, slots: np.ndarray, limit: int) -> np.ndarray | None:
         """The smallest error code present in each group, 0 where there is none; None if there is none at all."""
         if not len(self._region.array):
             return None
-        present = self._table(limit)[slots] > 0
+        present = self._region.table(limit)[slots] > 0
         if not present.any():
             return None
         return np.where(present.any(axis=1), present.argmax(axis=1), 0).astype(np.uint8)
@@ -69,17 +66,17 @@ class ErrorTally:
     def get(self, slots: np.ndarray, limit: int) -> np.ndarray:
         if not len(self._region.array):
             return np.zeros((len(slots), CODES), np.int64)
-        return np.asarray(self._table(limit)[slots])
+        return np.asarray(self._region.table(limit)[slots])
 
     def set(self, slots: np.ndarray, counts: np.ndarray | int, limit: int) -> None:
         if len(self._region.array) or np.any(counts):
-            self._table(limit)[slots] = counts
+            self._region.table(limit)[slots] = counts
 
     def nbytes(self) -> int:
-        return self._region.array.nbytes
+        return self._region.nbytes()
 
     def dump(self, slots: int) -> np.ndarray:
-        return self._table(slots).reshape(-1) if len(self._region.array) else self._region.array
+        return self._region.table(slots).reshape(-1) if len(self._region.array) else self._region.array
 
     def load(self, counts: np.ndarray) -> None:
         self._region.load(counts)
@@ -89,6 +86,6 @@ class ErrorTally:
 def add_weights(slots: Any, weights: Any, counts: Any) -> None:
     n = slots.shape[0]
     for j in range(n):
-        if j + AHEAD < n:
-            prefetch(counts, np.int64(slots[j + AHEAD]))
+        if j + BLOCK < n:
+            prefetch(counts, np.int64(slots[j + BLOCK]))
         counts[slots[j]] += np.int64(weights[j])

@@ -1,4 +1,4 @@
-"""Integers wider than a machine word inside numba kernels, and memory that grows without moving what it holds.
+"""Integers wider than a machine word inside numba kernels, and the records by slot which hold them.
 
 Numba has no 128-bit type and marks signed additions `nsw` (so LLVM drops wrap-around tests on them): words travel as uint64,
 and the few operations that need more bits are LLVM intrinsics here. Every kernel of the accumulators imports from this module.
@@ -6,7 +6,6 @@ and the few operations that need more bits are LLVM intrinsics here. Every kerne
 
 from __future__ import annotations
 
-import mmap
 from typing import Any
 
 import numpy as np
@@ -15,60 +14,43 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-JIT: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+from belvedere.engine.state.jit import JIT
+from belvedere.engine.state.memory import Buffer
 
 U0, U1 = np.uint64(0), np.uint64(1)
 I64 = ir.IntType(64)
 
 
 class Region:
-    """A zeroed array that grows by remapping its pages: no copy, and untouched pages cost nothing.
-
-    `array` is replaced when it grows, so nobody keeps it across a call of `ensure`; if somebody does (a dump that is
-    still being written), growing falls back to a copy and the old pages stay valid for them."""
+    """A flat, zeroed array of records of `width` items that grows; take `array` anew after `ensure`."""
 
     def __init__(self, dtype: Any, width: int = 1) -> None:
-        self.dtype, self.width = np.dtype(dtype), width
-        self._map: mmap.mmap | None = None
-        self.array: np.ndarray = np.zeros(0, self.dtype)
+        self.width = width
+        self._buffer = Buffer(dtype)
+        self.rows = 0
+
+    @property
+    def array(self) -> np.ndarray:
+        return self._buffer.array
 
     def ensure(self, rows: int) -> np.ndarray:
-        """The array with room for at least `rows` records of `width` items."""
-        need = rows * self.width
-        if need > len(self.array):
-            self._grow(max(need, 2 * len(self.array), 4096 // self.dtype.itemsize))
-        return self.array
+        """The array with room for at least that many records."""
+        self.rows = max(self.rows, rows)
+        self._buffer.reserve(self.rows * self.width)
+        return self._buffer.array
 
-    def _grow(self, items: int) -> None:
-        size = -(-items * self.dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
-        if self._map is not None:
-            old = self.array
-            self.array = old[:0].copy()
-            try:
-                del old
-                self._map.resize(size)
-            except BufferError:
-                old = np.frombuffer(self._map, self.dtype)
-                self._map = _reserve(size)
-                self.array = np.frombuffer(self._map, self.dtype)
-                self.array[: len(old)] = old
-                return
-        else:
-            self._map = _reserve(size)
-        self.array = np.frombuffer(self._map, self.dtype)
+    def table(self, rows: int) -> np.ndarray:
+        """The first `rows` records as a table."""
+        return self.ensure(rows)[: rows * self.width].reshape(rows, self.width)
 
     def load(self, values: np.ndarray) -> None:
-        """Become a copy of `values`."""
-        self._map, self.array = None, np.zeros(0, self.dtype)
+        """Begin with a copy of `values`."""
+        self._buffer, self.rows = Buffer(self._buffer.dtype), 0
         if len(values):
-            self.ensure(-(-len(values) // self.width))[: len(values)] = values
+            self.ensure(len(values) // self.width)[: len(values)] = values
 
-
-def _reserve(size: int) -> mmap.mmap:
-    region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE") and size >= 1 << 22:
-        region.madvise(mmap.MADV_HUGEPAGE)
-    return region
+    def nbytes(self) -> int:
+        return self._buffer.nbytes(self.rows * self.width)
 
 
 def _join(b: Any, words: Any) -> Any:
@@ -167,24 +149,6 @@ def bitlen(tc: Any, x: Any) -> Any:
     def gen(ctx: Any, b: Any, s: Any, a: Any) -> Any:
         fn = cgutils.get_or_insert_function(b.module, ir.FunctionType(I64, [I64, ir.IntType(1)]), "llvm.ctlz.i64")
         return b.sub(I64(64), b.call(fn, [a[0], ir.IntType(1)(0)]))
-
-    return sig, gen
-
-
-@intrinsic
-def prefetch(tc: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of array[index]."""
-    sig = types.void(array, types.intp)
-
-    def gen(ctx: Any, b: Any, s: Any, a: Any) -> Any:
-        ty = s.args[0]
-        ptr = cgutils.get_item_pointer(ctx, b, ty, ctx.make_array(ty)(ctx, b, a[0]), [a[1]], wraparound=False)
-        i8p, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-        fn = cgutils.get_or_insert_function(
-            b.module, ir.FunctionType(ir.VoidType(), [i8p, i32, i32, i32]), "llvm.prefetch.p0"
-        )
-        b.call(fn, [b.bitcast(ptr, i8p), i32(0), i32(3), i32(1)])
-        return ctx.get_dummy_value()
 
     return sig, gen
 

@@ -1,0 +1,273 @@
+"""Least and greatest value per group slot, correct under deletes of any pattern without looking at the group again.
+
+Types whose values fit 64 bits become integers that sort like the values and live in B+-trees (`btree`); strings, binaries and
+wide decimals become byte strings that do and live in treaps (`treap`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from belvedere.engine.state import btree, treap
+from belvedere.engine.state.arena import string_parts
+from belvedere.engine.state.jit import JIT, plain
+from belvedere.engine.state.memory import Buffer
+from belvedere.engine.vec import Data
+from belvedere.types import Kind, Type
+
+Arrays = dict[str, np.ndarray]
+
+
+class MinMax(Protocol):
+    """A multiset per group slot."""
+
+    def ensure(self, slots: int) -> None: ...
+    def add(self, slots: np.ndarray, weight: np.ndarray, data: Data) -> None: ...
+    def read(self, slots: np.ndarray, low: bool, high: bool) -> tuple[Data | None, Data | None]: ...
+    def clear(self, slots: np.ndarray) -> None: ...
+    def export(self, slots: np.ndarray) -> list[Arrays]: ...
+    def import_(self, slots: np.ndarray, packed: list[Arrays]) -> None: ...
+    def nbytes(self) -> int: ...
+    def dump(self, slots: int) -> Arrays: ...
+    def load(self, arrays: Arrays) -> None: ...
+
+
+def make_minmax(type: Type) -> MinMax:
+    """The multiset for values of this type."""
+    return Texts(type) if type.varlen or type.wide else Words(type)
+
+
+class Words:
+    """Values that fit one word."""
+
+    def __init__(self, type: Type) -> None:
+        self._type = type
+        self._roots = Buffer(btree.ROOT)
+        self._mem = Buffer(np.int64)
+        self._ctl = np.zeros(16, np.int64)
+        self._path = np.zeros((btree.DEPTH, 2), np.int64)
+        self._slots = 0
+
+    def ensure(self, slots: int) -> None:
+        self._slots = max(self._slots, slots)
+        self._roots.reserve(self._slots)
+
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        if not len(self._mem.array):
+            self._room()
+        mem = self._mem.array
+        return self._roots.array, mem, mem.view(np.int32), self._ctl
+
+    def _room(self) -> None:
+        self._mem.reserve((int(self._ctl[0]) + 2 * btree.ROOM) * btree.UNIT)
+
+    def _feed(self, kernel: Any, slots: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
+        done = 0
+        while True:
+            done = kernel(slots, values, weight, done, *self._arrays(), self._path)
+            if done == len(slots):
+                return
+            self._room()
+
+    def add(self, slots: np.ndarray, weight: np.ndarray, data: Data) -> None:
+        self._feed(btree.add, slots, self._images(data), weight)
+
+    def _images(self, data: np.ndarray) -> np.ndarray:
+        """Integers that sort like the values."""
+        if self._type.kind is Kind.DOUBLE:
+            out = np.empty(len(data), np.int64)
+            double_images(plain(data).view(np.int64), out)
+            return out
+        return plain(data.astype(np.int64, copy=False))
+
+    def _values(self, images: np.ndarray) -> np.ndarray:
+        if self._type.kind is Kind.DOUBLE:
+            return np.asarray((images ^ ((images >> 63) & 0x7FFFFFFFFFFFFFFF)).view(np.float64))
+        return images.astype(self._type.dtype, copy=False)
+
+    def read(self, slots: np.ndarray, low: bool, high: bool) -> tuple[Data | None, Data | None]:
+        least, greatest = np.empty(len(slots), np.int64), np.empty(len(slots), np.int64)
+        btree.read(slots, *self._arrays(), least, greatest)
+        return self._values(least) if low else None, self._values(greatest) if high else None
+
+    def clear(self, slots: np.ndarray) -> None:
+        btree.clear(slots, *self._arrays())
+
+    def export(self, slots: np.ndarray) -> list[Arrays]:
+        ends = np.empty(len(slots), np.int64)
+        nothing = np.empty(0, np.int64)
+        btree.export(slots, *self._arrays(), ends, nothing, nothing)
+        total = int(ends[-1]) if len(ends) else 0
+        values, weights = np.empty(total, np.int64), np.empty(total, np.int64)
+        btree.export(slots, *self._arrays(), ends, values, weights)
+        bounds = [0, *ends.tolist()]
+        return [{"values": values[a:b], "weights": weights[a:b]} for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    def import_(self, slots: np.ndarray, packed: list[Arrays]) -> None:
+        sizes = [len(p["values"]) for p in packed]
+        if sum(sizes):
+            values = np.concatenate([p["values"] for p in packed])
+            weights = np.concatenate([p["weights"] for p in packed])
+            self._feed(btree.add_entries, np.repeat(slots, sizes), values, weights)
+
+    def nbytes(self) -> int:
+        return self._roots.nbytes(self._slots) + self._mem.nbytes((int(self._ctl[0]) + 1) * btree.UNIT)
+
+    def dump(self, slots: int) -> Arrays:
+        self.ensure(slots)
+        mem = self._arrays()[1]
+        used = (int(self._ctl[0]) + 1) * btree.UNIT
+        roots = self._roots.array[:slots].view(np.int64).reshape(-1)
+        return {"roots": roots, "mem": mem[:used], "ctl": self._ctl}
+
+    def load(self, arrays: Arrays) -> None:
+        roots = arrays["roots"].view(btree.ROOT)
+        self.ensure(len(roots))
+        self._roots.array[: len(roots)] = roots
+        self._ctl = arrays["ctl"].copy()
+        self._room()
+        self._mem.array[: len(arrays["mem"])] = arrays["mem"]
+
+
+class Texts:
+    """Strings, binaries, and wide decimals as 16 bytes, most significant first, with the sign flipped."""
+
+    def __init__(self, type: Type) -> None:
+        self._type = type
+        self._roots = Buffer(np.int32)
+        self._nodes = Buffer(np.int64)
+        self._text = Buffer(np.uint8, slack=64)
+        self._ctl = np.zeros(treap.CONTROL, np.int64)
+        self._slots = 0
+
+    def ensure(self, slots: int) -> None:
+        self._slots = max(self._slots, slots)
+        self._roots.reserve(self._slots * treap.GROUP)
+
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        nodes = self._nodes.array
+        return self._roots.array, nodes, nodes.view(np.int32), self._text.array, self._ctl
+
+    def _room(self, values: int, size: int) -> None:
+        self._nodes.reserve((int(self._ctl[0]) + values + 1) * treap.NODE)
+        self._text.reserve(int(self._ctl[3]) + 16 * values + 2 * size)
+
+    def add(self, slots: np.ndarray, weight: np.ndarray, data: Data) -> None:
+        if isinstance(data, np.ndarray):
+            offsets, text = np.arange(len(data) + 1, dtype=np.int32) * 16, _decimal_bytes(data)
+        else:
+            offsets, text = string_parts(data)
+        self._room(len(slots), int(offsets[-1]) - int(offsets[0]))
+        treap.add(slots, offsets, text, weight, *self._arrays())
+
+    def read(self, slots: np.ndarray, low: bool, high: bool) -> tuple[Data | None, Data | None]:
+        self._room(0, 0)
+        return self._end(slots, False) if low else None, self._end(slots, True) if high else None
+
+    def _end(self, slots: np.ndarray, right: bool) -> Data:
+        roots, _, n32, _, _ = self._arrays()
+        nodes = np.empty(len(slots), np.int64)
+        treap.ends(slots, roots, n32, right, nodes)
+        offsets, text = self._fetch(nodes)
+        if self._type.wide:
+            out = np.zeros((len(slots), 2), np.int64)
+            out[nodes != 0] = _decimal_words(text[: int(offsets[-1])])
+            return out
+        if offsets[-1] > 0x7FFFFFFF:
+            raise OverflowError(f"{len(slots)} strings of together {offsets[-1]} bytes do not fit one batch; read fewer")
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text)]
+        return pa.Array.from_buffers(self._type.arrow, len(slots), buffers, 0)
+
+    def _fetch(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        _, n64, n32, text, _ = self._arrays()
+        offsets = np.empty(len(nodes) + 1, np.int64)
+        out = np.empty(int(treap.lengths(nodes, n32, offsets)), np.uint8)
+        treap.fetch(nodes, offsets, n64, n32, text, out)
+        return offsets, out
+
+    def _walk(self, slots: np.ndarray, free: bool) -> tuple[np.ndarray, np.ndarray]:
+        self._room(0, 0)
+        bounds = np.empty(len(slots), np.int64)
+        nodes = np.empty(0, np.int64)
+        if not free:
+            treap.walk(slots, *self._arrays(), bounds, nodes, False)
+            nodes = np.empty(int(bounds[-1]) if len(bounds) else 0, np.int64)
+        treap.walk(slots, *self._arrays(), bounds, nodes, free)
+        return bounds, nodes
+
+    def clear(self, slots: np.ndarray) -> None:
+        self._walk(slots, True)
+
+    def export(self, slots: np.ndarray) -> list[Arrays]:
+        ends, nodes = self._walk(slots, False)
+        offsets, text = self._fetch(nodes)
+        weights = self._nodes.array[nodes * treap.NODE + treap.WEIGHT]
+        bounds = [0, *ends.tolist()]
+        return [
+            {"ends": offsets[a + 1 : b + 1] - offsets[a], "text": text[offsets[a] : offsets[b]], "weights": weights[a:b]}
+            for a, b in zip(bounds, bounds[1:], strict=False)
+        ]
+
+    def import_(self, slots: np.ndarray, packed: list[Arrays]) -> None:
+        for slot, part in zip(slots, packed, strict=True):
+            count = len(part["weights"])
+            if count:
+                self._room(count, len(part["text"]))
+                offsets = np.concatenate([[0], part["ends"]]).astype(np.int64)
+                text = plain(part["text"]) if len(part["text"]) else np.zeros(1, np.uint8)
+                same = np.full(count, slot, np.int32)
+                treap.add_entries(same, offsets, text, plain(part["weights"]), *self._arrays())
+
+    def nbytes(self) -> int:
+        nodes, text = (int(self._ctl[0]) + 1) * treap.NODE, int(self._ctl[3])
+        return self._roots.nbytes(self._slots * treap.GROUP) + self._nodes.nbytes(nodes) + self._text.nbytes(text)
+
+    def dump(self, slots: int) -> Arrays:
+        self.ensure(slots)
+        self._room(0, 0)
+        return {
+            "roots": self._roots.array[: slots * treap.GROUP],
+            "nodes": self._nodes.array[: (int(self._ctl[0]) + 1) * treap.NODE],
+            "text": self._text.array[: int(self._ctl[3])],
+            "ctl": self._ctl,
+        }
+
+    def load(self, arrays: Arrays) -> None:
+        self._ctl = arrays["ctl"].copy()
+        self.ensure(len(arrays["roots"]) // treap.GROUP)
+        self._room(0, 0)
+        for buffer, name in ((self._roots, "roots"), (self._nodes, "nodes"), (self._text, "text")):
+            buffer.array[: len(arrays[name])] = arrays[name]
+
+
+def _decimal_bytes(words: np.ndarray) -> np.ndarray:
+    """Wide decimals (low, high) as bytes that sort like them."""
+    out = np.empty((len(words), 2), ">u8")
+    out[:, 0] = words[:, 1].view(np.uint64) ^ np.uint64(1 << 63)
+    out[:, 1] = words[:, 0].view(np.uint64)
+    return out.view(np.uint8).reshape(-1) if len(words) else np.zeros(1, np.uint8)
+
+
+def _decimal_words(text: np.ndarray) -> np.ndarray:
+    pairs = text.view(">u8").astype(np.uint64).reshape(-1, 2)
+    out = np.empty((len(pairs), 2), np.uint64)
+    out[:, 1] = pairs[:, 0] ^ np.uint64(1 << 63)
+    out[:, 0] = pairs[:, 1]
+    return out.view(np.int64)
+
+
+@njit(**JIT)
+def double_images(bits: Any, out: Any) -> None:
+    """-inf < ... < 0 < ... < +inf < NaN; -0.0 becomes 0.0, and every NaN the same one."""
+    top = np.int64(0x7FFFFFFFFFFFFFFF)
+    for j in range(bits.shape[0]):
+        b = bits[j]
+        if b & top == 0:
+            b = np.int64(0)
+        if b & top > np.int64(0x7FF << 52):
+            b = np.int64(0xFFF << 51)
+        out[j] = b ^ ((b >> 63) & top)
