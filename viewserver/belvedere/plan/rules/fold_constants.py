@@ -14,10 +14,10 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
-from belvedere.plan.exprs import FALSE, TRUE, conjoin, conjuncts, disjoin, disjuncts
+from belvedere.plan.exprs import FALSE, TRUE, conjoin, conjuncts, disjoin, disjuncts, fallible
 from belvedere.plan.rewriting import bottom_up, map_exprs
 from belvedere.sql.catalog import Catalog
-from belvedere.sql.expr import Call, Expr, Literal, Value, transform
+from belvedere.sql.expr import Call, Expr, Literal, Value, columns, transform
 from belvedere.sql.query import Filter, Join, Query
 from belvedere.types import BOOLEAN, Kind, Type
 
@@ -56,9 +56,13 @@ def _fold(expr: Expr) -> Expr:
 
 def _and(call: Call) -> Expr:
     parts = [p for p in conjuncts(call) if p != TRUE]
-    if FALSE in parts:  # FALSE AND an error is FALSE
-        return FALSE
+    if FALSE in parts:  # FALSE AND an error is FALSE; equalities stay, since a join needs one even if it has no rows
+        return conjoin([*(p for p in parts if _equates_columns(p)), FALSE]) or FALSE
     return conjoin(parts) or TRUE
+
+
+def _equates_columns(part: Expr) -> bool:
+    return isinstance(part, Call) and part.name == "eq" and all(columns(a) for a in part.args) and not fallible(part)
 
 
 def _or(call: Call) -> Expr:
