@@ -1,8 +1,7 @@
 """The state of all aggregate calls over one key: arrays indexed by group slot, updated by batches of weighted rows.
 
-Calls share what they can. Everything hangs on a *selection*: the rows that a pair (argument, FILTER) takes into account. Of a
-selection we keep the number of rows it skips (so count(x) costs nothing while no NULL appears: it is rows - skipped), its
-errors, and on demand one exact sum (sum and avg), one tree (min and max) and one table of distinct values.
+Calls share what they can: everything hangs on a `Selection`, the rows that a pair (argument, FILTER) takes into account.
+count(*) is the number of rows of the group, which is kept anyway.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
-from belvedere.engine.state.sums import Arrays, Sum, Values, make_sum
-from belvedere.engine.state.tally import ErrorTally, Tally
+from belvedere.engine.state.packing import pack, unpack
+from belvedere.engine.state.selection import Arrays, Key, Selection, result_name
+from belvedere.engine.state.tally import CODES, ErrorTally, Tally
 from belvedere.engine.vec import Status, Vec
 from belvedere.plan.nodes import Call
-from belvedere.types import BIGINT, Type
+from belvedere.types import BIGINT, DOUBLE, STRING, Type, decimal
 
 CHUNK = 1 << 16
-"""Rows per kernel call: bounds the room that must be kept free for the worst case of a batch."""
-
-Key = tuple[int | None, int | None]
+"""Rows per kernel call: bounds the room that is kept free for the worst case of a batch."""
 
 
 class Accumulators:
@@ -31,11 +30,11 @@ class Accumulators:
         self._limit = 0
         self._rows = Tally()
         self._row_errors = ErrorTally()
-        self._selections: dict[Key, _Selection] = {}
+        self._selections: dict[Key, Selection] = {}
         for call in self.calls:
             key = (call.arg, call.filter)
             if key != (None, None):
-                self._selections.setdefault(key, _Selection(key, types)).want(call)
+                self._selections.setdefault(key, Selection(key, types)).want(call)
 
     def update(
         self,
@@ -45,15 +44,18 @@ class Accumulators:
         columns: Sequence[Vec],
         error: np.ndarray | None = None,
     ) -> None:
-        """Add (+1) or retract (-1) rows. `error`: rows whose membership failed count as rows, and for no call."""
-        for start in range(0, len(groups), CHUNK):
-            stop = min(start + CHUNK, len(groups))
-            whole = stop - start == len(groups)
+        """Add (+1) or retract (-1) rows. Only the sum of a batch counts: a retraction may come before its insertion.
+
+        `group_ids` (uint64[n, 2]): identities of the groups, needed for DISTINCT. `error`: rows whose membership failed
+        (code > VALUE) are rows of their group, but for no call."""
+        count = len(groups)
+        for start in range(0, count, CHUNK):
+            stop = min(start + CHUNK, count)
             self._update(
                 np.ascontiguousarray(groups[start:stop], np.int32),
                 group_ids[start:stop],
                 np.ascontiguousarray(weight[start:stop], np.int8),
-                columns if whole else [c.slice(start, stop) for c in columns],
+                columns if stop - start == count else [c.slice(start, stop) for c in columns],
                 None if error is None else error[start:stop],
             )
 
@@ -75,6 +77,7 @@ class Accumulators:
             selection.update(groups, group_ids, weight, columns, good, self._limit)
 
     def _reach(self, groups: np.ndarray) -> None:
+        """Slots below the limit have their place in every array."""
         if len(groups):
             self._limit = max(self._limit, int(groups.max()) + 1)
 
@@ -85,7 +88,7 @@ class Accumulators:
         return np.zeros(len(groups), np.int64) if counts is None else counts
 
     def errors(self, groups: np.ndarray) -> np.ndarray | None:
-        """The smallest code among each group's failed rows, VALUE elsewhere; None if no group has one."""
+        """The smallest code among each group's failed rows, VALUE where none failed; None if no group has any."""
         self._reach(groups)
         codes = self._row_errors.smallest(groups, self._limit)
         if codes is not None:
@@ -93,17 +96,15 @@ class Accumulators:
         return codes
 
     def read(self, groups: np.ndarray) -> tuple[Vec, ...]:
-        """One column per call: its value for each group as of now."""
+        """One column per call: its value for each group as of now. Slots never updated read as empty groups."""
         groups = np.ascontiguousarray(groups, np.int32)
         rows = self.counts(groups)
-        views = {key: s.read(groups, rows, self._limit) for key, s in self._selections.items()}
-        return tuple(
-            Vec(BIGINT, rows) if call.arg is None and call.filter is None else views[call.arg, call.filter][_name(call)]
-            for call in self.calls
-        )
+        results = {key: s.read(groups, rows, self._limit) for key, s in self._selections.items()}
+        results[None, None] = {"count": Vec(BIGINT, rows)}
+        return tuple(results[call.arg, call.filter][result_name(call)] for call in self.calls)
 
     def clear(self, groups: np.ndarray) -> None:
-        """Forget everything about these slots, which may then serve other groups."""
+        """Forget everything about these slots (each given once), which may then serve other groups."""
         groups = np.ascontiguousarray(groups, np.int32)
         self._reach(groups)
         self._rows.set(groups, 0, self._limit)
@@ -112,143 +113,81 @@ class Accumulators:
             selection.clear(groups, self._limit)
 
     def nbytes(self) -> int:
+        """Memory held."""
         return self._rows.nbytes() + self._row_errors.nbytes() + sum(s.nbytes() for s in self._selections.values())
 
-
-def _name(call: Call) -> str:
-    """What a selection calls the result of a call. Of equal values the least is the least, repeated or not."""
-    distinct = call.distinct and call.function not in ("min", "max")
-    return f"{call.function} distinct" if distinct else call.function
-
-
-class _Selection:
-    """Rows taken into account by one (argument, FILTER), and what is kept about their values."""
-
-    def __init__(self, key: Key, types: Sequence[Type]) -> None:
-        self.arg, self.filter = key
-        self.type = BIGINT if self.arg is None else types[self.arg]
-        self._names: dict[str, Type] = {}
-        self._skipped = Tally()
-        self._errors = ErrorTally()
-        self._sum: Sum | None = None
-
-    def want(self, call: Call) -> None:
-        """Keep what this call needs."""
-        name = _name(call)
-        self._names[name] = call.type
-        if name in ("sum", "avg"):
-            self._sum = self._sum or make_sum(self.type)
-
-    def _choose(
-        self, columns: Sequence[Vec], good: np.ndarray | None
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """(rows to take, None = all; error codes, None = no errors)."""
-        take = good
-        codes = None
-        if self.filter is not None:
-            condition = columns[self.filter]
-            hit = condition.data if condition.status is None else condition.data & (condition.status == Status.VALUE)
-            if condition.errors is not None:
-                codes = np.where(condition.errors, condition.status, 0)
-            take = hit if take is None else take & hit
-        status = None if self.arg is None else columns[self.arg].status
-        if status is not None:
-            valid = status == Status.VALUE
-            if not valid.all():
-                failed = status > Status.VALUE
-                if take is not None:
-                    failed &= take
-                if failed.any():
-                    codes = np.where(failed, status, 0 if codes is None else codes)
-                take = valid if take is None else take & valid
-        if codes is not None and good is not None:
-            codes = np.where(good, codes, 0)
-        return take, codes
-
-    def update(
-        self,
-        groups: np.ndarray,
-        group_ids: np.ndarray,
-        weight: np.ndarray,
-        columns: Sequence[Vec],
-        good: np.ndarray | None,
-        limit: int,
-    ) -> None:
-        take, codes = self._choose(columns, good)
-        if codes is not None:
-            failed = codes > 0
-            self._errors.add(groups[failed], codes[failed], weight[failed], limit)
-        vec = None if self.arg is None else columns[self.arg]
-        if take is not None and not take.all():
-            left = ~take
-            self._skipped.add(groups[left], weight[left], limit)
-            groups, group_ids, weight = groups[take], group_ids[take], weight[take]
-            vec = None if vec is None else vec.filter(take)
-        if vec is None or not len(groups):
-            return
-        if self._sum is not None:
-            self._sum.ensure(limit)
-            self._sum.add(groups, weight, vec.data)
-
-    def read(self, groups: np.ndarray, rows: np.ndarray, limit: int) -> dict[str, Vec]:
-        """Every result that is wanted, by name."""
-        skipped = self._skipped.get(groups, limit)
-        counts = rows if skipped is None else rows - skipped
-        codes = self._errors.smallest(groups, limit)
-        out: dict[str, Vec] = {}
-        self._read_sums(out, "", self._sum, groups, counts, codes, limit)
-        if "count" in self._names:
-            out["count"] = _result(BIGINT, (counts, None), None, codes)
+    def dump(self) -> Arrays:
+        """Everything, as arrays which are views: valid until the next change."""
+        out = {
+            "limit": np.array([self._limit]),
+            "rows": self._rows.dump(self._limit),
+            "row_errors": self._row_errors.dump(self._limit),
+        }
+        for i, selection in enumerate(self._selections.values()):
+            out |= {f"{i}.{key}": array for key, array in selection.dump(self._limit).items()}
         return out
 
-    def _read_sums(
-        self,
-        out: dict[str, Vec],
-        suffix: str,
-        sums: Sum | None,
-        groups: np.ndarray,
-        counts: np.ndarray,
-        codes: np.ndarray | None,
-        limit: int,
-    ) -> None:
-        if sums is None:
-            return
-        sums.ensure(limit)
-        total, mean = self._names.get("sum" + suffix), self._names.get("avg" + suffix)
-        values: dict[str, Values] = {}
-        if total is not None and mean is not None:
-            values["sum"], values["avg"] = sums.both(groups, counts, total, mean)
-        elif total is not None:
-            values["sum"] = sums.total(groups, total)
-        elif mean is not None:
-            values["avg"] = sums.mean(groups, counts, mean)
-        for name, result in values.items():
-            out[name + suffix] = _result(self._names[name + suffix], result, counts, codes)
+    def load(self, arrays: Arrays) -> None:
+        """Become what was dumped; made with the same calls and types."""
+        self._limit = int(arrays["limit"][0])
+        self._rows.load(arrays["rows"])
+        self._row_errors.load(arrays["row_errors"])
+        for i, selection in enumerate(self._selections.values()):
+            prefix = f"{i}."
+            selection.load({k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)})
 
-    def clear(self, groups: np.ndarray, limit: int) -> None:
-        self._skipped.set(groups, 0, limit)
-        self._errors.set(groups, 0, limit)
-        if self._sum is not None:
-            self._sum.ensure(limit)
-            self._sum.clear(groups)
+    def export(self, groups: np.ndarray) -> list[bytes]:
+        """The state of each group by itself, independent of slots; the slots keep theirs until cleared."""
+        groups = np.ascontiguousarray(groups, np.int32)
+        rows = self.counts(groups)
+        errors = self._row_errors.get(groups, self._limit)
+        out: list[Arrays] = [{"rows": rows[j : j + 1]} for j in range(len(groups))]
+        if errors is not None:
+            for j in np.flatnonzero(errors.any(axis=1)):
+                out[j]["row_errors"] = errors[j]
+        for i, selection in enumerate(self._selections.values()):
+            for group, one in zip(out, selection.export(groups, self._limit), strict=True):
+                group |= {f"{i}.{key}": array for key, array in one.items()}
+        return [pack(group) for group in out]
 
-    def nbytes(self) -> int:
-        return self._skipped.nbytes() + self._errors.nbytes() + (0 if self._sum is None else self._sum.nbytes())
-
-
-def _result(type: Type, values: Values, counts: np.ndarray | None, codes: np.ndarray | None) -> Vec:
-    """A column whose rows are NULL where `counts` is 0, then OVERFLOW where marked, then the group's own error."""
-    data, overflow = values
-    status = None
-    if counts is not None and not counts.all():
-        status = (counts != 0).astype(np.uint8)
-    if overflow is not None:
-        status = np.ones(len(data), np.uint8) if status is None else status
-        status[overflow & (status != Status.NULL)] = Status.OVERFLOW
-    if codes is not None:
-        status = np.ones(len(data), np.uint8) if status is None else status
-        status = np.where(codes > 0, codes, status).astype(np.uint8)
-    return Vec(type, data, status)
+    def import_(self, groups: np.ndarray, packed: Sequence[bytes]) -> None:
+        """Put exported groups into slots that hold nothing."""
+        groups = np.ascontiguousarray(groups, np.int32)
+        self._reach(groups)
+        parts = [unpack(data) for data in packed]
+        for slot, part in zip(groups, parts, strict=True):
+            where = np.array([slot], np.int32)
+            self._rows.set(where, part["rows"], self._limit)
+            if "row_errors" in part:
+                self._row_errors.set(where, part["row_errors"].reshape(1, CODES), self._limit)
+        for i, selection in enumerate(self._selections.values()):
+            prefix = f"{i}."
+            mine = [{k.removeprefix(prefix): a for k, a in p.items() if k.startswith(prefix)} for p in parts]
+            selection.import_(groups, mine, self._limit)
 
 
-__all__ = ["Accumulators", "Arrays"]
+def warm() -> None:
+    """Compile (or load from the cache) every kernel, so that the first real batch does not wait for it."""
+    types = (DOUBLE, BIGINT, decimal(38, 2), STRING)
+    totals = (DOUBLE, BIGINT, decimal(38, 2))
+    means = (DOUBLE, DOUBLE, decimal(38, 6))
+    calls = [Call("count", None, BIGINT)]
+    for i, type in enumerate(types):
+        calls += [Call("min", i, type), Call("max", i, type), Call("count", i, BIGINT, distinct=True)]
+    for i, (total, mean) in enumerate(zip(totals, means, strict=True)):
+        calls += [Call("sum", i, total), Call("avg", i, mean)]
+    state = Accumulators(calls, types)
+    columns = (
+        Vec(DOUBLE, np.array([1.0, 1e300])),
+        Vec(BIGINT, np.array([1, 2])),
+        Vec(types[2], np.array([[1, 0], [2, 0]])),
+        Vec(STRING, pa.array(["a", "a longer string"])),
+    )
+    groups = np.array([0, 1], np.int32)
+    ids = np.array([[1, 1], [2, 2]], np.uint64)
+    for weight in (1, -1, 1):
+        state.update(groups, ids, np.full(2, weight, np.int8), columns)
+        state.read(groups)
+    packed = state.export(groups)
+    state.clear(groups)
+    state.import_(groups, packed)

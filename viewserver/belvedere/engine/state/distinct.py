@@ -6,6 +6,7 @@ the very batch in which it appears or disappears. Entries of a group form a doub
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -94,12 +95,13 @@ class DistinctCounts:
             {"ids": ids[2 * a : 2 * b], "counts": counts[a:b]} for a, b in zip(bounds, bounds[1:], strict=False)
         ]
 
-    def import_(self, groups: np.ndarray, packed: list[Arrays]) -> None:
-        sizes = [len(p["counts"]) for p in packed]
+    def import_(self, groups: np.ndarray, packed: Sequence[Arrays]) -> None:
+        sizes = [len(part.get("counts", ())) for part in packed]
         if not sum(sizes):
             return
-        ids = np.concatenate([p["ids"] for p in packed]).view(np.uint64).reshape(-1, 2)
-        counts = np.concatenate([p["counts"] for p in packed])
+        full = [part for part in packed if part]
+        ids = np.concatenate([part["ids"] for part in full]).reshape(-1, 2)
+        counts = np.concatenate([part["counts"] for part in full])
         owners = np.repeat(groups, sizes).astype(np.int32)
         found, _ = self._index.insert(ids)
         adopt(owners, found, counts, *self._arrays(), self._heads.array)

@@ -6,6 +6,7 @@ wide decimals become byte strings that do and live in treaps (`treap`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ class MinMax(Protocol):
     def read(self, slots: np.ndarray, low: bool, high: bool) -> tuple[Data | None, Data | None]: ...
     def clear(self, slots: np.ndarray) -> None: ...
     def export(self, slots: np.ndarray) -> list[Arrays]: ...
-    def import_(self, slots: np.ndarray, packed: list[Arrays]) -> None: ...
+    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None: ...
     def nbytes(self) -> int: ...
     def dump(self, slots: int) -> Arrays: ...
     def load(self, arrays: Arrays) -> None: ...
@@ -107,11 +108,11 @@ class Words:
         bounds = [0, *ends.tolist()]
         return [{"values": values[a:b], "weights": weights[a:b]} for a, b in zip(bounds, bounds[1:], strict=False)]
 
-    def import_(self, slots: np.ndarray, packed: list[Arrays]) -> None:
-        sizes = [len(p["values"]) for p in packed]
+    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
+        sizes = [len(part.get("values", ())) for part in packed]
         if sum(sizes):
-            values = np.concatenate([p["values"] for p in packed])
-            weights = np.concatenate([p["weights"] for p in packed])
+            full = [part for part in packed if part]
+            values, weights = (np.concatenate([part[name] for part in full]) for name in ("values", "weights"))
             self._feed(btree.add_entries, np.repeat(slots, sizes), values, weights)
 
     def nbytes(self) -> int:
@@ -212,15 +213,14 @@ class Texts:
             for a, b in zip(bounds, bounds[1:], strict=False)
         ]
 
-    def import_(self, slots: np.ndarray, packed: list[Arrays]) -> None:
+    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
         for slot, part in zip(slots, packed, strict=True):
-            count = len(part["weights"])
-            if count:
-                self._room(count, len(part["text"]))
+            if "weights" in part:
+                count, text = len(part["weights"]), part.get("text", np.zeros(1, np.uint8))
+                self._room(count, len(text))
                 offsets = np.concatenate([[0], part["ends"]]).astype(np.int64)
-                text = plain(part["text"]) if len(part["text"]) else np.zeros(1, np.uint8)
                 same = np.full(count, slot, np.int32)
-                treap.add_entries(same, offsets, text, plain(part["weights"]), *self._arrays())
+                treap.add_entries(same, offsets, plain(text), plain(part["weights"]), *self._arrays())
 
     def nbytes(self) -> int:
         nodes, text = (int(self._ctl[0]) + 1) * treap.NODE, int(self._ctl[3])

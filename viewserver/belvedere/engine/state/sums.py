@@ -5,6 +5,7 @@ Overflow is judged when a sum is read, never while it is kept: retracting a row 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,8 +44,8 @@ class Sum(Protocol):
     def mean(self, slots: np.ndarray, counts: np.ndarray, type: Type) -> Values: ...
     def both(self, slots: np.ndarray, counts: np.ndarray, total: Type, mean: Type) -> tuple[Values, Values]: ...
     def clear(self, slots: np.ndarray) -> None: ...
-    def export(self, slots: np.ndarray) -> np.ndarray: ...
-    def import_(self, slots: np.ndarray, rows: np.ndarray) -> None: ...
+    def export(self, slots: np.ndarray) -> list[Arrays]: ...
+    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None: ...
     def nbytes(self) -> int: ...
     def dump(self, slots: int) -> Arrays: ...
     def load(self, arrays: Arrays) -> None: ...
@@ -94,14 +95,18 @@ class DoubleSum:
     def clear(self, slots: np.ndarray) -> None:
         doubles.clear(slots, self._acc.array, self._dense.array, self._ctl)
 
-    def export(self, slots: np.ndarray) -> np.ndarray:
+    def export(self, slots: np.ndarray) -> list[Arrays]:
         out = np.empty((len(slots), doubles.LINK), np.int64)
         doubles.export(slots, self._acc.array, self._dense.array, out)
-        return out
+        return [_sparse(row) for row in out]
 
-    def import_(self, slots: np.ndarray, rows: np.ndarray) -> None:
+    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
+        rows = np.zeros((len(slots), doubles.LINK), np.int64)
+        for row, part in zip(rows, packed, strict=True):
+            if "digits" in part:
+                row[part["at"]] = part["digits"]
         self._dense.ensure(int(self._ctl[0]) + len(slots))
-        doubles.import_(slots, np.ascontiguousarray(rows), self._acc.array, self._dense.array, self._ctl)
+        doubles.import_(slots, rows, self._acc.array, self._dense.array, self._ctl)
 
     def nbytes(self) -> int:
         return self._acc.nbytes() + int(self._ctl[0]) * doubles.ROW * 8
@@ -159,11 +164,12 @@ class IntegerSum:
     def clear(self, slots: np.ndarray) -> None:
         self._acc.table(self._acc.rows)[slots] = 0
 
-    def export(self, slots: np.ndarray) -> np.ndarray:
-        return np.asarray(self._acc.table(self._acc.rows)[slots].view(np.int64))
+    def export(self, slots: np.ndarray) -> list[Arrays]:
+        return [{"words": row} for row in self._acc.table(self._acc.rows)[slots]]
 
-    def import_(self, slots: np.ndarray, rows: np.ndarray) -> None:
-        self._acc.table(self._acc.rows)[slots] = np.ascontiguousarray(rows).view(np.uint64)
+    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
+        if len(slots):
+            self._acc.table(self._acc.rows)[slots] = np.stack([part["words"] for part in packed])
 
     def nbytes(self) -> int:
         return self._acc.nbytes()
@@ -173,6 +179,12 @@ class IntegerSum:
 
     def load(self, arrays: Arrays) -> None:
         self._acc.load(arrays["acc"])
+
+
+def _sparse(row: np.ndarray) -> Arrays:
+    """The words of a dense row that are not 0, and where they stand: few, for values of ordinary range."""
+    at = np.flatnonzero(row)
+    return {"at": at, "digits": row[at]}
 
 
 def _words(x: int) -> tuple[np.uint64, np.uint64]:

@@ -63,9 +63,10 @@ class ErrorTally:
             return None
         return np.where(present.any(axis=1), present.argmax(axis=1), 0).astype(np.uint8)
 
-    def get(self, slots: np.ndarray, limit: int) -> np.ndarray:
+    def get(self, slots: np.ndarray, limit: int) -> np.ndarray | None:
+        """Counts by code (int64[n, CODES]); None if nothing was ever counted."""
         if not len(self._region.array):
-            return np.zeros((len(slots), CODES), np.int64)
+            return None
         return np.asarray(self._region.table(limit)[slots])
 
     def set(self, slots: np.ndarray, counts: np.ndarray | int, limit: int) -> None:
