@@ -106,8 +106,7 @@ def div(type: Type, args: Sequence[Operand], count: int) -> Operand:
     if 0 <= up <= 38:
         int128.div_rows(x, y, up, type.precision, out, flags)
     else:
-        flags[:] = int128.SLOW
-        flags[(y[:, 0] | y[:, 1]) == 0] = int128.BY_ZERO
+        flags[:] = np.where((y[:, 0] | y[:, 1]) == 0, int128.BY_ZERO, int128.SLOW)
     return _finish(type, args, count, out, flags, exact)
 
 
