@@ -157,6 +157,8 @@ def _whole(values: Sequence[Any] | pa.Array, type: Type) -> pa.Array:
         raise TypeError(f"{array.type} is not {type}")
     if pa.types.is_timestamp(array.type) and array.type.tz is None:
         array = array.cast(pa.timestamp("us"))
+    if type.kind is Kind.DECIMAL and pa.types.is_integer(array.type):
+        array = array.cast(pa.decimal128(38, 0))  # Arrow refuses to go straight to a narrower one, whatever the values
     return array.cast(type.arrow)
 
 

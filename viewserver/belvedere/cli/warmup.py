@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import TextIO
 
-from rich.console import Console
+import click
+
+PATIENCE_SECONDS = 1.5
+"""Loading compiled kernels takes less than this; more means that they are being compiled."""
 
 
 def compile_kernels(stream: TextIO = sys.stderr) -> None:
-    """Compile what is not in the cache yet, with a line about it; returns at once when everything is."""
-    from belvedere.engine import warm  # loads numba: only for commands that run the engine
+    """Compile or load the kernels, with a line about it only when it takes long enough to be noticed."""
+    from belvedere.engine.warm import warm  # loads numba: only for commands that run the engine
 
-    if warm.is_warm():
-        return
-    console = Console(file=stream)
-    if not console.is_terminal:
-        console.print("compiling kernels (once, about 20 s)")
-        warm.warm(lambda _: None)
-        return
-    with console.status("compiling kernels (once, about 20 s)") as status:
-        warm.warm(lambda name: status.update(f"compiling kernels (once, about 20 s): {name}"))
+    slow = threading.Timer(PATIENCE_SECONDS, click.echo, ["compiling kernels (once, about 20 s)"], {"file": stream})
+    slow.daemon = True
+    slow.start()
+    try:
+        warm(lambda text: click.echo(f"  {text}", file=stream) if slow.finished.is_set() else None)
+    finally:
+        slow.cancel()

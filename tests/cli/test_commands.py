@@ -1,0 +1,178 @@
+"""Each command does what its help says, for people and for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from belvedere.cli.main import COMMANDS, cli
+from tests.cli.conftest import Shop
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_get_prints_a_row_for_people_and_for_programs(filled: Shop) -> None:
+    assert filled.run("get", "spend", "7").stdout.split() == ["customer", "7", "n", "2", "total", "10.00"]
+    assert filled.json("get", "spend", "7") == [{"customer": 7, "n": 2, "total": "10.00"}]
+
+
+def test_options_are_accepted_after_the_command_too(filled: Shop) -> None:
+    result = CliRunner().invoke(cli, ["get", "spend", "8", "--db", str(filled.path), "--json"])
+    assert result.stdout == '{"customer": 8, "n": 1, "total": "1.00"}\n'
+
+
+def test_get_of_a_row_that_is_not_there_says_so(filled: Shop) -> None:
+    assert "no row 99 in spend" in filled.run("get", "spend", "99", code=1).stderr
+
+
+def test_get_explains_the_key(filled: Shop) -> None:
+    assert "the key of spend is (customer bigint)" in filled.run("get", "spend", "7", "8", code=1).stderr
+    assert "'x' is not a bigint" in filled.run("get", "spend", "x", code=1).stderr
+
+
+def test_scan_prints_rows_in_key_order(filled: Shop) -> None:
+    assert [row["customer"] for row in filled.json("scan", "spend")] == [7, 8]
+    assert [row["customer"] for row in filled.json("scan", "spend", "--start", "8")] == [8]
+    assert [row["customer"] for row in filled.json("scan", "spend", "--stop", "8")] == [7]
+    assert len(filled.json("scan", "spend", "--limit", "1")) == 1
+    assert "2 rows" in filled.run("scan", "spend").stdout
+
+
+def test_put_and_delete_change_the_view(filled: Shop) -> None:
+    (written,) = filled.json("put", "orders", "--json", '{"id": 4, "customer": 8, "total": "2.00"}')
+    assert written["written"] == 1
+    assert filled.json("get", "spend", "8", "--after", str(written["token"])) == [
+        {"customer": 8, "n": 2, "total": "3.00"}
+    ]
+    filled.run("delete", "orders", "4")
+    assert filled.json("get", "spend", "8") == [{"customer": 8, "n": 1, "total": "1.00"}]
+
+
+def test_put_leaves_missing_columns_unchanged_and_reads_stdin(filled: Shop) -> None:
+    filled.run("put", "orders", input='{"id": 1, "customer": 8}\n{"id": 2, "total": null}\n')
+    assert filled.json("scan", "spend") == [
+        {"customer": 7, "n": 1, "total": None},
+        {"customer": 8, "n": 2, "total": "10.50"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ('{"id": 1', "the rows are not JSON"),
+        ('{"id": 1, "colour": 2}', "table orders has no column 'colour'; it has id, customer, total"),
+        ('{"id": "x"}', "column id: 'x' is not a bigint"),
+        ("[1]", "a row of orders is a JSON object"),
+    ],
+)
+def test_put_refuses_what_does_not_fit(filled: Shop, rows: str, message: str) -> None:
+    assert message in filled.run("put", "orders", "--json", rows, code=1).stderr
+
+
+def test_views_cannot_be_written(filled: Shop) -> None:
+    assert "spend is a view" in filled.run("put", "spend", "--json", "{}", code=1).stderr
+
+
+def test_apply_of_a_script_and_of_manifests_makes_the_same_shop(tmp_path: Path) -> None:
+    for name in ("shop.sql", "shop.yaml"):
+        shop = Shop(tmp_path / name)
+        shop.run("apply", "-f", str(EXAMPLES / name))
+        shop.run("load", "customers", str(EXAMPLES / "data/customers.csv"))
+        shop.run("load", "orders", str(EXAMPLES / "data/orders.csv"))
+        shop.run("load", "items", str(EXAMPLES / "data/items.jsonl"))
+        assert shop.json("get", "city_revenue", "Oslo") == [{"city": "Oslo", "products": 3, "revenue": "159.75"}]
+
+
+def test_applying_manifests_again_changes_nothing(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "shop.bv")
+    shop.run("apply", "-f", str(EXAMPLES / "shop.yaml"))
+    assert {change["action"] for change in shop.json("apply", "-f", str(EXAMPLES / "shop.yaml"))} == {"unchanged"}
+
+
+def test_explain_in_all_formats(filled: Shop, tmp_path: Path) -> None:
+    assert "orders" in filled.run("explain", "spend").stdout
+    assert filled.run("explain", "spend", "--format", "svg").stdout.lstrip().startswith("<svg")
+    assert filled.json("explain", "spend")
+    target = tmp_path / "plan.svg"
+    filled.run("explain", "spend", "--format", "svg", "-o", str(target))
+    assert "</svg>" in target.read_text()
+
+
+def test_explain_of_a_file_creates_nothing(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "none.bv")
+    assert "city_revenue" in shop.run("explain", "-f", str(EXAMPLES / "shop.yaml")).stdout
+    assert not shop.path.exists()
+
+
+def test_watch_prints_what_changes(filled: Shop) -> None:
+    lines = filled.json("watch", "spend", "--initial", "--changes", "2", "--seconds", "0.1")
+    assert [(line["weight"], line["row"]["customer"]) for line in lines] == [(1, 7), (1, 8)]
+
+
+def test_watch_resumes_after_an_epoch(filled: Shop) -> None:
+    (written,) = filled.json("put", "orders", "--json", '{"id": 5, "customer": 8, "total": "1.00"}')
+    (before,) = filled.json("delete", "orders", "5")
+    lines = filled.json("watch", "spend", "--after", str(written["token"]), "--seconds", "2", "--changes", "2")
+    assert [(line["weight"], line["row"]["total"]) for line in lines] == [(-1, "2.00"), (1, "1.00")]
+    assert lines[0]["epoch"] >= before["token"]
+
+
+def test_verify_compares_with_a_recomputation(filled: Shop) -> None:
+    (report,) = filled.json("verify")
+    assert report["view"] == "spend"
+    assert report["ok"] is True
+    assert "spend" in filled.run("verify", "spend").stdout
+
+
+def test_quarantine_shows_the_rows_and_reasons(filled: Shop) -> None:
+    assert "nothing is in quarantine" in filled.run("quarantine", "spend").stdout
+    filled.run("sql", "-c", "CREATE MATERIALIZED VIEW share AS SELECT id, 1 / (customer - 7) AS x FROM orders")
+    rows = filled.json("quarantine", "share", code=3)
+    assert len(rows) == 2
+    assert "division" in str(rows[0]).lower()
+    assert filled.json("verify", "share", code=3)[0]["ok"] is False
+
+
+def test_status_and_lag(filled: Shop) -> None:
+    (status,) = filled.json("status")
+    assert "spend" in str(status)
+    assert "spend" in filled.run("status").stdout
+    filled.run("lag")
+
+
+def test_sql_runs_statements_and_scripts(filled: Shop) -> None:
+    assert filled.json("sql", "-c", "SELECT count(*) AS n FROM orders") == [{"n": 3}]
+    script = "CREATE TABLE t (k INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'a;b'), (2, NULL); SELECT s FROM t;"
+    assert filled.json("sql", input=script)[-2:] == [{"s": "a;b"}, {"s": None}]
+    assert "3" in filled.run("sql", "-c", "SELECT count(*) AS n FROM orders").stdout
+
+
+def test_a_refused_statement_is_shown_with_a_caret(filled: Shop) -> None:
+    error = filled.run("sql", "-c", "SELECT id,\n       colour FROM orders", code=1).stderr
+    lines = error.splitlines()
+    assert lines[0].startswith("error: ")
+    assert lines[1:3] == ["         colour FROM orders", "         ^"]
+
+
+def test_time_travel(filled: Shop) -> None:
+    (written,) = filled.json("put", "orders", "--json", '{"id": 9, "customer": 9, "total": "1.00"}')
+    filled.run("delete", "orders", "9")
+    assert filled.json("scan", "spend", "--at", str(written["token"]), "--start", "9") == [
+        {"customer": 9, "n": 1, "total": "1.00"}
+    ]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_name_the_command(shell: str) -> None:
+    result = CliRunner().invoke(cli, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_BELVEDERE_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_has_help(command: str) -> None:
+    result = CliRunner().invoke(cli, [command, "--help"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: ")

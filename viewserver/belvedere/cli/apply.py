@@ -1,0 +1,48 @@
+"""`belvedere apply`: tables and views from manifests (YAML) or from a SQL script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from belvedere.cli import context, output
+from belvedere.cli.sql import run_script
+
+
+def is_sql(name: str, text: str) -> bool:
+    """A script rather than manifests: by the file's name, or by how the text begins."""
+    suffix = Path(name).suffix.lower()
+    if suffix in (".sql", ".yaml", ".yml", ".json"):
+        return suffix == ".sql"
+    return "apiVersion" not in text
+
+
+def read_text(file: str) -> str:
+    """The text of a file, or of standard input for `-`."""
+    with click.open_file(file, encoding="utf-8") as stream:
+        return stream.read()
+
+
+@click.command(short_help="Create or change tables and views from a file.")
+@click.option("-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="YAML or .sql; - for stdin.")
+@context.common
+@click.pass_context
+def apply(ctx: click.Context, files: tuple[str, ...]) -> None:
+    """Make the tables and views of FILE exist as described; the database is created if it is not there.
+
+    Applying the same manifests again changes nothing. A view whose query changed is rebuilt with everything that depends
+    on it, and swapped in one step. A SQL script is run statement by statement.
+    """
+    settings = context.settings(ctx)
+    texts = [(file, read_text(file)) for file in files]
+    with settings.writer(create=True) as db:
+        for file, text in texts:
+            if is_sql(file, text):
+                run_script(db, text, settings)
+                continue
+            for change in db.apply(text):
+                if settings.json:
+                    output.emit_json({"kind": change.kind, "name": change.name, "action": change.action})
+                else:
+                    click.echo(f"{change.kind} {change.name}: {change.action}")

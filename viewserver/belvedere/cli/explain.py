@@ -1,0 +1,53 @@
+"""`belvedere explain`: how views are maintained, as text, JSON or a picture."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from belvedere.cli import apply, context, script
+
+
+@click.command(short_help="Show how a view is maintained: text, JSON or SVG.")
+@click.argument("views", nargs=-1)
+@click.option("-f", "--file", metavar="FILE", help="Explain the views of a manifest or script; creates nothing.")
+@click.option("--format", "format", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
+@click.option("-o", "--output", "target", type=click.Path(path_type=Path), help="Write to this file.")
+@context.common
+@click.pass_context
+def explain(ctx: click.Context, views: tuple[str, ...], file: str | None, format: str, target: Path | None) -> None:
+    """Print the maintenance plan of VIEWS (default: all): operators, zones, and the state they keep."""
+    settings = context.settings(ctx)
+    if settings.json:
+        format = "json"
+    if file is not None:
+        text = _explain_file(file, views, format)
+    else:
+        with settings.reader() as db:
+            text = db.explain(*views, format=format)
+    if target is None:
+        click.echo(text)
+    else:
+        target.write_text(text)
+        click.echo(f"{target}: {len(text):,} characters", err=True)
+
+
+def _explain_file(file: str, views: tuple[str, ...], format: str) -> str:
+    """Plans of a file's views, made in a database that is thrown away."""
+    import belvedere
+
+    text = apply.read_text(file)
+    with tempfile.TemporaryDirectory(prefix="belvedere-explain-") as directory:
+        db = belvedere.open(Path(directory) / "explain.bv")
+        try:
+            if apply.is_sql(file, text):
+                for piece in script.split(text):
+                    db.execute(piece.sql)
+            else:
+                db.apply(text)
+            plans: str = db.explain(*views, format=format)
+            return plans
+        finally:
+            db.close()

@@ -1,0 +1,40 @@
+"""`belvedere status` and `belvedere lag`: what the database holds, and how far views are behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from belvedere.cli import context, output
+
+
+@click.command(short_help="Epoch, tables, views, sizes, backlog.")
+@context.common
+@click.pass_context
+def status(ctx: click.Context) -> None:
+    """Print what the database holds: epochs, tables, views, their sizes, and what is incomplete."""
+    settings = context.settings(ctx)
+    with settings.reader() as db:
+        found = db.status()
+    if settings.json:
+        output.emit_json(found)
+        return
+    plain = {name: value for name, value in found.items() if not isinstance(value, Mapping | list)}
+    output.emit_record({name.replace("_", " "): value for name, value in plain.items()}, as_json=False)
+    for name, value in found.items():
+        rows = _rows(value)
+        if rows:
+            columns = list(dict.fromkeys(key for row in rows for key in row))
+            click.echo("")
+            output.console().print(output.table_of(columns, [[row.get(c) for c in columns] for row in rows], title=name))
+
+
+def _rows(value: Any) -> list[dict[str, Any]]:
+    """A nested part of the status as rows of a table: a list of dicts, or a dict of dicts by name."""
+    if isinstance(value, Mapping):
+        return [{"name": k, **v} if isinstance(v, Mapping) else {"name": k, "value": v} for k, v in value.items()]
+    if isinstance(value, list):
+        return [dict(row) for row in value if isinstance(row, Mapping)]
+    return []
