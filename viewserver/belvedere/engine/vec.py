@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,8 @@ _TEXTS = {
     Status.ARGUMENT: "function argument out of its domain",
 }
 
-Data = np.ndarray | pa.Array
+Data: TypeAlias = Any
+"""A numpy array, or an Arrow array of strings or binaries; unchecked, since Arrow ships no type information."""
 
 
 @dataclass(slots=True)

@@ -49,22 +49,23 @@ def raw(name: str, a: Operand, b: Operand, count: int) -> Array:
     kind = a.type.kind
     if a.type.varlen:
         return bools(_ARROW[name](a.data, arrow(b)))
+    result: Array
     if kind is Kind.DOUBLE:
-        return _doubles(name, a.data, values(b))
-    if kind is Kind.DECIMAL and (a.type != b.type or a.type.wide):
-        return _decimals(name, a, b)
-    result: Array = _NUMPY[name](a.data, values(b))
+        result = _doubles(name, a.data, values(b))
+    elif kind is Kind.DECIMAL and (a.type != b.type or a.type.wide):
+        result = _decimals(name, a, b)
+    else:
+        result = _NUMPY[name](a.data, values(b))
     return result
 
 
-def _doubles(name: str, a: Array, b: Any) -> Array:
+def _doubles(name: str, a: Array, b: Any) -> Any:
     if isinstance(b, float) and not math.isnan(b):
         if name == "gt":
             return np.logical_not(np.less_equal(a, b))
         if name == "ge":
             return np.logical_not(np.less(a, b))
-        result: Array = _NUMPY[name](a, b)
-        return result
+        return _NUMPY[name](a, b)
     if name in ("eq", "ne"):
         equal = (a == b) | ((a != a) & (b != b))
         return equal if name == "eq" else ~equal
@@ -77,7 +78,7 @@ def _doubles(name: str, a: Array, b: Any) -> Array:
     return (b >= a) | (np.asarray(b) != b)
 
 
-def _decimals(name: str, a: Vec, b: Operand) -> Array:
+def _decimals(name: str, a: Vec, b: Operand) -> Any:
     if a.type.scale != b.type.scale:
         # The binder gives both sides one type; other callers get exactness rather than speed.
         x = np.array(ints_of(words(a)), object) * 10 ** max(0, b.type.scale - a.type.scale)
@@ -85,8 +86,7 @@ def _decimals(name: str, a: Vec, b: Operand) -> Array:
         compare: Callable[[Any, Any], Any] = getattr(operator, name)
         return np.asarray(compare(x, y), np.bool_)
     if not a.type.wide and not b.type.wide:
-        result: Array = _NUMPY[name](a.data, values(b))
-        return result
+        return _NUMPY[name](a.data, values(b))
     x, y = words(a), words(b)
     same = x[:, 1] == y[:, 1]
     if name in ("eq", "ne"):

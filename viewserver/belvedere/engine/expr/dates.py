@@ -35,7 +35,7 @@ _MICROS = {
 
 def days_of(vec: Vec) -> Array:
     """Days since 1970 of a date or timestamp column, within the calendar even where there is no value."""
-    days = vec.data if vec.type.kind is Kind.DATE else vec.data // calendar.DAY_MICROS
+    days: Array = vec.data if vec.type.kind is Kind.DATE else vec.data // calendar.DAY_MICROS
     if vec.status is not None:
         days = np.clip(days, calendar.MIN_DAY, calendar.MAX_DAY)
     return days.astype(np.int64)

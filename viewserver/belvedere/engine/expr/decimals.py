@@ -110,7 +110,7 @@ def div(type: Type, args: Sequence[Operand], count: int) -> Operand:
     return _finish(type, args, count, out, flags, exact)
 
 
-def mod(type: Type, args: Sequence[Operand], count: int) -> Operand:
+def mod(type: Type, args: Sequence[Operand], count: int) -> Vec:
     """The remainder with the sign of the dividend."""
     a, b = args
     scale = max(a.type.scale, b.type.scale)
@@ -133,9 +133,9 @@ def pmod(type: Type, args: Sequence[Operand], count: int) -> Operand:
     rest = mod(type, args, count)
     divisor = rescale(spread(args[1], count), Type(type.kind, 38, type.scale))
     negative = sign(rest) < 0
-    fixed = add(type, (rest, divisor), count)
+    fixed = spread(add(type, (rest, divisor), count), count)
     chosen = negative & (sign(divisor) > 0)
-    data = np.where(chosen[:, None] if type.wide else chosen, fixed.data, rest.data)  # type: ignore[union-attr]
+    data = np.where(chosen[:, None] if type.wide else chosen, fixed.data, rest.data)
     return Vec(type, data, rest.status)
 
 
@@ -165,7 +165,8 @@ def negated(data: Array) -> Array:
 def sign(vec: Vec) -> Array:
     """-1, 0 or 1 per row."""
     if vec.data.ndim == 1:
-        return np.sign(vec.data)
+        narrow_sign: Array = np.sign(vec.data)
+        return narrow_sign
     return np.where(vec.data[:, 1] < 0, -1, ((vec.data[:, 0] | vec.data[:, 1]) != 0).astype(np.int64))
 
 

@@ -63,7 +63,7 @@ def _round_doubles(vec: Vec, scale: int) -> Array:
             whole = np.rint(scaled)
             easy = (np.abs(scaled) < 1e13) & (np.abs(np.abs(scaled - whole) - 0.5) > 0.01)
             # + 0.0: a BigDecimal has no negative zero
-            data = np.where(easy, whole / 10.0**scale + 0.0, x)
+            data: Array = np.where(easy, whole / 10.0**scale + 0.0, x)
         else:
             easy, data = np.zeros(len(x), np.bool_), x.copy()
     rows = np.flatnonzero(~easy & np.isfinite(x))

@@ -64,7 +64,7 @@ def substring_rows(offsets, data, pos, length, single, begin, end):  # type: ign
             if p < 0:
                 chars = e - b
                 if not single:
-                    chars = 0
+                    chars = np.int64(0)
                     for j in range(b, e):
                         if data[j] & 0xC0 != 0x80:
                             chars += 1
@@ -77,7 +77,7 @@ def substring_rows(offsets, data, pos, length, single, begin, end):  # type: ign
         if single:
             begin[i], end[i] = min(b + start, e), min(b + stop, e)
             continue
-        chars = 0
+        chars = np.int64(0)
         for j in range(b, e):
             if data[j] & 0xC0 != 0x80:
                 if chars == start:
