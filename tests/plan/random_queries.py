@@ -30,10 +30,11 @@ def tables(rng: random.Random) -> dict[str, list[tuple[object, ...]]]:
 
 
 class Maker:
-    """Queries of limited depth. `views` are further relations that may be read."""
+    """Queries of limited depth. `views` are further relations that may be read. `guarded`: with divisions that would fail
+    if the condition written before them did not exclude the rows in question."""
 
-    def __init__(self, rng: random.Random, views: dict[str, Schema] | None = None, failing: bool = False):
-        self._rng, self._views, self._failing = rng, views or {}, failing
+    def __init__(self, rng: random.Random, views: dict[str, Schema] | None = None, guarded: bool = False):
+        self._rng, self._views, self._guarded = rng, views or {}, guarded
 
     def query(self, depth: int) -> q.Query:
         rng = self._rng
@@ -146,8 +147,8 @@ class Maker:
         plain = ref(schema, rng.randrange(len(schema)))
         if rng.random() < 0.6 or plain.type not in (INT, BIGINT):
             return plain
-        if self._failing and rng.random() < 0.3:
-            return Call("div", (_cast(plain, DOUBLE), _cast(self._typed(schema, INT), DOUBLE)), DOUBLE)
+        if self._guarded and rng.random() < 0.3:
+            return Call("case", (_nonzero(plain), _inverse(plain), Literal(None, DOUBLE)), DOUBLE)
         return rng.choice(
             [
                 Call("coalesce", (plain, Literal(7, plain.type)), plain.type),
@@ -175,9 +176,13 @@ class Maker:
         column = ref(schema, rng.randrange(len(schema)))
         if rng.random() < 0.2:
             return Call(rng.choice(["is_null", "is_not_null"]), (column,), BOOLEAN)
-        if self._failing and rng.random() < 0.2 and column.type in (INT, BIGINT):
-            divided = Call("div", (Literal(1.0, DOUBLE), _cast(column, DOUBLE)), DOUBLE)
-            return Call("gt", (divided, Literal(0.4, DOUBLE)), BOOLEAN)
+        if self._guarded and rng.random() < 0.4 and column.type in (INT, BIGINT):
+            other = ref(schema, rng.randrange(len(schema)))
+            if other.type not in (INT, BIGINT):
+                other = column
+            divided = Call("add", (_inverse(column), _inverse(other)), DOUBLE)
+            large = Call("gt", (divided, Literal(0.4, DOUBLE)), BOOLEAN)
+            return Call("and", (_nonzero(column), _nonzero(other), large), BOOLEAN)
         name = rng.choice(["eq", "ne", "lt", "le", "gt", "ge"])
         same = [i for i, c in enumerate(schema) if c.type == column.type]
         if rng.random() < 0.4:
@@ -198,6 +203,14 @@ def moved(expr: Expr, offset: int) -> Expr:
 
 def project(below: q.Query, exprs: tuple[Expr, ...]) -> q.Project:
     return q.Project(below, exprs, tuple(Column(f"c{i}", e.type) for i, e in enumerate(exprs)))
+
+
+def _nonzero(number: Expr) -> Expr:
+    return Call("ne", (number, Literal(0, number.type)), BOOLEAN)
+
+
+def _inverse(number: Expr) -> Expr:
+    return Call("div", (Literal(1.0, DOUBLE), _cast(number, DOUBLE)), DOUBLE)
 
 
 def _cast(expr: Expr, target: Type) -> Expr:

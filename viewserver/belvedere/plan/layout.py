@@ -1,0 +1,221 @@
+"""Where the parts of a plan's picture go: zones in columns from left to right, nodes in columns inside their zone.
+
+Pure geometry. Every column is ordered by where its inputs stand and then spread just enough that nothing overlaps, so edges stay short
+and mostly level.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from belvedere.plan import nodes as n
+from belvedere.plan.explain import Described
+from belvedere.plan.zones import Zone
+
+CARD_WIDTH = 232
+LINE_HEIGHT = 16
+TITLE_HEIGHT = 30
+STATE_HEIGHT = 34
+NODE_GAP_X, NODE_GAP_Y = 36, 20
+ZONE_PAD, ZONE_HEAD = 18, 38
+ZONE_GAP_X, ZONE_GAP_Y = 76, 34
+MARGIN, HEADER, FOOTER = 32, 84, 56
+DETAIL_CHARS, DETAIL_LINES = 36, 4
+
+_K = TypeVar("_K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle of the picture."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def right(self) -> float:
+        return self.x + self.width
+
+    @property
+    def middle(self) -> float:
+        return self.y + self.height / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A node: its box and its wrapped detail."""
+
+    described: Described
+    box: Box
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    width: float
+    height: float
+    cards: tuple[Card, ...]
+    zones: tuple[tuple[Zone, Box], ...]
+
+
+def lay_out(described: Sequence[Described], zones: Sequence[Zone]) -> Picture:
+    """Boxes for all zones and nodes."""
+    by_node = {d.node: d for d in described}
+    lines = {d.node: _wrapped(d.detail) for d in described}
+    heights = {d.node: _card_height(d, lines[d.node]) for d in described}
+    inner = {zone.number: _inside(zone, heights) for zone in zones}
+    sizes = {number: _extent(boxes) for number, boxes in inner.items()}
+    columns = _zone_columns(zones)
+    widths = [max(sizes[z][0] for z in column) for column in columns]
+    ports = _zone_ports(zones, inner)
+    tops = _stacked(columns, {z: sizes[z][1] for z in inner}, ports, ZONE_GAP_Y)
+    cards: list[Card] = []
+    boxes: list[tuple[Zone, Box]] = []
+    x = float(MARGIN)
+    place: dict[int, tuple[float, float]] = {}
+    for column, width in zip(columns, widths, strict=True):
+        for number in column:
+            place[number] = (x + (width - sizes[number][0]) / 2, HEADER + tops[number])
+        x += width + ZONE_GAP_X
+    for zone in zones:
+        left, top = place[zone.number]
+        boxes.append((zone, Box(left, top, *sizes[zone.number])))
+        for node, box in inner[zone.number].items():
+            moved = Box(left + box.x, top + box.y, box.width, box.height)
+            cards.append(Card(by_node[node], moved, lines[node]))
+    width = max((box.right for _, box in boxes), default=300) + MARGIN
+    height = max((box.y + box.height for _, box in boxes), default=HEADER) + FOOTER
+    return Picture(max(width, 640), height, tuple(cards), tuple(boxes))
+
+
+def _wrapped(detail: str) -> tuple[str, ...]:
+    lines = textwrap.wrap(detail, DETAIL_CHARS, break_long_words=True)
+    if len(lines) > DETAIL_LINES:
+        lines = [*lines[: DETAIL_LINES - 1], lines[DETAIL_LINES - 1][: DETAIL_CHARS - 2].rstrip() + " …"]
+    return tuple(lines)
+
+
+def _card_height(described: Described, lines: Sequence[str]) -> float:
+    return TITLE_HEIGHT + LINE_HEIGHT * len(lines) + 10 + (STATE_HEIGHT if described.state is not None else 0)
+
+
+def _inside(zone: Zone, heights: Mapping[n.Node, float]) -> dict[n.Node, Box]:
+    """Boxes of a zone's nodes relative to the zone's corner."""
+    members = set(zone.nodes)
+    depth: dict[n.Node, int] = {}
+    for node in zone.nodes:  # inputs first
+        depth[node] = 1 + max((depth[i] for i in n.inputs(node) if i in members), default=-1)
+    for node in reversed(zone.nodes):  # sources move towards what they feed
+        if not any(i in members for i in n.inputs(node)):
+            fed = [depth[other] for other in zone.nodes if node in n.inputs(other)]
+            depth[node] = min(fed) - 1 if fed else depth[node]
+    columns: list[list[n.Node]] = [[] for _ in range(max(depth.values()) + 1)]
+    for node in zone.nodes:
+        columns[depth[node]].append(node)
+    within = {node: [(i, None) for i in n.inputs(node) if i in members] for node in zone.nodes}
+    tops = _stacked(columns, heights, {k: [(i, heights[i] / 2) for i, _ in v] for k, v in within.items()}, NODE_GAP_Y)
+    return {
+        node: Box(
+            ZONE_PAD + level * (CARD_WIDTH + NODE_GAP_X), ZONE_HEAD + tops[node], CARD_WIDTH, heights[node]
+        )
+        for level, column in enumerate(columns)
+        for node in column
+    }
+
+
+def _extent(boxes: Mapping[n.Node, Box]) -> tuple[float, float]:
+    return max(b.right for b in boxes.values()) + ZONE_PAD, max(b.y + b.height for b in boxes.values()) + ZONE_PAD
+
+
+def _zone_columns(zones: Sequence[Zone]) -> list[list[int]]:
+    depth: dict[int, int] = {}
+    for zone in zones:
+        depth[zone.number] = 1 + max((depth[i] for i in zone.inputs), default=-1)
+    for zone in reversed(zones):
+        fed = [depth[other.number] for other in zones if zone.number in other.inputs]
+        if fed and not zone.inputs:
+            depth[zone.number] = min(fed) - 1
+    columns: list[list[int]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    for zone in zones:
+        columns[depth[zone.number]].append(zone.number)
+    return [column for column in columns if column]
+
+
+def _zone_ports(zones: Sequence[Zone], inner: Mapping[int, dict[n.Node, Box]]) -> dict[int, list[tuple[int, float]]]:
+    """For each zone, where its incoming edges begin: (zone, height inside it)."""
+    home = {node: zone.number for zone in zones for node in zone.nodes}
+    ports: dict[int, list[tuple[int, float]]] = {zone.number: [] for zone in zones}
+    for zone in zones:
+        for node in zone.nodes:
+            for below in n.inputs(node):
+                if home[below] != zone.number:
+                    ports[zone.number].append((home[below], inner[home[below]][below].middle))
+    return ports
+
+
+def _stacked(
+    columns: Sequence[Sequence[_K]],
+    heights: Mapping[_K, float],
+    ports: Mapping[_K, Sequence[tuple[_K, float]]],
+    gap: float,
+) -> dict[_K, float]:
+    """Tops of the items of every column: each as near as possible to the middle of where its edges come from, or go to."""
+    tops: dict[_K, float] = {}
+    consumers: dict[_K, list[_K]] = {}
+    for item, sources in ports.items():
+        for source, _ in sources:
+            consumers.setdefault(source, []).append(item)
+
+    def from_inputs(item: _K) -> float | None:
+        known = [tops[source] + offset for source, offset in ports.get(item, ()) if source in tops]
+        return sum(known) / len(known) - heights[item] / 2 if known else None
+
+    def to_outputs(item: _K) -> float | None:
+        known = [tops[c] + heights[c] / 2 for c in consumers.get(item, ()) if c in tops]
+        return sum(known) / len(known) - heights[item] / 2 if known else None
+
+    for column in columns:
+        _spread(column, heights, tops, from_inputs, gap)
+    for column in reversed(columns):
+        _spread(column, heights, tops, to_outputs, gap)
+    for column in columns:
+        _spread(column, heights, tops, from_inputs, gap)
+    lowest = min(tops.values(), default=0.0)
+    return {item: top - lowest for item, top in tops.items()}
+
+
+def _spread(
+    column: Sequence[_K],
+    heights: Mapping[_K, float],
+    tops: dict[_K, float],
+    desired: Callable[[_K], float | None],
+    gap: float,
+) -> None:
+    wish = {item: desired(item) for item in column}
+    current = {item: (w if w is not None else tops.get(item, 0.0)) for item, w in wish.items()}
+    order = sorted(column, key=lambda item: current[item] + heights[item] / 2)
+    # Pack items that would overlap into blocks, each block around the mean of what its items wish.
+    blocks: list[tuple[list[_K], float]] = []
+    for item in order:
+        members, top = [item], current[item]
+        while blocks and blocks[-1][1] + _length(blocks[-1][0], heights, gap) + gap > top:
+            members = blocks.pop()[0] + members
+            offset, wished = 0.0, 0.0
+            for member in members:
+                wished += current[member] - offset
+                offset += heights[member] + gap
+            top = wished / len(members)
+        blocks.append((members, top))
+    for members, top in blocks:
+        for member in members:
+            tops[member] = top
+            top += heights[member] + gap
+
+
+def _length(members: Sequence[_K], heights: Mapping[_K, float], gap: float) -> float:
+    return sum(heights[m] for m in members) + gap * (len(members) - 1)
