@@ -1,0 +1,249 @@
+"""FROM: tables, views, WITH names and nested queries, and the joins between them."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from belvedere.sql import functions
+from belvedere.sql.binder.expressions import ExpressionBinder
+from belvedere.sql.binder.scope import Context, Scope, ScopeColumn, relation_columns
+from belvedere.sql.catalog import TableDef
+from belvedere.sql.coercion import common
+from belvedere.sql.expr import Call, Expr
+from belvedere.sql.parser import offset_before
+from belvedere.sql.query import Join, JoinKind, Project, Query, Scan
+from belvedere.types import BOOLEAN, Column, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A bound part of FROM and the names it offers."""
+
+    query: Query
+    columns: tuple[ScopeColumn, ...]
+
+
+def bind_from(ctx: Context, select: exp.Select) -> Relation:
+    """The whole FROM clause. As in Spark, a comma binds looser than JOIN."""
+    first = select.args.get("from_")
+    if first is None:
+        raise ctx.source.unsupported(
+            "a SELECT without FROM is not supported", ctx.source.tokens[0], "read from at least one table or view"
+        )
+    return _joined(ctx, first.this, select.args.get("joins") or [])
+
+
+def _joined(ctx: Context, first: exp.Expression, joins: list[exp.Join]) -> Relation:
+    done: Relation | None = None
+    current = _relation(ctx, first)
+    comma: exp.Join | None = None
+    for join in joins:
+        if _is_comma(ctx, join):
+            done = current if done is None else _cross(ctx, done, current, comma)
+            current, comma = _relation(ctx, join.this), join
+        else:
+            current = _join(ctx, current, join)
+    return current if done is None else _cross(ctx, done, current, comma)
+
+
+def _is_comma(ctx: Context, join: exp.Join) -> bool:
+    if join.args.get("on") is not None or join.args.get("using") or join.args.get("side") or join.args.get("method"):
+        return False
+    offset = offset_before(ctx.source, join.this, ("JOIN", ","))
+    return offset is not None and ctx.source.text[offset] == ","
+
+
+def _cross(ctx: Context, left: Relation, right: Relation, join: exp.Join | None) -> Relation:
+    return _make(ctx, left, right, JoinKind.CROSS, None, join, left.columns, right.columns)
+
+
+def _relation(ctx: Context, node: exp.Expression) -> Relation:
+    source = ctx.source
+    if node.args.get("sample") is not None:
+        raise source.unsupported("TABLESAMPLE is not decided by the rows of a view", node, "filter with WHERE")
+    if node.args.get("pivots"):
+        raise source.unsupported("PIVOT is not supported", node, "sum(x) FILTER (WHERE key = …), one for each column")
+    if node.args.get("version") is not None or node.args.get("when") is not None:
+        raise source.unsupported("time travel inside a query is not supported", node, "read with at=… instead")
+    if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+        relation = _named(ctx, node)
+    elif isinstance(node, exp.Subquery | exp.Paren):
+        relation = _nested(ctx, node)
+    elif isinstance(node, exp.Lateral):
+        raise source.unsupported("LATERAL is not supported", node, "join with ON instead")
+    elif isinstance(node, exp.Values):
+        raise source.unsupported("VALUES in FROM is not supported", node, "put the rows into a table")
+    else:
+        raise source.unsupported("only tables, views and subqueries may stand in FROM", node, None)
+    if node.args.get("joins"):
+        relation = _joined_onto(ctx, relation, node.args["joins"])
+    return relation
+
+
+def _joined_onto(ctx: Context, relation: Relation, joins: list[exp.Join]) -> Relation:
+    for join in joins:
+        if _is_comma(ctx, join):
+            relation = _cross(ctx, relation, _relation(ctx, join.this), join)
+        else:
+            relation = _join(ctx, relation, join)
+    return relation
+
+
+def _named(ctx: Context, node: exp.Table) -> Relation:
+    source = ctx.source
+    if node.args.get("db") is not None:
+        raise source.unsupported(
+            f"table {node.sql()} has a schema in its name", node, "one database has one schema: write the bare name"
+        )
+    name = node.name
+    query = ctx.ctes.get(name.lower())
+    if query is None:
+        found = ctx.catalog.find(name)
+        if found is None:
+            known = sorted({*ctx.catalog.tables, *ctx.catalog.views, *ctx.ctes})
+            close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
+            hint = f"did you mean {', '.join(close)}?" if close else "there is " + (", ".join(known) or "none yet")
+            raise source.error(f"no table or view {name!r}", node, hint)
+        schema = found.columns if isinstance(found, TableDef) else found.columns
+        query = Scan(found.name, schema)
+    return _aliased(ctx, query, node.args.get("alias"), name, node)
+
+
+def _nested(ctx: Context, node: exp.Expression) -> Relation:
+    inner = node.this
+    alias = node.args.get("alias")
+    if isinstance(inner, exp.Table):  # a parenthesised join
+        relation = _relation(ctx, inner)
+        if alias is None or not alias.name:
+            return relation
+        columns = tuple(replace(c, qualifier=alias.name) for c in relation.columns)
+        return Relation(relation.query, columns)
+    # A query in FROM sees nothing of its neighbours, nor of the query around a subquery.
+    query = ctx.bind(replace(ctx, outer=None), node if node.args.get("order") or node.args.get("limit") else inner)
+    return _aliased(ctx, query, alias, None, node)
+
+
+def _aliased(
+    ctx: Context, query: Query, alias: exp.TableAlias | None, name: str | None, node: exp.Expression
+) -> Relation:
+    qualifier = alias.name if alias is not None and alias.name else name
+    renamed = alias.args.get("columns") if alias is not None else None
+    if renamed:
+        query = rename(ctx, query, [c.name for c in renamed], node)
+    return Relation(query, relation_columns(qualifier, query.schema))
+
+
+def rename(ctx: Context, query: Query, names: list[str], node: exp.Expression) -> Query:
+    """The same rows under other column names."""
+    if len(names) != len(query.schema):
+        raise ctx.source.error(f"{len(names)} column names for {len(query.schema)} columns", node)
+    refs = tuple(c.expr for c in relation_columns(None, query.schema))
+    schema = tuple(replace(c, name=n) for c, n in zip(query.schema, names, strict=True))
+    return Project(query, refs, schema)
+
+
+_SIDES = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
+
+
+def _kind(ctx: Context, join: exp.Join) -> JoinKind:
+    side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
+    if method == "NATURAL":
+        raise ctx.source.unsupported("NATURAL JOIN is not supported", _at(ctx, join), "name the columns: JOIN … USING (…)")
+    if method or kind not in ("", "INNER", "OUTER", "CROSS", "SEMI", "ANTI"):
+        raise ctx.source.unsupported(f"{method or kind} JOIN is not supported", _at(ctx, join), None)
+    if isinstance(join.this, exp.Lateral):
+        raise ctx.source.unsupported("LATERAL is not supported", join.this, "join with ON instead")
+    if kind in ("SEMI", "ANTI"):
+        return JoinKind.SEMI if kind == "SEMI" else JoinKind.ANTI
+    if side:
+        return _SIDES[side]
+    if join.args.get("on") is None and not join.args.get("using"):
+        return JoinKind.CROSS
+    return JoinKind.INNER
+
+
+def _join(ctx: Context, left: Relation, join: exp.Join) -> Relation:
+    kind = _kind(ctx, join)
+    right = _relation(ctx, join.this)
+    shift = len(left.query.schema)
+    moved = tuple(c.shifted(shift) for c in right.columns)
+    on, using = join.args.get("on"), join.args.get("using") or []
+    if on is None and not using and kind is not JoinKind.CROSS:
+        raise ctx.source.error(f"a {kind.value} join needs a condition", _at(ctx, join), "JOIN … ON a.x = b.y")
+    if using:
+        return _using(ctx, left, right, kind, [u for u in using if isinstance(u, exp.Expression)], join)
+    condition = None
+    if on is not None:
+        # ON sees its own join only, plus what the WHERE around a subquery sees (for a clear message).
+        binder = ExpressionBinder(ctx.source, Scope((*left.columns, *moved), ctx.outer), "ON")
+        condition = binder.condition(on, "ON")
+    return _make(ctx, left, right, kind, condition, join, left.columns, right.columns)
+
+
+def _using(
+    ctx: Context, left: Relation, right: Relation, kind: JoinKind, names: list[exp.Expression], join: exp.Join
+) -> Relation:
+    shift = len(left.query.schema)
+    moved = tuple(c.shifted(shift) for c in right.columns)
+    equal: list[Expr] = []
+    merged: list[ScopeColumn] = []
+    for name in names:
+        bare = exp.column(exp.to_identifier(name.name))
+        bare.this.meta.update(name.meta or (name.this.meta if isinstance(name.this, exp.Expression) else {}))
+        a, b = (Scope(side).resolve(ctx.source, bare) for side in (left.columns, moved))
+        equal.append(functions.compare("eq", a.expr, b.expr))
+        expr = a.expr
+        if kind is JoinKind.RIGHT:
+            expr = b.expr
+        elif kind is JoinKind.FULL:
+            type_, both = common((a.expr, b.expr), "USING")
+            expr = Call("coalesce", tuple(both), type_)
+        merged.append(ScopeColumn(None, a.name, expr, kind is not JoinKind.INNER and (a.nullable or b.nullable)))
+    taken = {m.name.lower() for m in merged}
+    condition = equal[0] if len(equal) == 1 else Call("and", tuple(equal), BOOLEAN)
+
+    def hide(columns: tuple[ScopeColumn, ...]) -> tuple[ScopeColumn, ...]:
+        # A merged column of an earlier USING has no qualifier: the new one takes its place.
+        kept = (c for c in columns if not (c.qualifier is None and c.name.lower() in taken))
+        return tuple(replace(c, hidden=c.hidden or c.name.lower() in taken) for c in kept)
+
+    made = _make(ctx, left, right, kind, condition, join, hide(left.columns), hide(right.columns))
+    if kind in (JoinKind.SEMI, JoinKind.ANTI):
+        return Relation(made.query, left.columns)
+    return Relation(made.query, (*merged, *made.columns))
+
+
+def _make(
+    ctx: Context,
+    left: Relation,
+    right: Relation,
+    kind: JoinKind,
+    condition: Expr | None,
+    join: exp.Join | None,
+    left_columns: tuple[ScopeColumn, ...],
+    right_columns: tuple[ScopeColumn, ...],
+) -> Relation:
+    shift = len(left.query.schema)
+    pads_left = kind in (JoinKind.RIGHT, JoinKind.FULL)
+    pads_right = kind in (JoinKind.LEFT, JoinKind.FULL)
+    position = None if join is None else ctx.source.where(_at(ctx, join))
+    if kind in (JoinKind.SEMI, JoinKind.ANTI):
+        query = Join(left.query, right.query, kind, condition, left.query.schema, position)
+        return Relation(query, left_columns)
+    schema = (*_padded(left.query.schema, pads_left), *_padded(right.query.schema, pads_right))
+    columns = (
+        *(replace(c, nullable=c.nullable or pads_left) for c in left_columns),
+        *(replace(c.shifted(shift), nullable=c.nullable or pads_right) for c in right_columns),
+    )
+    return Relation(Join(left.query, right.query, kind, condition, schema, position), columns)
+
+
+def _padded(schema: Schema, pads: bool) -> Schema:
+    return tuple(Column(c.name, c.type, True) for c in schema) if pads else schema
+
+
+def _at(ctx: Context, join: exp.Join) -> int | None:
+    return offset_before(ctx.source, join.this, ("JOIN", ","))

@@ -1,0 +1,206 @@
+"""CREATE TABLE and ALTER TABLE: columns, their types, and the primary key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot.tokens import Token, TokenType
+
+from belvedere.errors import SqlError
+from belvedere.sql.catalog import TableDef
+from belvedere.sql.cursor import Cursor
+from belvedere.sql.parser import Source
+from belvedere.sql.statements import AddColumns, CreateTable
+from belvedere.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    MAX_PRECISION,
+    STRING,
+    TIMESTAMP,
+    Column,
+    Type,
+    decimal,
+)
+
+TYPE_NAMES: dict[str, Type] = {
+    **dict.fromkeys(("boolean", "bool"), BOOLEAN),
+    **dict.fromkeys(("int", "integer"), INT),
+    **dict.fromkeys(("bigint", "long"), BIGINT),
+    **dict.fromkeys(("double",), DOUBLE),
+    **dict.fromkeys(("string", "varchar", "char", "text"), STRING),
+    **dict.fromkeys(("binary", "bytes"), BINARY),
+    "date": DATE,
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), TIMESTAMP),
+}
+_INSTEAD = {
+    **dict.fromkeys(("float", "real"), "double"),
+    **dict.fromkeys(("tinyint", "smallint", "byte", "short"), "int"),
+    "timestamp_ntz": "timestamp (always UTC)",
+}
+_KNOWN = "boolean, int, bigint, double, decimal(p,s), string, binary, date, timestamp"
+
+
+def named_type(name: str, sizes: Sequence[int]) -> Type:
+    """The type of that name; a ValueError says what would work."""
+    name = name.lower()
+    if name in ("decimal", "dec", "numeric"):
+        precision = sizes[0] if sizes else 10
+        scale = sizes[1] if len(sizes) > 1 else 0
+        if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision or len(sizes) > 2:
+            listed = ",".join(map(str, sizes))
+            raise ValueError(f"type {name}({listed}) does not exist; 1 <= precision <= {MAX_PRECISION}, scale <= precision")
+        return decimal(precision, scale)
+    if name not in TYPE_NAMES:
+        instead = _INSTEAD.get(name)
+        raise ValueError(f"type {name} is not supported; " + (f"use {instead}" if instead else f"types: {_KNOWN}"))
+    if sizes and name not in ("varchar", "char"):
+        raise ValueError(f"type {name} takes no size")
+    return TYPE_NAMES[name]
+
+
+def parse_type(text: str) -> Type:
+    """A type from its text, as in manifests: `decimal(12,2)`."""
+    name, _, rest = text.strip().partition("(")
+    try:
+        sizes = [int(part) for part in rest.rstrip(") ").split(",")] if rest else []
+    except ValueError:
+        raise ValueError(f"type {text!r} cannot be read; types: {_KNOWN}") from None
+    return named_type(name.strip(), sizes)
+
+
+def create_table(cursor: Cursor) -> CreateTable:
+    """After CREATE TABLE."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name, at = cursor.identifier("a table name")
+    cursor.expect("(", hint="CREATE TABLE name (column type, …, PRIMARY KEY (…))")
+    columns: list[tuple[Column, Token]] = []
+    inline: list[str] = []
+    key: list[tuple[str, Token]] = []
+    while True:
+        if cursor.peek() in ("PRIMARY", "CONSTRAINT"):
+            if cursor.accept("CONSTRAINT"):
+                cursor.identifier("a constraint name")
+            cursor.expect("PRIMARY", "KEY", hint="only PRIMARY KEY constraints are kept")
+            if key or inline:
+                cursor.fail("a second PRIMARY KEY")
+            key = cursor.names("a key column")
+        else:
+            column, token, is_key = _column(cursor)
+            if is_key:
+                if inline or key:
+                    raise cursor.source.error("a second PRIMARY KEY", token, "composite keys: PRIMARY KEY (a, b)")
+                inline.append(column.name)
+            columns.append((column, token))
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    if not cursor.done:
+        raise cursor.source.unsupported(
+            f"{cursor.words[cursor.position][0]!r} after the columns is not supported", cursor.token, "end the statement here"
+        )
+    table = _table(cursor.source, name, at, columns, key, inline)
+    return CreateTable(table, if_not_exists)
+
+
+def _table(
+    source: Source,
+    name: str,
+    at: Token,
+    columns: list[tuple[Column, Token]],
+    key: list[tuple[str, Token]],
+    inline: list[str],
+) -> TableDef:
+    by_name: dict[str, str] = {}
+    for column, token in columns:
+        if column.name.lower() in by_name:
+            raise source.error(f"column {column.name!r} twice in table {name!r}", token, "column names ignore case")
+        by_name[column.name.lower()] = column.name
+    names = list(inline)
+    for key_name, token in key:
+        if key_name.lower() not in by_name:
+            raise source.error(f"no column {key_name!r} for the primary key", token, f"columns: {', '.join(by_name.values())}")
+        if by_name[key_name.lower()] in names:
+            raise source.error(f"column {key_name!r} twice in the primary key", token)
+        names.append(by_name[key_name.lower()])
+    if not names:
+        raise source.error(
+            f"table {name!r} has no primary key", at, "add PRIMARY KEY to a column, or PRIMARY KEY (a, b) at the end"
+        )
+    schema = tuple(Column(c.name, c.type, c.nullable and c.name not in names) for c, _ in columns)
+    return TableDef(name, schema, tuple(names))
+
+
+def _column(cursor: Cursor) -> tuple[Column, Token, bool]:
+    name, token = cursor.identifier("a column name")
+    cursor.accept(":")
+    type_ = _type(cursor)
+    nullable, is_key = True, False
+    while cursor.peek() not in (",", ")", ""):
+        if cursor.accept("NOT", "NULL"):
+            nullable = False
+        elif cursor.accept("PRIMARY", "KEY"):
+            is_key = True
+        elif not cursor.accept("NULL"):
+            raise cursor.source.unsupported(
+                f"{cursor.peek()} of column {name!r} is not supported", cursor.token, "only NOT NULL and PRIMARY KEY are kept"
+            )
+    return Column(name, type_, nullable), token, is_key
+
+
+def _type(cursor: Cursor) -> Type:
+    name, token = cursor.identifier("a type")
+    sizes: list[int] = []
+    if cursor.accept("("):
+        while True:
+            text, number = cursor.text("a number")
+            if number.token_type is not TokenType.NUMBER or not text.isdigit():
+                raise cursor.source.error(f"the size of a type must be a whole number, found {text!r}", number)
+            sizes.append(int(text))
+            if not cursor.accept(","):
+                break
+        cursor.expect(")")
+    if cursor.accept("PRECISION") and name.lower() != "double":
+        raise cursor.source.error(f"type {name.lower()} precision does not exist", token, "use double")
+    try:
+        return named_type(name, sizes)
+    except ValueError as error:
+        message, _, hint = str(error).partition("; ")
+        raise _refuse(cursor.source, message, token, hint) from None
+
+
+def _refuse(source: Source, message: str, token: Token, hint: str) -> SqlError:
+    return source.unsupported(message, token, hint or None)
+
+
+def alter_table(cursor: Cursor) -> AddColumns:
+    """After ALTER TABLE."""
+    name, _ = cursor.identifier("a table name")
+    if not cursor.accept("ADD"):
+        raise cursor.source.unsupported(
+            "only ALTER TABLE … ADD COLUMN is supported", cursor.token or cursor.source.tokens[-1], "ADD COLUMN name type"
+        )
+    if not cursor.accept("COLUMNS"):
+        cursor.accept("COLUMN")
+    many = cursor.accept("(")
+    columns: list[Column] = []
+    while True:
+        column, token, is_key = _column(cursor)
+        if is_key:
+            raise cursor.source.unsupported("a primary key cannot grow", token, "create another table")
+        if not column.nullable:
+            raise cursor.source.unsupported(
+                f"new column {column.name!r} cannot be NOT NULL", token, "existing rows hold NULL in it"
+            )
+        if column.name.lower() in (c.name.lower() for c in columns):
+            raise cursor.source.error(f"column {column.name!r} twice", token)
+        columns.append(column)
+        if not cursor.accept(","):
+            break
+    if many:
+        cursor.expect(")")
+    cursor.end()
+    return AddColumns(name, tuple(columns))
