@@ -1,0 +1,1 @@
+"""Independent evaluation: what views must contain, worked out without any of the code under test."""
