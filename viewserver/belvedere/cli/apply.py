@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -20,8 +21,7 @@ def is_sql(name: str, text: str) -> bool:
 
 def read_text(file: str) -> str:
     """The text of a file, or of standard input for `-`."""
-    with click.open_file(file, encoding="utf-8") as stream:
-        return stream.read()
+    return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
 
 
 @click.command(short_help="Create or change tables and views from a file.")

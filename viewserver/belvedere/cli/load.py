@@ -159,7 +159,7 @@ def _on_disk(file: Path) -> Iterator[Path]:
         yield file
         return
     with tempfile.NamedTemporaryFile(suffix=".rows") as copy:
-        shutil.copyfileobj(click.get_binary_stream("stdin"), copy)
+        shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()
         yield Path(copy.name)
 

@@ -20,11 +20,12 @@ from pygments.lexers.sql import SqlLexer
 
 from belvedere.cli import context, output, script
 from belvedere.cli.sql import run_at_prompt
+from belvedere.sql import functions
 
 if TYPE_CHECKING:
     from belvedere.database import Database
 
-    from belvedere.sql.catalog import Catalog
+    from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 
 KEYWORDS = """
     ADD ALL ALTER AND AS AVG BETWEEN BIGINT BINARY BOOLEAN BY CASE CAST COALESCE COLUMN COUNT CREATE CROSS DATE
@@ -67,11 +68,14 @@ class Words(Completer):
             yield table.name, "table"
         for view in catalog.views.values():
             yield view.name, "view"
-        for relation in (*catalog.tables.values(), *catalog.views.values()):
+        relations: list[TableDef | ViewDef] = [*catalog.tables.values(), *catalog.views.values()]
+        for relation in relations:
             for column in relation.columns:
                 yield column.name, f"{relation.name} {column.type}"
         for word in KEYWORDS:
             yield word, "keyword"
+        for word in functions.names():
+            yield word, "function"
 
 
 def history_file() -> Path:

@@ -220,6 +220,7 @@ def _from_records(
         return chunk
     # A missing column means "unchanged", which a rectangle cannot say: rows keep their own sets of columns.
     names = {line: set(r) for line, r in zip(lines, records, strict=True)}
+    assert isinstance(chunk.rows, pa.Table)
     typed = chunk.rows.to_pylist()
     chunk.rows = [
         {name: value for name, value in row.items() if name in names[line]}

@@ -35,7 +35,7 @@ def sql(ctx: click.Context, commands: tuple[str, ...], file: Any, read_only: boo
     settings = context.settings(ctx)
     with _database(settings, read_only) as db:
         if commands or file is not None or not sys.stdin.isatty():
-            texts = list(commands) or [(file or click.get_text_stream("stdin")).read()]
+            texts = list(commands) or [(sys.stdin if file is None else file).read()]
             for text in texts:
                 run_script(db, text, settings)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -64,7 +65,7 @@ def put(ctx: click.Context, table: str, rows: str | None, ts: int | None) -> Non
     durable: `belvedere get VIEW KEY --after TOKEN` reads at a state that includes them.
     """
     settings = context.settings(ctx)
-    text = click.get_text_stream("stdin").read() if rows is None or rows == "-" else rows
+    text = sys.stdin.read() if rows is None or rows == "-" else rows
     with settings.writer() as db:
         definition = base_table(db, table)
         parsed = rows_from_json(text, definition)

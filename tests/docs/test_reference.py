@@ -1,0 +1,39 @@
+"""The reference pages name everything that exists."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import click
+import pytest
+
+from belvedere import errors
+from belvedere.cli.main import COMMANDS, cli
+from belvedere.sql import functions
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_and_option_is_in_the_reference(name: str) -> None:
+    page = (REFERENCE / "cli.md").read_text()
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert f"`{name}" in page
+    for parameter in command.params:
+        for option in parameter.opts:
+            assert not option.startswith("--") or option in page, f"{name} {option} is not in cli.md"
+
+
+def test_every_error_is_in_the_reference() -> None:
+    page = (REFERENCE / "errors.md").read_text()
+    for name, found in inspect.getmembers(errors, inspect.isclass):
+        if issubclass(found, errors.BelvedereError):
+            assert f"`{name}`" in page or f".{name}`" in page, f"{name} is not in errors.md"
+
+
+def test_every_function_is_in_the_reference() -> None:
+    page = (REFERENCE / "sql.md").read_text()
+    missing = [name for name in [*functions.names(), *sorted(functions.AGGREGATES)] if f"`{name}" not in page]
+    assert not missing, f"not in sql.md: {', '.join(missing)}"
