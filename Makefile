@@ -44,7 +44,7 @@ format: $(READY) ## Rewrite the sources in the house format
 	@$(BIN)/ruff format --quiet $(SOURCES)
 
 bench: $(READY) ## The benchmark suite; several minutes
-	@$(BIN)/belvedere bench $(BENCH_ARGS)
+	@$(BIN)/python -m bench.run $(BENCH_ARGS)
 
 venv: $(READY) ## Only set up; prints where the environment is
 	@echo $(VENV)
