@@ -99,7 +99,8 @@ class Arrangement:
 
     def load(self, state: State) -> None:
         self.index = HashIndex.load(part(state, "index."))
-        self.keys = Columns.load(self._types, part(state, "keys."))
+        self.keys = Columns(self._types)
+        self.keys.load(part(state, "keys."))
         self.rows = grown(np.array(state["rows"]), 64)
 
 

@@ -55,6 +55,7 @@ class DeltaBuffer:
     def __init__(self, schema: Schema, budget: Budget):
         self.schema, self._budget = schema, budget
         self._chunks: list[Delta | tuple[int, int]] = []
+        self._following: list[DeltaBuffer] = []
         self._file: IO[bytes] | None = None
         self._held = 0
         self.rows = 0
@@ -81,6 +82,12 @@ class DeltaBuffer:
         self._chunks.append((offset, len(payload)))
         self._budget.note_spill(len(payload))
 
+    def extend(self, other: DeltaBuffer) -> None:
+        """The chunks of another buffer behind the own ones; both stay readable, the other must not grow any more."""
+        if other.rows:
+            self._following.append(other)
+            self.rows += other.rows
+
     def __iter__(self) -> Iterator[Delta]:
         for chunk in self._chunks:
             if isinstance(chunk, Delta):
@@ -90,16 +97,21 @@ class DeltaBuffer:
                 offset, size = chunk
                 self._file.seek(offset)
                 yield decode(self._file.read(size), self.schema)
+        for other in self._following:
+            yield from other
 
     @property
     def spilled(self) -> bool:
-        return self._file is not None
+        return self._file is not None or any(other.spilled for other in self._following)
 
     def close(self) -> None:
         """Forget the chunks and give the memory back."""
         self._budget.give_back(self._held)
         self._held = 0
         self._chunks = []
+        for other in self._following:
+            other.close()
+        self._following = []
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -2,7 +2,8 @@
 
 Within one epoch a delta is consolidated: an id occurs at most once with -1 (the row as it was) and at most once with +1
 (as it is now). An update is such a pair; the two rows need not be adjacent. Big deltas travel as several chunks in a
-`DeltaBuffer`, which spills to disk beyond a memory limit, so an epoch completes in bounded memory.
+`DeltaBuffer`, which spills to disk beyond a memory limit, so an epoch completes in bounded memory; the -1 of an id is
+never in a later chunk than its +1.
 """
 
 from __future__ import annotations

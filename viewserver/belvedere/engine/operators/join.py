@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from belvedere.engine.arrangement import key_states
-from belvedere.engine.buffer import Budget, DeltaBuffer
-from belvedere.engine.delta import Delta
+from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
+from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.expr.evaluate import evaluate
 from belvedere.engine.kernels import Touched, add_at
-from belvedere.engine.operators.base import State, collect, grown
+from belvedere.engine.operators.base import State, grown
 from belvedere.engine.operators.reverse_join import FRESH, GONE, UNCHANGED, ReverseJoin, Sided
 from belvedere.engine.state.hashing import NIL, combine
 from belvedere.engine.vec import Status, Vec, nulls
@@ -82,7 +82,27 @@ class Join:
     # ------------------------------------------------------------------ an epoch
 
     def apply(self, left: Sided, right: Sided) -> DeltaBuffer:
-        return collect(self._node.schema, self._budget, self._changes(left, right))
+        """Where one side is the identity, the -1 and the +1 of an id may come from different probes, in any order: small
+        outputs become one chunk, big ones all removals first."""
+        out = DeltaBuffer(self._node.schema, self._budget)
+        later = DeltaBuffer(self._node.schema, self._budget)
+        waiting: list[Delta] = []
+        rows = 0
+        for delta in self._changes(left, right):
+            if not len(delta):
+                continue
+            waiting.append(delta)
+            rows += len(delta)
+            if rows > CHUNK_ROWS:
+                for part in waiting:
+                    gone = part.weight < 0
+                    out.append(part.filter(gone))
+                    later.append(part.filter(~gone))
+                waiting = []
+        if waiting:
+            out.append(concat_deltas(waiting))
+        out.extend(later)
+        return out
 
     def _changes(self, left: Sided, right: Sided) -> Iterator[Delta]:
         for side, counts, state in (

@@ -180,7 +180,8 @@ class ReverseJoin:
 
     def load(self, state: State) -> None:
         self.index = HashIndex.load(part(state, "index."))
-        self.columns = Columns.load(self._types, part(state, "columns."))
+        self.columns = Columns(self._types)
+        self.columns.load(part(state, "columns."))
         self.members = Members.load(part(state, "members."))
         self._group_of = grown(np.array(state["group_of"]), 64)
         self.mark = np.zeros(max(64, self.index.limit), np.uint8)
