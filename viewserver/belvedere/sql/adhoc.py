@@ -1,7 +1,7 @@
-"""Queries that are answered once rather than maintained: there ORDER BY, LIMIT and OFFSET of the outermost query make sense.
+"""Queries that are answered once rather than maintained: there ORDER BY, LIMIT and OFFSET make sense.
 
-The bound form has no place for them (a view is a set), so they are checked when the statement is parsed and added to the
-DuckDB text when it is answered.
+The bound form has no place for them (a view is a set), so they are checked when the statement is parsed and added to
+the DuckDB text when it is answered.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def select_to_duckdb(select: Select, relation: Callable[[str], str]) -> str:
     return to_duckdb(select.view.query, relation) + _tail_sql(source, tail, select.view.query.schema)
 
 
-def _take_tail(tree: exp.Expression) -> dict[str, exp.Expression]:
+def _take_tail(tree: exp.Expr) -> dict[str, exp.Expr]:
     tail = {}
     for key in ("order", "limit", "offset"):
         value = tree.args.get(key)
-        if isinstance(value, exp.Expression):
+        if isinstance(value, exp.Expr):
             tail[key] = value
             tree.set(key, None)
     return tail
 
 
-def _tail_sql(source: Source, tail: dict[str, exp.Expression], schema: Schema) -> str:
+def _tail_sql(source: Source, tail: dict[str, exp.Expr], schema: Schema) -> str:
     text = ""
     if "order" in tail:
         text += " ORDER BY " + ", ".join(_order_item(source, item, schema) for item in tail["order"].expressions)
@@ -58,7 +58,7 @@ def _tail_sql(source: Source, tail: dict[str, exp.Expression], schema: Schema) -
     return text
 
 
-def _order_item(source: Source, item: exp.Expression, schema: Schema) -> str:
+def _order_item(source: Source, item: exp.Expr, schema: Schema) -> str:
     node = item.this
     position: int | None = None
     if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
@@ -69,7 +69,9 @@ def _order_item(source: Source, item: exp.Expression, schema: Schema) -> str:
             position = names.index(node.name.lower()) + 1
     if position is None or not 1 <= position <= len(schema):
         names_text = ", ".join(c.name for c in schema)
-        raise source.unsupported("ORDER BY takes columns of the result, or their numbers", node, f"columns: {names_text}")
+        raise source.unsupported(
+            "ORDER BY takes columns of the result, or their numbers", node, f"columns: {names_text}"
+        )
     descending = bool(item.args.get("desc"))
     nulls = "FIRST" if item.args.get("nulls_first") else "LAST"
     return f"{position} {'DESC' if descending else 'ASC'} NULLS {nulls}"

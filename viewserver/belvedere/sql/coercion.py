@@ -1,7 +1,7 @@
 """Implicit conversions of Spark in ANSI mode, and the casts that the binder writes into expressions.
 
-The evaluator never guesses: whatever type a function wants is spelled out as `cast`. Constants are converted here, so a plan
-holds `date '2024-01-01'` and not a cast of a string.
+The evaluator never guesses: whatever type a function wants is spelled out as `cast`. Constants are converted here, so a
+plan holds `date '2024-01-01'` and not a cast of a string.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def fit_decimal(value: Decimal, target: Type) -> Decimal | None:
 
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})$")
 _TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*(Z|UTC|[+-]\d{1,2}:\d{2})?)?$"
+    r"(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*(Z|UTC|[+-]\d{1,2}:\d{2})?)?$"
 )
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 

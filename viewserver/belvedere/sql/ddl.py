@@ -21,7 +21,8 @@ from belvedere.sql.views import bind_query
 __all__ = ["bind_query", "parse_script", "parse_statement"]
 
 _HINT = (
-    "statements: SELECT, CREATE TABLE, ALTER TABLE, CREATE MATERIALIZED VIEW, DROP, SHOW, DESCRIBE, EXPLAIN, INSERT, DELETE"
+    "statements: SELECT, INSERT, DELETE, CREATE TABLE, ALTER TABLE, CREATE MATERIALIZED VIEW, DROP, SHOW, DESCRIBE, "
+    "EXPLAIN"
 )
 
 
@@ -36,8 +37,8 @@ def parse_statement(text: str, catalog: Catalog) -> Statement:
 
 
 def parse_script(text: str, catalog_provider: Callable[[], Catalog]) -> Iterator[Statement]:
-    """The statements of a script, one by one; the catalog is asked for anew before each, so earlier ones can be carried out
-    in between."""
+    """The statements of a script, one by one; the catalog is asked for anew before each, so earlier ones can be
+    carried out in between."""
     for source in statements(text):
         yield _statement(source, catalog_provider())
 
@@ -128,5 +129,3 @@ def _write(source: Source, catalog: Catalog) -> Statement:
     if isinstance(tree, exp.Delete):
         return writes.bind_delete(source, tree, catalog)
     raise source.error("this statement cannot be read", source.tokens[0], _HINT)
-
-

@@ -1,17 +1,18 @@
 """Bound queries as DuckDB SQL: what `verify` recomputes a view with, and the oracle of the tests.
 
-It is written from the bound query, not from the user's text: types and casts are decided once, by the binder. Timestamps are
-plain (UTC) TIMESTAMPs in the result, whether the tables hold them with a time zone or without.
+It is written from the bound query, not from the user's text: types and casts are decided once, by the binder.
+Timestamps are plain (UTC) TIMESTAMPs in the result, whether the tables hold them with a time zone or without.
 
 Differences that remain, all of them at the edges:
 
-* an error (1/0, overflow, a failed cast) stops the whole DuckDB query; Belvedere puts the row into quarantine. DuckDB may
-  raise one that Spark's AND, OR or a filter would have hidden.
-* casts of strings: '1.5' to an integer rounds in DuckDB and fails in Spark; the spellings of booleans and of times differ.
-* double to string: Java's 1.0E10 is 10000000000.0 in DuckDB. double to decimal and round(double, n): Spark goes through the
-  shortest decimal form, DuckDB multiplies by a power of ten.
-* decimal division and averages use 128-bit intermediates: with very wide operands DuckDB overflows where Spark does not;
-  products of decimals whose scales exceed 38 together go through doubles.
+* an error (1/0, overflow, a failed cast) stops the whole DuckDB query; Belvedere puts the row into quarantine. DuckDB
+  may raise one that Spark's AND, OR or a filter would have hidden.
+* casts of strings: '1.5' to an integer rounds in DuckDB and fails in Spark; the spellings of booleans and of times
+  differ.
+* double to string: Java's 1.0E10 is 10000000000.0 in DuckDB. double to decimal and round(double, n): Spark goes through
+  the shortest decimal form, DuckDB multiplies by a power of ten.
+* decimal division and averages use 128-bit intermediates: with very wide operands DuckDB overflows where Spark does
+  not; products of decimals whose scales exceed 38 together go through doubles.
 * sums and averages of doubles are rounded at every step and depend on order; Belvedere's are exact.
 * -0.0 and 0.0, upper and lower of special letters, and reverse of combined characters follow DuckDB.
 """

@@ -96,7 +96,8 @@ def divide_exact(numerator: str, denominator: str, target: Type) -> str:
         f"list_transform([{{'n': CAST({numerator} AS HUGEINT), 'd': CAST({denominator} AS HUGEINT)}}], lambda q: "
         f"CASE WHEN q.d = 0 THEN CAST(error('division by zero') AS {type_name(target)}) ELSE "
         + unscaled_to_decimal(
-            "(CASE WHEN (q.n < 0) <> (q.d < 0) THEN -1 ELSE 1 END) * ((2 * abs(q.n) + abs(q.d)) // (2 * abs(q.d)))", target
+            "(CASE WHEN (q.n < 0) <> (q.d < 0) THEN -1 ELSE 1 END) * ((2 * abs(q.n) + abs(q.d)) // (2 * abs(q.d)))",
+            target,
         )
         + " END)[1]"
     )
@@ -116,9 +117,11 @@ def unscaled_to_decimal(text: str, type: Type) -> str:
         return f"CAST({text} AS {name})"
     # Through text: a multiplication by 10^-scale would not fit 38 digits.
     width = type.scale + 1
-    digits = f"lpad(CAST(abs({text}) AS VARCHAR), greatest({width}, length(CAST(abs({text}) AS VARCHAR))), '0')"
-    sign = f"CASE WHEN ({text}) < 0 THEN '-' ELSE '' END"
-    return f"CAST({sign} || left({digits}, -{type.scale}) || '.' || right({digits}, {type.scale}) AS {name})"
+    digits = f"lpad(v.d, CAST(greatest({width}, length(v.d)) AS INTEGER), '0')"
+    sign = "CASE WHEN v.n < 0 THEN '-' ELSE '' END"
+    parts = f"{sign} || left({digits}, -{type.scale}) || '.' || right({digits}, {type.scale})"
+    inner = f"list_transform([{text}], lambda n: {{'n': n, 'd': replace(CAST(n AS VARCHAR), '-', '')}})"
+    return f"list_transform({inner}, lambda v: CAST({parts} AS {name}))[1]"
 
 
 def _decimal_arithmetic(call: Call, a: str, b: str) -> str:
@@ -311,5 +314,3 @@ def expression(expr: Expr, columns: Columns) -> str:
     if special is not None:
         return special(expr, args)
     return _TEMPLATES[expr.name].format(*args)
-
-

@@ -7,14 +7,16 @@ The canonical calls (argument types after coercion -> result), the contract betw
     comparison   eq ne lt le gt ge null_safe_eq (T, T) -> boolean
     logic        and or (boolean, …); not is_true (boolean); is_null is_not_null (any)
     conditional  case (when, then, …, else) -> T; coalesce (T, …); nullif (T, T); in (T, T, …) -> boolean
-    strings      concat (string, …); substring (string, int, int); upper lower trim ltrim rtrim reverse initcap (string);
+    strings      concat (string, …); substring (string, int, int); upper lower trim ltrim rtrim reverse initcap
+    (string);
                  trim_chars ltrim_chars rtrim_chars (string, string); length (string | binary) -> int;
                  replace (string, string, string); like (string, string, escape constant) -> boolean;
                  starts_with ends_with contains (string, string) -> boolean; lpad rpad (string, int, string);
                  repeat (string, int); instr (string, string) -> int
     numbers      round (T, int constant); floor ceil (double -> bigint, decimal -> decimal); greatest least (T, …);
                  sign sqrt exp ln (double); power (double, double)
-    dates        year month day quarter dayofweek dayofyear weekofyear (date) -> int; hour minute second (timestamp) -> int;
+    dates        year month day quarter dayofweek dayofyear weekofyear (date) -> int; hour minute second (timestamp) ->
+    int;
                  date_add date_sub (date, int); datediff (date, date) -> int; add_months (date, int); last_day (date);
                  trunc (date, unit constant) -> date; date_trunc (unit constant, timestamp) -> timestamp;
                  ts_add_micros (timestamp, bigint); ts_add_months (timestamp, int)
@@ -130,8 +132,10 @@ def negate(arg: Expr) -> Expr:
     if isinstance(arg, Literal) and isinstance(arg.value, int | float | Decimal) and is_number(arg.type):
         value = -arg.value
         if arg.type.kind in INTEGERS or (arg.type.kind is Kind.DECIMAL and arg.type.scale == 0):
-            return integer_literal(int(value)) if arg.type.kind is not Kind.DECIMAL or value == -(2**63) else Literal(
-                value, arg.type
+            return (
+                integer_literal(int(value))
+                if arg.type.kind is not Kind.DECIMAL or value == -(2**63)
+                else Literal(value, arg.type)
             )
         return Literal(value, arg.type)
     arg = _number(arg, "-")
@@ -194,9 +198,7 @@ def _right(args: Sequence[Expr]) -> Expr:
             return _substring([text, Literal(1, INT), Literal(0, INT)])
         return _substring([text, Literal(-count.value, INT)])
     none = _substring([text, Literal(1, INT), Literal(0, INT)])
-    return call(
-        "case", compare("le", count, Literal(0, INT)), none, _substring([text, negate(count)]), type=STRING
-    )
+    return call("case", compare("le", count, Literal(0, INT)), none, _substring([text, negate(count)]), type=STRING)
 
 
 def _concat(args: Sequence[Expr]) -> Expr:
@@ -420,9 +422,7 @@ _TABLE: dict[str, Function] = {
     **{n: Function(1, 2, _trim(n)) for n in ("trim", "ltrim", "rtrim")},
     "btrim": Function(1, 1, _trim("trim")),
     "length": Function(1, 1, _length),
-    "replace": Function(
-        2, 3, lambda a: _typed("replace", (STRING,) * 3, STRING)([*a, Literal("", STRING)][:3])
-    ),
+    "replace": Function(2, 3, lambda a: _typed("replace", (STRING,) * 3, STRING)([*a, Literal("", STRING)][:3])),
     "startswith": Function(2, 2, _typed("starts_with", (STRING, STRING), BOOLEAN, "startswith")),
     "endswith": Function(2, 2, _typed("ends_with", (STRING, STRING), BOOLEAN, "endswith")),
     "contains": _same("contains", STRING, STRING, result=BOOLEAN),
@@ -474,16 +474,16 @@ _ALIASES = {
 
 NONDETERMINISTIC = frozenset(
     "now current_date current_timestamp current_time localtimestamp curdate getdate sysdate rand random randn uuid "
-    "shuffle monotonically_increasing_id spark_partition_id input_file_name unix_timestamp current_user user session_user "
-    "current_role current_datetime current_timezone".split()
+    "shuffle monotonically_increasing_id spark_partition_id input_file_name unix_timestamp current_user user "
+    "session_user current_role current_datetime current_timezone".split()
 )
 """Functions whose value is not decided by the rows of a view."""
 
 AGGREGATES = frozenset("count sum min max avg mean count_if any_value bool_and every bool_or some any".split())
 OTHER_AGGREGATES = frozenset(
-    "first first_value last last_value collect_list collect_set stddev stddev_pop stddev_samp std variance var_pop var_samp "
-    "percentile percentile_approx approx_percentile approx_count_distinct median mode max_by min_by array_agg string_agg "
-    "listagg corr covar_pop covar_samp skewness kurtosis grouping grouping_id bit_and bit_or bit_xor".split()
+    "first first_value last last_value collect_list collect_set stddev stddev_pop stddev_samp std variance var_pop "
+    "var_samp percentile percentile_approx approx_percentile approx_count_distinct median mode max_by min_by array_agg "
+    "string_agg listagg corr covar_pop covar_samp skewness kurtosis grouping grouping_id bit_and bit_or bit_xor".split()
 )
 WINDOW_ONLY = frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value".split())
 

@@ -1,20 +1,21 @@
 """Text to syntax trees: the only module that knows how sqlglot parses.
 
-sqlglot rewrites many functions into classes of its own while parsing (`date_add` becomes `TsOrDsAdd`, …). Spark's meaning
-hangs on the names as written, so the dialect below switches that off: a call stays a name with arguments, and the table in
-`belvedere.sql.functions` decides. Tokens keep their offsets, which become line and column in messages.
+sqlglot rewrites many functions into classes of its own while parsing (`date_add` becomes `TsOrDsAdd`, …). Spark's
+meaning hangs on the names as written, so the dialect below switches that off: a call stays a name with arguments, and
+the table in `belvedere.sql.functions` decides. Tokens keep their offsets, which become line and column in messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
 
 from belvedere.errors import SqlError, UnsupportedSql
 
@@ -22,16 +23,16 @@ _KEPT = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "SUBSTR", "TRIM
 """Functions with a grammar of their own (`CAST(x AS t)`, `EXTRACT(u FROM d)`, …)."""
 
 
-class _Parser(Spark.parser_class):  # type: ignore[misc, name-defined]
-    FUNCTIONS: dict[str, Any] = {}
-    FUNCTION_PARSERS = {k: v for k, v in Spark.parser_class.FUNCTION_PARSERS.items() if k in _KEPT}
+class _Parser(SparkParser):
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {k: v for k, v in SparkParser.FUNCTION_PARSERS.items() if k in _KEPT}
 
 
 class _Tokenizer(Spark.Tokenizer):
     # As in Spark 4, a doubled quote inside a string is the quote itself.
     STRING_ESCAPES = ["\\", "'", '"']
     # Otherwise SHOW and EXPLAIN would swallow the rest of the statement as one string.
-    COMMANDS: set[TokenType] = set()
+    COMMANDS: ClassVar[set[TokenType]] = set()
 
 
 class Dialect(Spark):
@@ -56,10 +57,14 @@ class Source:
     def slice(self, start: int, stop: int | None = None) -> Source:
         return Source(self.text, self.tokens[start:stop])
 
-    def where(self, node: exp.Expression | Token | int | None) -> tuple[int, int] | None:
+    def where(self, node: exp.Expr | Token | int | None) -> tuple[int, int] | None:
         """Line and column (from 1) where a node, token or offset begins."""
-        if isinstance(node, exp.Expression):
+        if isinstance(node, exp.Expr):
+            around: exp.Expr | None = node
             offset = first_offset(node)
+            while offset is None and around is not None:  # keywords carry no mark: the nearest part around them does
+                around = around.parent
+                offset = first_offset(around) if around is not None else None
         elif node is None or isinstance(node, int):
             offset = node
         else:
@@ -69,27 +74,25 @@ class Source:
         before = self.text[:offset]
         return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
-    def error(self, message: str, node: exp.Expression | Token | int | None, hint: str | None = None) -> SqlError:
+    def error(self, message: str, node: exp.Expr | Token | int | None, hint: str | None = None) -> SqlError:
         """A SqlError at the node; the caller raises it."""
         line, column = self.where(node) or (None, None)
         return SqlError(message, line=line, column=column, hint=hint)
 
-    def unsupported(
-        self, message: str, node: exp.Expression | Token | int | None, hint: str | None = None
-    ) -> UnsupportedSql:
+    def unsupported(self, message: str, node: exp.Expr | Token | int | None, hint: str | None = None) -> UnsupportedSql:
         """The same for valid SQL outside the scope."""
         line, column = self.where(node) or (None, None)
         return UnsupportedSql(message, line=line, column=column, hint=hint)
 
 
-def first_offset(node: exp.Expression) -> int | None:
+def first_offset(node: exp.Expr) -> int | None:
     """The smallest offset known inside a node: sqlglot marks identifiers, literals and function names only."""
     found = [n.meta["start"] for n in node.walk() if "start" in n.meta]
     return min(found) if found else None
 
 
-def offset_before(source: Source, node: exp.Expression, kinds: Sequence[str]) -> int | None:
-    """Offset of the nearest token before the node whose text is one of `kinds` (keywords carry no mark of their own)."""
+def offset_before(source: Source, node: exp.Expr, kinds: Sequence[str]) -> int | None:
+    """Offset of the nearest token before the node whose text is one of `kinds`."""
     start = first_offset(node)
     if start is None:
         return None
@@ -100,6 +103,15 @@ def offset_before(source: Source, node: exp.Expression, kinds: Sequence[str]) ->
         if token.text.upper().split(" ")[0] in kinds:
             best = token.start
     return best
+
+
+def word_after(source: Source, node: exp.Expr, words: Sequence[str]) -> int | None:
+    """Offset of the first token from the node on whose text is one of `words`; for things made of keywords alone."""
+    start = first_offset(node)
+    for token in source.tokens:
+        if (start is None or token.start >= start) and token.text.upper() in words:
+            return token.start
+    return start
 
 
 def tokenize(text: str) -> Source:
@@ -153,7 +165,7 @@ def statements(text: str) -> list[Source]:
     return found
 
 
-def parse(source: Source) -> exp.Expression:
+def parse(source: Source) -> exp.Expr:
     """The syntax tree of one statement."""
     if not source.tokens:
         raise source.error("an empty statement", None, "write a SELECT or a CREATE")
@@ -195,9 +207,7 @@ def _refuse(source: Source, error: ParseError) -> NoReturn:
     last = at is source.tokens[-1]
     if "got <Token token_type: TokenType.SENTINEL" in description or (last and description.startswith("Expect")):
         wanted = description.split(" but got")[0].replace("Expected ", "").replace("Expecting ", "")
-        raise source.error(
-            f"syntax error: the statement ends after {at.text!r}", at, f"{wanted} is missing"
-        ) from error
+        raise source.error(f"syntax error: the statement ends after {at.text!r}", at, f"{wanted} is missing") from error
     if description.startswith("Expecting"):
         wanted = description.removeprefix("Expecting ").split(".")[0]
         raise source.error(f"syntax error at {highlight!r}", at, f"{wanted!r} is missing before it") from error
@@ -205,6 +215,6 @@ def _refuse(source: Source, error: ParseError) -> NoReturn:
     raise source.error(f"syntax error at {what!r}", at, "check the words before it") from error
 
 
-def sql_text(node: exp.Expression) -> str:
+def sql_text(node: exp.Expr) -> str:
     """A node written out again, for names of unnamed columns and for messages."""
     return node.sql(dialect=Dialect, normalize_functions=False, comments=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from belvedere.errors import SqlError
 from belvedere.sql.catalog import TableDef
@@ -52,7 +52,9 @@ def named_type(name: str, sizes: Sequence[int]) -> Type:
         scale = sizes[1] if len(sizes) > 1 else 0
         if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision or len(sizes) > 2:
             listed = ",".join(map(str, sizes))
-            raise ValueError(f"type {name}({listed}) does not exist; 1 <= precision <= {MAX_PRECISION}, scale <= precision")
+            raise ValueError(
+                f"type {name}({listed}) does not exist; 1 <= precision <= {MAX_PRECISION}, scale <= precision"
+            )
         return decimal(precision, scale)
     if name not in TYPE_NAMES:
         instead = _INSTEAD.get(name)
@@ -100,7 +102,9 @@ def create_table(cursor: Cursor) -> CreateTable:
     cursor.expect(")")
     if not cursor.done:
         raise cursor.source.unsupported(
-            f"{cursor.words[cursor.position][0]!r} after the columns is not supported", cursor.token, "end the statement here"
+            f"{cursor.words[cursor.position][0]!r} after the columns is not supported",
+            cursor.token,
+            "end the statement here",
         )
     table = _table(cursor.source, name, at, columns, key, inline)
     return CreateTable(table, if_not_exists)
@@ -122,7 +126,9 @@ def _table(
     names = list(inline)
     for key_name, token in key:
         if key_name.lower() not in by_name:
-            raise source.error(f"no column {key_name!r} for the primary key", token, f"columns: {', '.join(by_name.values())}")
+            raise source.error(
+                f"no column {key_name!r} for the primary key", token, f"columns: {', '.join(by_name.values())}"
+            )
         if by_name[key_name.lower()] in names:
             raise source.error(f"column {key_name!r} twice in the primary key", token)
         names.append(by_name[key_name.lower()])
@@ -146,7 +152,9 @@ def _column(cursor: Cursor) -> tuple[Column, Token, bool]:
             is_key = True
         elif not cursor.accept("NULL"):
             raise cursor.source.unsupported(
-                f"{cursor.peek()} of column {name!r} is not supported", cursor.token, "only NOT NULL and PRIMARY KEY are kept"
+                f"{cursor.peek()} of column {name!r} is not supported",
+                cursor.token,
+                "only NOT NULL and PRIMARY KEY are kept",
             )
     return Column(name, type_, nullable), token, is_key
 
@@ -181,7 +189,9 @@ def alter_table(cursor: Cursor) -> AddColumns:
     name, _ = cursor.identifier("a table name")
     if not cursor.accept("ADD"):
         raise cursor.source.unsupported(
-            "only ALTER TABLE … ADD COLUMN is supported", cursor.token or cursor.source.tokens[-1], "ADD COLUMN name type"
+            "only ALTER TABLE … ADD COLUMN is supported",
+            cursor.token or cursor.source.tokens[-1],
+            "ADD COLUMN name type",
         )
     if not cursor.accept("COLUMNS"):
         cursor.accept("COLUMN")

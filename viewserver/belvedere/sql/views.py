@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlglot import exp
-from sqlglot.tokens import Token
+from sqlglot.tokenizer_core import Token
 
 from belvedere.errors import CatalogError
 from belvedere.sql.binder import bind_tree
@@ -48,7 +48,9 @@ def create_view(cursor: Cursor, catalog: Catalog, or_replace: bool) -> CreateVie
             key, retention = _properties(cursor, key, retention)
         elif cursor.peek() == "(":
             raise cursor.source.unsupported(
-                "column names after the view's name are not supported", cursor.token, "name them in the SELECT: x AS name"
+                "column names after the view's name are not supported",
+                cursor.token,
+                "name them in the SELECT: x AS name",
             )
         else:
             cursor.fail("expected AS SELECT …", "options are KEY (…), RETENTION '1h' and TBLPROPERTIES (…)")
@@ -94,7 +96,7 @@ def _properties(
 def make_view(
     name: str,
     body: Source,
-    tree: exp.Expression,
+    tree: exp.Expr,
     catalog: Catalog,
     key: Sequence[tuple[str, Token | None]] | None = None,
     retention_ms: int | None = None,
@@ -110,7 +112,9 @@ def make_view(
             )
         if column.type.kind is Kind.NULL:
             raise body.error(
-                f"column {column.name!r} of view {name!r} is NULL without a type", at or body.tokens[0], "cast(null as string)"
+                f"column {column.name!r} of view {name!r} is NULL without a type",
+                at or body.tokens[0],
+                "cast(null as string)",
             )
         seen[column.name.lower()] = column.name
     names: list[str] = []

@@ -18,7 +18,7 @@ from belvedere.sql.statements import Delete, Insert
 from belvedere.types import STRING, Column, Kind
 
 
-def _table(source: Source, catalog: Catalog, node: exp.Expression) -> TableDef:
+def _table(source: Source, catalog: Catalog, node: exp.Expr) -> TableDef:
     found = catalog.find(node.name)
     if isinstance(found, TableDef):
         return found
@@ -28,7 +28,7 @@ def _table(source: Source, catalog: Catalog, node: exp.Expression) -> TableDef:
     raise source.error(f"no table {node.name!r}", node, f"tables: {known}")
 
 
-def _column(source: Source, table: TableDef, node: exp.Expression) -> Column:
+def _column(source: Source, table: TableDef, node: exp.Expr) -> Column:
     for column in table.columns:
         if column.name.lower() == node.name.lower():
             return column
@@ -36,7 +36,7 @@ def _column(source: Source, table: TableDef, node: exp.Expression) -> Column:
     raise source.error(f"no column {node.name!r} in table {table.name!r}", node, f"columns: {names}")
 
 
-def _constant(source: Source, node: exp.Expression, column: Column) -> Value:
+def _constant(source: Source, node: exp.Expr, column: Column) -> Value:
     bound = ExpressionBinder(source, Scope(()), "VALUES").bind(node)
     if not isinstance(bound, Literal):
         raise source.unsupported(f"{sql_text(node)!r} is not a constant", node, "compute values before writing them")
@@ -50,15 +50,15 @@ def _constant(source: Source, node: exp.Expression, column: Column) -> Value:
         or (kinds[0] in NUMBERS and kinds[1] in NUMBERS)
         or kinds == (Kind.DATE, Kind.TIMESTAMP)
     )
-    exact = not (
-        kinds[1] in INTEGERS and isinstance(bound.value, Decimal | float) and bound.value != int(bound.value)
-    )
+    exact = not (kinds[1] in INTEGERS and isinstance(bound.value, Decimal | float) and bound.value != int(bound.value))
     if isinstance(bound.value, float) and kinds[1] is Kind.DECIMAL:
         bound = Literal(repr(bound.value), STRING)
     converted = cast(bound, column.type) if fits and exact else None
     if not isinstance(converted, Literal):
         raise source.error(
-            f"{sql_text(node)} does not fit column {column.name!r} of type {column.type}", node, f"write a {column.type}"
+            f"{sql_text(node)} does not fit column {column.name!r} of type {column.type}",
+            node,
+            f"write a {column.type}",
         )
     return converted.value
 
@@ -76,10 +76,14 @@ def bind_insert(source: Source, tree: exp.Insert, catalog: Catalog) -> Insert:
         raise source.error("a column is listed twice", target)
     missing = [k for k in table.key if k not in names]
     if missing:
-        raise source.error(f"key column {missing[0]!r} of table {table.name!r} is missing", target, "list every key column")
+        raise source.error(
+            f"key column {missing[0]!r} of table {table.name!r} is missing", target, "list every key column"
+        )
     values = tree.args.get("expression")
     if not isinstance(values, exp.Values):
-        raise source.unsupported("INSERT … SELECT is not supported", values or target, "INSERT … VALUES, or load a file")
+        raise source.unsupported(
+            "INSERT … SELECT is not supported", values or target, "INSERT … VALUES, or load a file"
+        )
     rows = []
     for row in values.expressions:
         cells = row.expressions if isinstance(row, exp.Tuple) else [row.this if isinstance(row, exp.Paren) else row]

@@ -1,7 +1,7 @@
 """Aggregate functions: collected while SELECT and HAVING are bound, then replaced by columns of the Aggregate.
 
-While a clause is being bound, the k-th distinct call is a column at `PENDING + k`. Once all are known, `rewrite` turns group
-expressions and calls into positions of the Aggregate's output.
+While a clause is being bound, the k-th distinct call is a column at `PENDING + k`. Once all are known, `rewrite` turns
+group expressions and calls into positions of the Aggregate's output.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Collector:
     calls: list[AggregateCall] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
 
-    def add(self, binder: ExpressionBinder, node: exp.Anonymous, condition: exp.Expression | None) -> Expr:
+    def add(self, binder: ExpressionBinder, node: exp.Anonymous, condition: exp.Expr | None) -> Expr:
         inner = ExpressionBinder(self.source, self.scope, "an aggregate function")
         filter_ = None if condition is None else inner.condition(condition, "FILTER")
         try:
@@ -84,7 +84,8 @@ def _bind(binder: ExpressionBinder, node: exp.Anonymous, filter_: Expr | None) -
     if name in ("bool_or", "some", "any"):
         return AggregateCall("max", boolean(arg, f"the argument of {name}"), BOOLEAN, filter=filter_)
     if name in ("min", "max", "any_value"):
-        # DISTINCT changes nothing here; any value is fine for any_value, so the smallest is, which does not depend on order.
+        # DISTINCT changes nothing here; any value is fine for any_value, so the smallest is, which does not depend on
+        # order.
         return AggregateCall("max" if name == "max" else "min", arg, arg.type, filter=filter_)
     if arg.type.kind in (Kind.STRING, Kind.NULL):
         arg = cast(arg, DOUBLE)
@@ -97,7 +98,7 @@ def _bind(binder: ExpressionBinder, node: exp.Anonymous, filter_: Expr | None) -
 
 
 def _count(
-    binder: ExpressionBinder, node: exp.Anonymous, nodes: list[exp.Expression], distinct: bool, filter_: Expr | None
+    binder: ExpressionBinder, node: exp.Anonymous, nodes: list[exp.Expr], distinct: bool, filter_: Expr | None
 ) -> AggregateCall:
     if not nodes:
         raise binder.source.error("aggregate function count needs an argument", node, "count(*) counts rows")
@@ -127,7 +128,7 @@ def _both(left: Expr | None, right: Expr) -> Expr:
     return right if left is None else Call("and", (left, right), BOOLEAN)
 
 
-def is_aggregate(node: exp.Expression) -> bool:
+def is_aggregate(node: exp.Expr) -> bool:
     """Whether an expression contains an aggregate function of its own query."""
     if isinstance(node, exp.Subquery | exp.Select | exp.Window):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from belvedere.sql.parser import Source, sql_text
+from belvedere.sql.parser import Source, first_offset, sql_text
 from belvedere.types import (
     BIGINT,
     BINARY,
@@ -45,27 +45,37 @@ _INSTEAD = {
 KNOWN = "boolean, int, bigint, double, decimal(p,s), string, binary, date, timestamp"
 
 
-def bind_type(source: Source, node: exp.DataType) -> Type:
-    """The type of a DataType node."""
+def bind_type(source: Source, node: exp.DataType, cast: exp.Expr) -> Type:
+    """The type of a DataType node inside a cast."""
+    at = _offset(source, node, cast)
     name = node.this
     if name is _Name.DECIMAL:
-        return _decimal(source, node)
+        return _decimal(source, node, at)
     found = _PLAIN.get(name)
     if found is None:
         instead = _INSTEAD.get(name)
         text = sql_text(node).lower()
         raise source.unsupported(
-            f"type {text} is not supported", node, f"use {instead}" if instead else f"types: {KNOWN}"
+            f"type {text} is not supported", at, f"use {instead}" if instead else f"types: {KNOWN}"
         )
     return found
 
 
-def _decimal(source: Source, node: exp.DataType) -> Type:
+def _offset(source: Source, node: exp.DataType, cast: exp.Expr) -> int | None:
+    # Type names carry no mark: the word after the last AS or :: that follows the value.
+    start = first_offset(cast.this)
+    for token, following in zip(source.tokens, source.tokens[1:], strict=False):
+        if start is not None and token.start > start and token.text.upper() in ("AS", "::"):
+            return following.start
+    return start
+
+
+def _decimal(source: Source, node: exp.DataType, at: int | None) -> Type:
     sizes = [int(p.this.name) for p in node.expressions]
     precision = sizes[0] if sizes else 10
     scale = sizes[1] if len(sizes) > 1 else 0
     if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
         raise source.error(
-            f"decimal({precision},{scale}) does not exist", node, f"1 <= precision <= {MAX_PRECISION}, scale <= precision"
+            f"decimal({precision},{scale}) does not exist", at, f"1 <= precision <= {MAX_PRECISION}, scale <= precision"
         )
     return decimal(precision, scale)

@@ -18,18 +18,24 @@ from belvedere.sql.binder.datatypes import bind_type
 from belvedere.sql.binder.scope import Scope
 from belvedere.sql.coercion import Mismatch, boolean, common
 from belvedere.sql.expr import Call, Expr, Literal
-from belvedere.sql.parser import Source, offset_before, sql_text
+from belvedere.sql.parser import Source, first_offset, offset_before, sql_text, word_after
 from belvedere.types import BINARY, BOOLEAN, DOUBLE, NULL, STRING, Kind, decimal
 
 
 class Aggregates(Protocol):
     """Where aggregate calls found inside an expression go."""
 
-    def add(self, binder: ExpressionBinder, node: exp.Anonymous, condition: exp.Expression | None) -> Expr: ...
+    def add(self, binder: ExpressionBinder, node: exp.Anonymous, condition: exp.Expr | None) -> Expr: ...
 
 
-_ARITHMETIC: dict[type[exp.Expression], str] = {exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.Mod: "mod"}
-_COMPARISONS: dict[type[exp.Expression], str] = {
+_ARITHMETIC: dict[type[exp.Expr], str] = {
+    exp.Add: "add",
+    exp.Sub: "sub",
+    exp.Mul: "mul",
+    exp.Div: "div",
+    exp.Mod: "mod",
+}
+_COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "eq",
     exp.NEQ: "ne",
     exp.LT: "lt",
@@ -39,7 +45,7 @@ _COMPARISONS: dict[type[exp.Expression], str] = {
     exp.NullSafeEQ: "null_safe_eq",
 }
 _SCALAR_HINT = "join with a subquery in FROM, or make it a view of its own"
-_REFUSED: dict[type[exp.Expression], tuple[str, str]] = {
+_REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Window: ("window functions are not supported", "aggregate with GROUP BY, and join the result back"),
     exp.Subquery: ("scalar subqueries are not supported", _SCALAR_HINT),
     exp.Select: ("scalar subqueries are not supported", _SCALAR_HINT),
@@ -59,8 +65,8 @@ _REFUSED: dict[type[exp.Expression], tuple[str, str]] = {
 
 
 class ExpressionBinder:
-    """Binds expressions over one scope. `place` names the clause, for messages; without `aggregates`, aggregate functions
-    are refused there. `aliases`: names of the SELECT list, which HAVING sees before the columns below."""
+    """Binds expressions over one scope. `place` names the clause, for messages; without `aggregates`, aggregate
+    functions are refused there. `aliases`: names of the SELECT list, which HAVING sees before the columns below."""
 
     def __init__(
         self,
@@ -73,7 +79,7 @@ class ExpressionBinder:
         self.source, self.scope, self.place, self.aggregates = source, scope, place, aggregates
         self.aliases = aliases or {}
 
-    def bind(self, node: exp.Expression) -> Expr:
+    def bind(self, node: exp.Expr) -> Expr:
         """The bound expression; every refusal carries the position of the innermost part it is about."""
         try:
             method = _METHODS.get(type(node))
@@ -83,47 +89,64 @@ class ExpressionBinder:
             raise self.source.error(error.message, self._argument(node, error.argument), error.hint) from None
         raise self.refusal(node)
 
-    def condition(self, node: exp.Expression, what: str) -> Expr:
+    def condition(self, node: exp.Expr, what: str) -> Expr:
         """A bound expression that must be boolean."""
         try:
             return boolean(self.bind(node), what)
         except Mismatch as error:
             raise self.source.error(error.message, node, error.hint) from None
 
-    def refusal(self, node: exp.Expression) -> SqlError:
+    def refusal(self, node: exp.Expr) -> SqlError:
         """Why a node is outside the scope."""
         name = type(node).__name__
-        nondeterministic = {"CurrentDate", "CurrentTimestamp", "CurrentDatetime", "CurrentUser", "CurrentTime", "SessionUser"}
+        nondeterministic = {
+            "CurrentDate",
+            "CurrentTimestamp",
+            "CurrentDatetime",
+            "CurrentUser",
+            "CurrentTime",
+            "SessionUser",
+        }
         if name in nondeterministic:
-            return self._nondeterministic(sql_text(node).lower().removesuffix("()"), node)
+            word = sql_text(node).lower().removesuffix("()")
+            offset = word_after(self.source, self._around(node), (word.upper(),))
+            return self._nondeterministic(word, offset)
         if type(node) in _REFUSED:
             message, hint = _REFUSED[type(node)]
-            at: int | exp.Expression | None = node
+            at: int | exp.Expr | None = node
             if isinstance(node, exp.Subquery | exp.Select):
                 at = offset_before(self.source, node, ("(",))
+            elif isinstance(node, exp.Placeholder | exp.Parameter):
+                at = word_after(self.source, self._around(node), ("?", ":", "$", "@"))
             elif isinstance(node, exp.Exists):
                 at = offset_before(self.source, node, ("EXISTS",))
             return self.source.unsupported(message, at, hint)
         return self.source.unsupported(f"{sql_text(node)!r} is not supported here", node, None)
 
-    def _nondeterministic(self, name: str, node: exp.Expression) -> SqlError:
+    def _around(self, node: exp.Expr) -> exp.Expr:
+        """The nearest part that has a position: where to look for a keyword from."""
+        while node.parent is not None and first_offset(node) is None:
+            node = node.parent
+        return node
+
+    def _nondeterministic(self, name: str, node: exp.Expr | int | None) -> SqlError:
         return self.source.unsupported(
             f"function {name} is not decided by the rows of a view",
             node,
             "store the value in a column, and compare with it when you read",
         )
 
-    def _argument(self, node: exp.Expression, argument: int | None) -> exp.Expression:
+    def _argument(self, node: exp.Expr, argument: int | None) -> exp.Expr:
         if argument is None:
             return node
         if isinstance(node, exp.Anonymous):
             return node.expressions[argument] if argument < len(node.expressions) else node
-        parts = [p for p in (node.this, node.args.get("expression")) if isinstance(p, exp.Expression)]
+        parts = [p for p in (node.this, node.args.get("expression")) if isinstance(p, exp.Expr)]
         return parts[argument] if argument < len(parts) else node
 
     # Constants and names
 
-    def _literal(self, node: exp.Expression) -> Expr:
+    def _literal(self, node: exp.Expr) -> Expr:
         text = node.this
         if node.args["is_string"]:
             return Literal(text, STRING)
@@ -139,27 +162,29 @@ class ExpressionBinder:
         scale = -int(exponent)
         precision = max(len(digits), scale)
         if precision > 38:
-            raise self.source.error("the number has more than 38 digits", node, "write it with an exponent for a double")
+            raise self.source.error(
+                "the number has more than 38 digits", node, "write it with an exponent for a double"
+            )
         return Literal(number, decimal(precision, scale))
 
-    def _null(self, node: exp.Expression) -> Expr:
+    def _null(self, node: exp.Expr) -> Expr:
         return Literal(None, NULL)
 
-    def _boolean(self, node: exp.Expression) -> Expr:
+    def _boolean(self, node: exp.Expr) -> Expr:
         return Literal(bool(node.this), BOOLEAN)
 
-    def _hex(self, node: exp.Expression) -> Expr:
+    def _hex(self, node: exp.Expr) -> Expr:
         text = str(node.this)
         return Literal(bytes.fromhex(text.zfill(len(text) + len(text) % 2)), BINARY)
 
-    def _raw(self, node: exp.Expression) -> Expr:
+    def _raw(self, node: exp.Expr) -> Expr:
         return Literal(str(node.this), STRING)
 
-    def _adjacent(self, node: exp.Expression) -> Expr:
+    def _adjacent(self, node: exp.Expr) -> Expr:
         # 'a' 'b' is one string, as in the SQL standard.
         return functions_call("concat", [self.bind(e) for e in node.expressions])
 
-    def _column(self, node: exp.Expression) -> Expr:
+    def _column(self, node: exp.Expr) -> Expr:
         assert isinstance(node, exp.Column)
         if isinstance(node.this, exp.Star):
             raise self.refusal(node.this)
@@ -167,12 +192,12 @@ class ExpressionBinder:
             return self.aliases[node.name.lower()]
         return self.scope.resolve(self.source, node).expr
 
-    def _paren(self, node: exp.Expression) -> Expr:
+    def _paren(self, node: exp.Expr) -> Expr:
         return self.bind(node.this)
 
     # Operators
 
-    def _binary(self, node: exp.Expression) -> Expr:
+    def _binary(self, node: exp.Expr) -> Expr:
         operator = _ARITHMETIC[type(node)]
         left, right = node.this, node.expression
         if operator in ("add", "sub"):
@@ -194,31 +219,31 @@ class ExpressionBinder:
             return functions.arithmetic(operator, a, b)
         return functions.arithmetic(operator, self.bind(left), self.bind(right))
 
-    def _intdiv(self, node: exp.Expression) -> Expr:
+    def _intdiv(self, node: exp.Expr) -> Expr:
         return functions.intdiv(self.bind(node.this), self.bind(node.expression))
 
-    def _neg(self, node: exp.Expression) -> Expr:
+    def _neg(self, node: exp.Expr) -> Expr:
         return functions.negate(self.bind(node.this))
 
-    def _compare(self, node: exp.Expression) -> Expr:
+    def _compare(self, node: exp.Expr) -> Expr:
         return functions.compare(_COMPARISONS[type(node)], self.bind(node.this), self.bind(node.expression))
 
-    def _distinct_from(self, node: exp.Expression) -> Expr:
+    def _distinct_from(self, node: exp.Expr) -> Expr:
         same = functions.compare("null_safe_eq", self.bind(node.this), self.bind(node.expression))
         return Call("not", (same,), BOOLEAN)
 
-    def _logic(self, node: exp.Expression) -> Expr:
+    def _logic(self, node: exp.Expr) -> Expr:
         name = "and" if isinstance(node, exp.And) else "or"
         parts = [self.condition(p, f"an operand of {name.upper()}") for p in node.flatten(unnest=False)]
         return Call(name, tuple(parts), BOOLEAN)
 
-    def _not(self, node: exp.Expression) -> Expr:
+    def _not(self, node: exp.Expr) -> Expr:
         inner = self.condition(node.this, "the operand of NOT")
         if isinstance(inner, Call) and inner.name in ("is_null", "is_not_null"):
             return Call("is_null" if inner.name == "is_not_null" else "is_not_null", inner.args, BOOLEAN)
         return Call("not", (inner,), BOOLEAN)
 
-    def _is(self, node: exp.Expression) -> Expr:
+    def _is(self, node: exp.Expr) -> Expr:
         value, right = self.bind(node.this), node.expression
         if isinstance(right, exp.Null):
             return Call("is_null", (value,), BOOLEAN)
@@ -227,7 +252,7 @@ class ExpressionBinder:
             return Call("is_true", (value if right.this else Call("not", (value,), BOOLEAN),), BOOLEAN)
         raise self.refusal(node)
 
-    def _in(self, node: exp.Expression) -> Expr:
+    def _in(self, node: exp.Expr) -> Expr:
         if node.args.get("query") is not None:
             raise self.source.unsupported(
                 "IN (SELECT …) is only supported as a condition of WHERE joined by AND",
@@ -240,13 +265,13 @@ class ExpressionBinder:
         _, bound = common(values, "IN")
         return Call("in", tuple(bound), BOOLEAN)
 
-    def _between(self, node: exp.Expression) -> Expr:
+    def _between(self, node: exp.Expr) -> Expr:
         value = self.bind(node.this)
         low = functions.compare("ge", value, self.bind(node.args["low"]))
         high = functions.compare("le", value, self.bind(node.args["high"]))
         return Call("and", (low, high), BOOLEAN)
 
-    def _like(self, node: exp.Expression) -> Expr:
+    def _like(self, node: exp.Expr) -> Expr:
         escape = "\\"
         like = node
         if isinstance(node, exp.Escape):
@@ -265,7 +290,7 @@ class ExpressionBinder:
 
     # Special forms
 
-    def _case(self, node: exp.Expression) -> Expr:
+    def _case(self, node: exp.Expr) -> Expr:
         subject = node.args.get("this")
         tests: list[Expr] = []
         results: list[Expr] = []
@@ -281,13 +306,13 @@ class ExpressionBinder:
         args = [part for pair in zip(tests, bound[:-1], strict=True) for part in pair]
         return Call("case", (*args, bound[-1]), type_)
 
-    def _if(self, node: exp.Expression) -> Expr:
+    def _if(self, node: exp.Expr) -> Expr:
         default = node.args.get("false")
         no = self.bind(default) if default is not None else Literal(None, NULL)
         return functions.condition(self.bind(node.this), self.bind(node.args["true"]), no)
 
-    def _cast(self, node: exp.Expression) -> Expr:
-        target = bind_type(self.source, node.args["to"])
+    def _cast(self, node: exp.Expr) -> Expr:
+        target = bind_type(self.source, node.args["to"], node)
         value = self.bind(node.this)
         # sqlglot reads Spark's plain CAST as TryCast as well; only TRY_CAST is marked safe.
         name = "try_cast" if node.args.get("safe") else "cast"
@@ -297,42 +322,42 @@ class ExpressionBinder:
             raise self.source.error(f"{target} {node.this.name!r} is not a {target}", node.this)
         return bound
 
-    def _extract(self, node: exp.Expression) -> Expr:
+    def _extract(self, node: exp.Expr) -> Expr:
         return functions.extract(node.this.name, self.bind(node.expression))
 
-    def _trim(self, node: exp.Expression) -> Expr:
+    def _trim(self, node: exp.Expr) -> Expr:
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position") or "").upper(), "trim")
         chars = node.args.get("expression")
         args = [self.bind(node.this)] if chars is None else [self.bind(chars), self.bind(node.this)]
         return functions_call(name, args)
 
-    def _substring(self, node: exp.Expression) -> Expr:
+    def _substring(self, node: exp.Expr) -> Expr:
         parts = [node.this, node.args.get("start"), node.args.get("length")]
         return functions_call("substring", [self.bind(p) for p in parts if p is not None])
 
-    def _position(self, node: exp.Expression) -> Expr:
+    def _position(self, node: exp.Expr) -> Expr:
         if node.args.get("position") is not None:
             raise self.source.unsupported("position with a start is not supported", node, "use substring first")
         return functions_call("instr", [self.bind(node.this), self.bind(node.args["substr"])])
 
-    def _concat(self, node: exp.Expression) -> Expr:
+    def _concat(self, node: exp.Expr) -> Expr:
         args: list[Expr] = []
         for part in (self.bind(node.this), self.bind(node.expression)):
             args.extend(part.args if isinstance(part, Call) and part.name == "concat" else [part])
         return functions_call("concat", args)
 
-    def _interval(self, node: exp.Expression) -> Expr:
+    def _interval(self, node: exp.Expr) -> Expr:
         raise self.source.unsupported(
             "an interval can only be added to or subtracted from a date or timestamp", node, "d + interval '1' day"
         )
 
-    def _filter(self, node: exp.Expression) -> Expr:
+    def _filter(self, node: exp.Expr) -> Expr:
         inner = node.this
         if not isinstance(inner, exp.Anonymous) or inner.name.lower() not in functions.AGGREGATES:
             raise self.source.error("FILTER needs an aggregate function before it", node)
         return self._aggregate(inner, node.expression.this)
 
-    def _aggregate(self, node: exp.Anonymous, condition: exp.Expression | None) -> Expr:
+    def _aggregate(self, node: exp.Anonymous, condition: exp.Expr | None) -> Expr:
         if self.aggregates is None:
             raise self.source.error(
                 f"aggregate function {node.name.lower()} is not allowed in {self.place}",
@@ -341,7 +366,7 @@ class ExpressionBinder:
             )
         return self.aggregates.add(self, node, condition)
 
-    def _call(self, node: exp.Expression) -> Expr:
+    def _call(self, node: exp.Expr) -> Expr:
         assert isinstance(node, exp.Anonymous)
         name = node.name.lower()
         if name in functions.AGGREGATES:
@@ -359,11 +384,7 @@ class ExpressionBinder:
             close = functions.suggestions(name)
             hint = f"did you mean {' or '.join(close)}?" if close else None
             raise self.source.unsupported(f"no function {name}", node, hint)
-        count = len(node.expressions)
-        if count < function.least or (function.most is not None and count > function.most):
-            raise self.source.error(
-                f"function {name} takes {arity(function.least, function.most)}, found {count}", node
-            )
+        check_arity(name, function, len(node.expressions))
         return function.rule([self.bind(e) for e in node.expressions])
 
 
@@ -376,20 +397,27 @@ def arity(least: int, most: int | None) -> str:
     return f"{least} to {most} arguments"
 
 
+def check_arity(name: str, function: functions.Function, count: int) -> None:
+    """Refuse a wrong number of arguments."""
+    if count < function.least or (function.most is not None and count > function.most):
+        raise Mismatch(f"function {name} takes {arity(function.least, function.most)}, found {count}")
+
+
 def functions_call(name: str, args: Sequence[Expr]) -> Expr:
     """A function of the table by its SQL name."""
     function = functions.find(name)
     assert function is not None, name
+    check_arity(name, function, len(args))
     return function.rule(args)
 
 
-def _bare(node: exp.Expression) -> exp.Expression:
+def _bare(node: exp.Expr) -> exp.Expr:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
-_METHODS: dict[type[exp.Expression], Callable[[ExpressionBinder, exp.Expression], Expr]] = {
+_METHODS: dict[type[exp.Expr], Callable[[ExpressionBinder, exp.Expr], Expr]] = {
     exp.Literal: ExpressionBinder._literal,
     exp.Null: ExpressionBinder._null,
     exp.Boolean: ExpressionBinder._boolean,
@@ -424,4 +452,3 @@ _METHODS: dict[type[exp.Expression], Callable[[ExpressionBinder, exp.Expression]
     exp.Filter: ExpressionBinder._filter,
     exp.Anonymous: ExpressionBinder._call,
 }
-

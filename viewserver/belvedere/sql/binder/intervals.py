@@ -27,7 +27,7 @@ class Shift:
     micros: int = 0
 
 
-def parse(source: Source, node: exp.Expression) -> Shift:
+def parse(source: Source, node: exp.Expr) -> Shift:
     """INTERVAL '2' DAY and its kin."""
     unit = node.args.get("unit")
     value = node.this
@@ -51,10 +51,12 @@ def parse(source: Source, node: exp.Expression) -> Shift:
         return Shift(months=int(amount) * _MONTHS[name])
     if name in _DAYS:
         return Shift(days=int(amount) * _DAYS[name])
-    raise source.unsupported(f"interval unit {name.lower()} is not supported", node, "year, month, week, day, hour, minute, second")
+    raise source.unsupported(
+        f"interval unit {name.lower()} is not supported", node, "year, month, week, day, hour, minute, second"
+    )
 
 
-def add(source: Source, node: exp.Expression, base: Expr, shift: Shift, sign: int) -> Expr:
+def add(source: Source, node: exp.Expr, base: Expr, shift: Shift, sign: int) -> Expr:
     """date or timestamp + sign * interval."""
     kind = base.type.kind
     if kind is Kind.STRING or kind is Kind.NULL:

@@ -16,12 +16,12 @@ from belvedere.sql.query import Distinct, Project, Query, UnionAll
 from belvedere.types import Column, Schema, Type
 
 
-def bind_tree(source: Source, tree: exp.Expression, catalog: Catalog) -> Query:
+def bind_tree(source: Source, tree: exp.Expr, catalog: Catalog) -> Query:
     """A parsed query against a catalog."""
     return bind(Context(source, catalog, bind), tree)
 
 
-def bind(ctx: Context, node: exp.Expression) -> Query:
+def bind(ctx: Context, node: exp.Expr) -> Query:
     """Any query expression."""
     ctx = _with(ctx, node)
     if isinstance(node, exp.Select):
@@ -41,13 +41,15 @@ def bind(ctx: Context, node: exp.Expression) -> Query:
     raise ctx.source.unsupported("only SELECT and UNION are queries here", node, None)
 
 
-def _with(ctx: Context, node: exp.Expression) -> Context:
+def _with(ctx: Context, node: exp.Expr) -> Context:
     clause = node.args.get("with_")
     if clause is None:
         return ctx
     if clause.args.get("recursive"):
         raise ctx.source.unsupported(
-            "WITH RECURSIVE is not supported", offset_before(ctx.source, clause, ("RECURSIVE",)), "unroll the levels you need"
+            "WITH RECURSIVE is not supported",
+            offset_before(ctx.source, clause, ("RECURSIVE",)),
+            "unroll the levels you need",
         )
     known = dict(ctx.ctes)
     fresh: set[str] = set()
@@ -74,15 +76,16 @@ def _union(ctx: Context, node: exp.Union) -> Query:
     for number, (a, b) in enumerate(zip(left.schema, right.schema, strict=True), 1):
         type_ = wider(a.type, b.type)
         if type_ is None:
-            raise ctx.source.error(f"column {number} of UNION is {a.type} above and {b.type} below", at, "cast one of them")
+            raise ctx.source.error(
+                f"column {number} of UNION is {a.type} above and {b.type} below", at, "cast one of them"
+            )
         types.append(type_)
     parts: list[Query] = []
     for side in (left, right):
         for part in side.inputs if isinstance(side, UnionAll) else (side,):
             parts.append(_as_types(part, types))
     schema: Schema = tuple(
-        Column(a.name, t, a.nullable or b.nullable)
-        for a, b, t in zip(left.schema, right.schema, types, strict=True)
+        Column(a.name, t, a.nullable or b.nullable) for a, b, t in zip(left.schema, right.schema, types, strict=True)
     )
     union = UnionAll(tuple(parts), schema)
     return Distinct(union) if node.args.get("distinct") else union

@@ -10,7 +10,6 @@ from sqlglot import exp
 from belvedere.sql import functions
 from belvedere.sql.binder.expressions import ExpressionBinder
 from belvedere.sql.binder.scope import Context, Scope, ScopeColumn, relation_columns
-from belvedere.sql.catalog import TableDef
 from belvedere.sql.coercion import common
 from belvedere.sql.expr import Call, Expr
 from belvedere.sql.parser import offset_before
@@ -36,7 +35,7 @@ def bind_from(ctx: Context, select: exp.Select) -> Relation:
     return _joined(ctx, first.this, select.args.get("joins") or [])
 
 
-def _joined(ctx: Context, first: exp.Expression, joins: list[exp.Join]) -> Relation:
+def _joined(ctx: Context, first: exp.Expr, joins: list[exp.Join]) -> Relation:
     done: Relation | None = None
     current = _relation(ctx, first)
     comma: exp.Join | None = None
@@ -60,7 +59,7 @@ def _cross(ctx: Context, left: Relation, right: Relation, join: exp.Join | None)
     return _make(ctx, left, right, JoinKind.CROSS, None, join, left.columns, right.columns)
 
 
-def _relation(ctx: Context, node: exp.Expression) -> Relation:
+def _relation(ctx: Context, node: exp.Expr) -> Relation:
     source = ctx.source
     if node.args.get("sample") is not None:
         raise source.unsupported("TABLESAMPLE is not decided by the rows of a view", node, "filter with WHERE")
@@ -107,12 +106,11 @@ def _named(ctx: Context, node: exp.Table) -> Relation:
             close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
             hint = f"did you mean {', '.join(close)}?" if close else "there is " + (", ".join(known) or "none yet")
             raise source.error(f"no table or view {name!r}", node, hint)
-        schema = found.columns if isinstance(found, TableDef) else found.columns
-        query = Scan(found.name, schema)
+        query = Scan(found.name, found.columns)
     return _aliased(ctx, query, node.args.get("alias"), name, node)
 
 
-def _nested(ctx: Context, node: exp.Expression) -> Relation:
+def _nested(ctx: Context, node: exp.Expr) -> Relation:
     inner = node.this
     alias = node.args.get("alias")
     if isinstance(inner, exp.Table):  # a parenthesised join
@@ -126,9 +124,7 @@ def _nested(ctx: Context, node: exp.Expression) -> Relation:
     return _aliased(ctx, query, alias, None, node)
 
 
-def _aliased(
-    ctx: Context, query: Query, alias: exp.TableAlias | None, name: str | None, node: exp.Expression
-) -> Relation:
+def _aliased(ctx: Context, query: Query, alias: exp.TableAlias | None, name: str | None, node: exp.Expr) -> Relation:
     qualifier = alias.name if alias is not None and alias.name else name
     renamed = alias.args.get("columns") if alias is not None else None
     if renamed:
@@ -136,7 +132,7 @@ def _aliased(
     return Relation(query, relation_columns(qualifier, query.schema))
 
 
-def rename(ctx: Context, query: Query, names: list[str], node: exp.Expression) -> Query:
+def rename(ctx: Context, query: Query, names: list[str], node: exp.Expr) -> Query:
     """The same rows under other column names."""
     if len(names) != len(query.schema):
         raise ctx.source.error(f"{len(names)} column names for {len(query.schema)} columns", node)
@@ -151,7 +147,9 @@ _SIDES = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
 def _kind(ctx: Context, join: exp.Join) -> JoinKind:
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if method == "NATURAL":
-        raise ctx.source.unsupported("NATURAL JOIN is not supported", _at(ctx, join), "name the columns: JOIN … USING (…)")
+        raise ctx.source.unsupported(
+            "NATURAL JOIN is not supported", _at(ctx, join), "name the columns: JOIN … USING (…)"
+        )
     if method or kind not in ("", "INNER", "OUTER", "CROSS", "SEMI", "ANTI"):
         raise ctx.source.unsupported(f"{method or kind} JOIN is not supported", _at(ctx, join), None)
     if isinstance(join.this, exp.Lateral):
@@ -174,7 +172,7 @@ def _join(ctx: Context, left: Relation, join: exp.Join) -> Relation:
     if on is None and not using and kind is not JoinKind.CROSS:
         raise ctx.source.error(f"a {kind.value} join needs a condition", _at(ctx, join), "JOIN … ON a.x = b.y")
     if using:
-        return _using(ctx, left, right, kind, [u for u in using if isinstance(u, exp.Expression)], join)
+        return _using(ctx, left, right, kind, [u for u in using if isinstance(u, exp.Expr)], join)
     condition = None
     if on is not None:
         # ON sees its own join only, plus what the WHERE around a subquery sees (for a clear message).
@@ -184,7 +182,7 @@ def _join(ctx: Context, left: Relation, join: exp.Join) -> Relation:
 
 
 def _using(
-    ctx: Context, left: Relation, right: Relation, kind: JoinKind, names: list[exp.Expression], join: exp.Join
+    ctx: Context, left: Relation, right: Relation, kind: JoinKind, names: list[exp.Expr], join: exp.Join
 ) -> Relation:
     shift = len(left.query.schema)
     moved = tuple(c.shifted(shift) for c in right.columns)
@@ -192,7 +190,7 @@ def _using(
     merged: list[ScopeColumn] = []
     for name in names:
         bare = exp.column(exp.to_identifier(name.name))
-        bare.this.meta.update(name.meta or (name.this.meta if isinstance(name.this, exp.Expression) else {}))
+        bare.this.meta.update(name.meta or (name.this.meta if isinstance(name.this, exp.Expr) else {}))
         a, b = (Scope(side).resolve(ctx.source, bare) for side in (left.columns, moved))
         equal.append(functions.compare("eq", a.expr, b.expr))
         expr = a.expr

@@ -1,7 +1,7 @@
 """Which names a part of a query may use, and what they stand for.
 
-A column of a scope is an expression over the schema of the relation below, not only a position: after `JOIN … USING (k)` the
-bare name `k` may be a coalesce of both sides, while `t.k` and `u.k` remain what they were.
+A column of a scope is an expression over the schema of the relation below, not only a position: after `JOIN … USING
+(k)` the bare name `k` may be a coalesce of both sides, while `t.k` and `u.k` remain what they were.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Context:
 
     source: Source
     catalog: Catalog
-    bind: Callable[[Context, exp.Expression], Query]
+    bind: Callable[[Context, exp.Expr], Query]
     ctes: dict[str, Query] = field(default_factory=dict)
     outer: Scope | None = None
 
@@ -141,9 +141,7 @@ def nullable(expr: Expr, is_nullable: Callable[[int], bool]) -> bool:
 
 def schema_of(exprs: Iterable[Expr], names: Iterable[str], below: Schema) -> Schema:
     """The schema of a projection."""
-    return tuple(
-        Column(n, e.type, nullable(e, lambda i: below[i].nullable)) for e, n in zip(exprs, names, strict=True)
-    )
+    return tuple(Column(n, e.type, nullable(e, lambda i: below[i].nullable)) for e, n in zip(exprs, names, strict=True))
 
 
 def conjunction(parts: Iterable[Expr], boolean: Callable[[tuple[Expr, ...]], Call]) -> Expr | None:

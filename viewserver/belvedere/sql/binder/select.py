@@ -27,7 +27,11 @@ _REFUSED = {
     "limit": ("LIMIT", "LIMIT is not supported", "read the view with a limit instead"),
     "offset": ("OFFSET", "OFFSET is not supported", "read the view with a start key instead"),
     "qualify": ("QUALIFY", "QUALIFY is not supported", "window functions are not supported: use GROUP BY and HAVING"),
-    "laterals": ("LATERAL", "LATERAL VIEW is not supported", "arrays and maps are not supported: use one row for each value"),
+    "laterals": (
+        "LATERAL",
+        "LATERAL VIEW is not supported",
+        "arrays and maps are not supported: use one row for each value",
+    ),
     "windows": ("WINDOW", "window functions are not supported", "aggregate with GROUP BY, and join the result back"),
     "pivots": ("PIVOT", "PIVOT is not supported", "sum(x) FILTER (WHERE key = …), one for each column"),
     "hint": ("/*+", "hints are not supported", "remove the hint"),
@@ -35,14 +39,14 @@ _REFUSED = {
 }
 
 
-def refuse_clauses(ctx: Context, node: exp.Expression, supported: set[str]) -> None:
+def refuse_clauses(ctx: Context, node: exp.Expr, supported: set[str]) -> None:
     """Stop at a clause that lies outside the scope."""
     for key, value in node.args.items():
         if not value or key in supported:
             continue
         word, message, hint = _REFUSED.get(key, (key.upper(), f"{key.strip('_').upper()} is not supported", None))
         part = value[0] if isinstance(value, list) else value
-        at = offset_before(ctx.source, part, (word,)) if isinstance(part, exp.Expression) else None
+        at = offset_before(ctx.source, part, (word,)) if isinstance(part, exp.Expr) else None
         if at is None:
             at = next((t.start for t in ctx.source.tokens if t.text.upper() == word), None)
         raise ctx.source.unsupported(message, at, hint)
@@ -53,7 +57,7 @@ class Item:
     """One column of a SELECT list: a tree to bind, or (from `*`) an expression that is bound already."""
 
     name: str
-    node: exp.Expression
+    node: exp.Expr
     expr: Expr | None = None
 
 
@@ -80,14 +84,16 @@ def bind_select(ctx: Context, node: exp.Select) -> Query:
     return Distinct(query) if distinct is not None else query
 
 
-def _items(ctx: Context, scope: Scope, nodes: list[exp.Expression]) -> list[Item]:
+def _items(ctx: Context, scope: Scope, nodes: list[exp.Expr]) -> list[Item]:
     items: list[Item] = []
     for node in nodes:
         star = node if isinstance(node, exp.Star) else node.this
         if isinstance(star, exp.Star) and isinstance(node, exp.Star | exp.Column):
             items.extend(_star(ctx, scope, node, star))
             continue
-        if isinstance(node, exp.Aliases) or (isinstance(node, exp.Alias) and not isinstance(node.args["alias"], exp.Identifier)):
+        if isinstance(node, exp.Aliases) or (
+            isinstance(node, exp.Alias) and not isinstance(node.args["alias"], exp.Identifier)
+        ):
             raise ctx.source.unsupported("this form of alias is not supported", node, "expression AS name")
         if isinstance(node, exp.Alias):
             items.append(Item(node.alias, node.this))
@@ -96,7 +102,7 @@ def _items(ctx: Context, scope: Scope, nodes: list[exp.Expression]) -> list[Item
     return items
 
 
-def _star(ctx: Context, scope: Scope, node: exp.Expression, star: exp.Star) -> list[Item]:
+def _star(ctx: Context, scope: Scope, node: exp.Expr, star: exp.Star) -> list[Item]:
     for key in ("replace", "rename", "ilike"):
         if star.args.get(key):
             raise ctx.source.unsupported(f"* {key.upper()} is not supported", star, "list the columns")
@@ -133,7 +139,7 @@ def _aggregated(
         condition = ExpressionBinder(ctx.source, scope, "HAVING", collector, aliases).condition(having.this, "HAVING")
     positions = {g: i for i, g in reversed(list(enumerate(groups)))}
 
-    def rewrite(expr: Expr, node: exp.Expression) -> Expr:
+    def rewrite(expr: Expr, node: exp.Expr) -> Expr:
         try:
             return collector.rewrite(expr, positions, names)
         except Ungrouped as error:
@@ -141,7 +147,9 @@ def _aggregated(
 
     exprs = tuple(rewrite(e, i.node) for e, i in zip(bound, items, strict=True))
     filter_ = rewrite(condition, having.this) if having is not None and condition is not None else None
-    call_columns = (Column(n, c.type, c.function != "count") for n, c in zip(collector.labels, collector.calls, strict=True))
+    call_columns = (
+        Column(n, c.type, c.function != "count") for n, c in zip(collector.labels, collector.calls, strict=True)
+    )
     schema = (*schema_of(groups, names, query.schema), *call_columns)
     result: Query = Aggregate(query, tuple(groups), tuple(collector.calls), schema)
     if filter_ is not None:
@@ -149,7 +157,7 @@ def _aggregated(
     return Project(result, exprs, schema_of(exprs, [i.name for i in items], schema))
 
 
-def _ungrouped(ctx: Context, node: exp.Expression, name: str) -> SqlError:
+def _ungrouped(ctx: Context, node: exp.Expr, name: str) -> SqlError:
     at = next((c for c in node.find_all(exp.Column) if c.name.lower() == name.lower()), node)
     return ctx.source.error(
         f"column {name!r} is neither in GROUP BY nor inside an aggregate function",
@@ -158,9 +166,7 @@ def _ungrouped(ctx: Context, node: exp.Expression, name: str) -> SqlError:
     )
 
 
-def _group(
-    ctx: Context, scope: Scope, items: list[Item], group: exp.Group | None
-) -> tuple[list[Expr], list[str]]:
+def _group(ctx: Context, scope: Scope, items: list[Item], group: exp.Group | None) -> tuple[list[Expr], list[str]]:
     """Bound group expressions without repetition, and their names."""
     if group is None:
         return [], []
@@ -168,7 +174,7 @@ def _group(
         if group.args.get(key):
             part = group.args[key]
             at = part[0] if isinstance(part, list) else part
-            raise _grouping(ctx, at if isinstance(at, exp.Expression) else group)
+            raise _grouping(ctx, at if isinstance(at, exp.Expr) else group)
     nodes = list(group.expressions)
     if group.args.get("all"):
         nodes = [i.node for i in items if i.expr is None and not is_aggregate(i.node)]
@@ -185,7 +191,7 @@ def _group(
     return groups, names
 
 
-def _grouping(ctx: Context, node: exp.Expression) -> SqlError:
+def _grouping(ctx: Context, node: exp.Expr) -> SqlError:
     words = ("GROUPING", "ROLLUP", "CUBE")
     return ctx.source.unsupported(
         "GROUPING SETS, ROLLUP and CUBE are not supported",
@@ -195,7 +201,7 @@ def _grouping(ctx: Context, node: exp.Expression) -> SqlError:
 
 
 def _group_item(
-    ctx: Context, scope: Scope, binder: ExpressionBinder, items: list[Item], node: exp.Expression
+    ctx: Context, scope: Scope, binder: ExpressionBinder, items: list[Item], node: exp.Expr
 ) -> tuple[Expr, str]:
     if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
         position = int(node.this)

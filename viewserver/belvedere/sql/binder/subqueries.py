@@ -1,8 +1,8 @@
 """IN, NOT IN, EXISTS and NOT EXISTS in WHERE: semi- and anti-joins.
 
 `x NOT IN (S)` is TRUE only if S holds neither x nor a NULL, and x is not NULL unless S is empty. It becomes up to three
-anti-joins, each with an equality to look rows up by: x = y; S has a NULL (a constant key on both sides); x IS NULL and S is
-not empty (CASE WHEN x IS NULL THEN 1 END = 1). The last two vanish where columns cannot be NULL.
+anti-joins, each with an equality to look rows up by: x = y; S has a NULL (a constant key on both sides); x IS NULL and
+S is not empty (CASE WHEN x IS NULL THEN 1 END = 1). The last two vanish where columns cannot be NULL.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _ONE_COLUMN = Column("_one", INT, False)
 class Predicate:
     """A subquery condition of WHERE."""
 
-    node: exp.Expression
+    node: exp.Expr
     negated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A bound subquery: its rows, its SELECT list and the conditions that tie it to the outer row (both over outer columns
-    followed by its own)."""
+    """A bound subquery: its rows, its SELECT list and the conditions that tie it to the outer row (both over outer
+    columns followed by its own)."""
 
     query: Query
     outputs: tuple[Expr, ...]
     correlation: tuple[Expr, ...]
 
 
-def conjuncts(node: exp.Expression) -> list[exp.Expression]:
+def conjuncts(node: exp.Expr) -> list[exp.Expr]:
     """The parts of a condition joined by AND."""
     while isinstance(node, exp.Paren):
         node = node.this
@@ -54,7 +54,7 @@ def conjuncts(node: exp.Expression) -> list[exp.Expression]:
     return [node]
 
 
-def as_predicate(node: exp.Expression) -> Predicate | None:
+def as_predicate(node: exp.Expr) -> Predicate | None:
     """The condition as IN or EXISTS over a subquery, if it is one."""
     negated = False
     while isinstance(node, exp.Paren | exp.Not):
@@ -65,11 +65,11 @@ def as_predicate(node: exp.Expression) -> Predicate | None:
     return None
 
 
-def bind_where(ctx: Context, query: Query, scope: Scope, where: exp.Expression | None) -> tuple[Query, list[exp.Expression]]:
+def bind_where(ctx: Context, query: Query, scope: Scope, where: exp.Expr | None) -> tuple[Query, list[exp.Expr]]:
     """Filter and semi-/anti-join the query by the conditions that need no outer columns; returns those that do."""
     plain: list[Expr] = []
     predicates: list[Predicate] = []
-    correlated: list[exp.Expression] = []
+    correlated: list[exp.Expr] = []
     binder = ExpressionBinder(ctx.source, scope, "WHERE")
     for part in conjuncts(where) if where is not None else []:
         predicate = as_predicate(part)
@@ -86,7 +86,7 @@ def bind_where(ctx: Context, query: Query, scope: Scope, where: exp.Expression |
     return query, correlated
 
 
-def _reads_outer(node: exp.Expression, scope: Scope) -> bool:
+def _reads_outer(node: exp.Expr, scope: Scope) -> bool:
     if scope.outer is None:
         return False
     return any(
@@ -108,7 +108,7 @@ def _apply(ctx: Context, left: Query, scope: Scope, predicate: Predicate) -> Que
     return _in(ctx, left, scope, node, predicate.negated)
 
 
-def _in(ctx: Context, left: Query, scope: Scope, node: exp.Expression, negated: bool) -> Query:
+def _in(ctx: Context, left: Query, scope: Scope, node: exp.Expr, negated: bool) -> Query:
     subject = node.this
     while isinstance(subject, exp.Paren):
         subject = subject.this
@@ -132,9 +132,7 @@ def _in(ctx: Context, left: Query, scope: Scope, node: exp.Expression, negated: 
     return _not_in(ctx, left, inner, values, equal, node)
 
 
-def _not_in(
-    ctx: Context, left: Query, inner: Inner, values: list[Expr], equal: list[Expr], node: exp.Expression
-) -> Query:
+def _not_in(ctx: Context, left: Query, inner: Inner, values: list[Expr], equal: list[Expr], node: exp.Expr) -> Query:
     position = ctx.source.where(node)
     width = len(left.schema)
     right = inner.query
@@ -197,7 +195,7 @@ def _all(parts: Sequence[Expr]) -> Expr:
     return flat[0] if len(flat) == 1 else Call("and", tuple(flat), BOOLEAN)
 
 
-def _bind_inner(ctx: Context, width: int, scope: Scope, node: exp.Expression, *, want_outputs: bool) -> Inner:
+def _bind_inner(ctx: Context, width: int, scope: Scope, node: exp.Expr, *, want_outputs: bool) -> Inner:
     while isinstance(node, exp.Subquery | exp.Paren) and not (node.args.get("order") or node.args.get("limit")):
         node = node.this
     inside = replace(ctx, outer=scope)
@@ -222,7 +220,7 @@ def _bind_inner(ctx: Context, width: int, scope: Scope, node: exp.Expression, *,
     return Inner(query, outputs, ties)
 
 
-def _outputs(binder: ExpressionBinder, scope: Scope, items: list[exp.Expression]) -> list[Expr]:
+def _outputs(binder: ExpressionBinder, scope: Scope, items: list[exp.Expr]) -> list[Expr]:
     found: list[Expr] = []
     for item in items:
         if isinstance(item, exp.Star):
