@@ -61,9 +61,12 @@ class Columns:
         if types:
             self._add(types)
 
-    def add(self, type: Type) -> None:
-        """One more column, after the others."""
+    def add(self, type: Type, *, null: bool = False) -> None:
+        """One more column, after the others. `null`: rows that exist hold NULL in it."""
         self._add([type])
+        if null:
+            flags = self._status[-1] = Buffer(np.uint8, rows=self.limit)
+            flags.array[: self.limit] = Status.NULL ^ Status.VALUE
 
     def _add(self, types: Sequence[Type]) -> None:
         record = _Record(types)
@@ -85,6 +88,11 @@ class Columns:
             for status in self._status:
                 if status is not None:
                     status.reserve(limit)
+
+    def make_room(self, limit: int) -> None:
+        """Make room for slots below `limit` in the records alone: a kernel is about to write to some of them."""
+        for record in self._records:
+            record.buffer.reserve(limit)
 
     def words(self, column: int) -> tuple[np.ndarray, int, int]:
         """(flat int64 array, stride, offset) of an eight-byte column, for kernels of this package."""

@@ -1,0 +1,252 @@
+"""DELTA against a naive model that keeps every change and evaluates cells by definition."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from belvedere.engine.delta import Changes
+from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.engine.state.hashing import hash_rows
+from belvedere.engine.vec import Vec
+from belvedere.sql.catalog import TableDef
+from belvedere.types import BIGINT, DOUBLE, INT, STRING, Column, Schema, decimal
+
+COLUMNS: Schema = (
+    Column("a", STRING),
+    Column("k", BIGINT, nullable=False),
+    Column("b", DOUBLE),
+    Column("s", STRING, nullable=False),
+    Column("c", decimal(30, 1)),
+    Column("d", INT),
+)
+TABLE = TableDef("t", COLUMNS, ("k", "s"))
+CELLS = (0, 2, 4, 5)
+Key = tuple[int, str]
+Row = tuple[object, ...]
+
+
+@dataclass
+class Change:
+    key: Key
+    ts: int
+    cells: dict[int, object] | None  # None: delete
+
+
+@dataclass
+class Model:
+    """Every change ever, evaluated on demand."""
+
+    changes: dict[Key, list[Change]] = field(default_factory=dict)
+
+    def add(self, change: Change) -> None:
+        self.changes.setdefault(change.key, []).append(change)
+
+    def row(self, key: Key) -> Row | None:
+        history = self.changes.get(key, [])
+        masked = max((c.ts for c in history if c.cells is None), default=-(10**9))
+        puts = [c for c in history if c.cells is not None and c.ts > masked]
+        if not puts:
+            return None
+        row: list[object] = [None] * len(COLUMNS)
+        row[1], row[3] = key
+        for column in CELLS:
+            best = -(10**9)
+            for put in puts:
+                if put.cells is not None and column in put.cells and put.ts >= best:
+                    best, row[column] = put.ts, put.cells[column]
+        return tuple(row)
+
+    def rows(self) -> dict[Key, Row]:
+        found = {key: self.row(key) for key in self.changes}
+        return {key: row for key, row in found.items() if row is not None}
+
+
+def batch(changes: list[Change], columns: Schema = COLUMNS) -> Changes:
+    vecs, present = [], []
+    for i, column in enumerate(columns):
+        if column.name in TABLE.key:
+            values: list[object] = [c.key[TABLE.key.index(column.name)] for c in changes]
+            present.append(None)
+        else:
+            values = [None if c.cells is None else c.cells.get(i) for c in changes]
+            mask = np.array([c.cells is not None and i in c.cells for c in changes], np.bool_)
+            whole = all(c.cells is None or i in c.cells for c in changes)
+            present.append(None if whole else mask)
+        vecs.append(Vec.from_arrow(pa.array(values, column.type.arrow), column.type))
+    deletes = np.array([c.cells is None for c in changes], np.bool_)
+    ts = np.array([c.ts for c in changes], np.int64)
+    return Changes(tuple(vecs), tuple(present), deletes if deletes.any() else None, ts)
+
+
+def random_cells(rng: random.Random, mode: str) -> dict[int, object] | None:
+    if rng.random() < 0.2:
+        return None
+
+    def value(column: int) -> object:
+        if rng.random() < 0.15:
+            return None
+        small = rng.randrange(4)
+        return {0: "x" * (small * 11), 2: small / 2, 4: small, 5: small}[column]
+
+    if mode == "whole":
+        return {c: value(c) for c in CELLS}
+    count = rng.choice([0, 1, 2, 4, 4])
+    return {c: value(c) for c in rng.sample(CELLS, count)}
+
+
+def check_emitted(table: DeltaTable, change: object, columns: tuple[int, ...], old: dict[Key, Row], new: dict[Key, Row]) -> None:
+    delta, slots = change.emit(columns)  # type: ignore[attr-defined]
+    rows = list(zip(*(c.to_arrow().to_pylist() for c in delta.columns), strict=True))
+    seen: dict[tuple[int, Key], Row] = {}
+    at = {c: i for i, c in enumerate(columns)}
+    for weight, row in zip(delta.weight.tolist(), rows, strict=True):
+        key = (row[at[1]], row[at[3]])
+        assert (weight, key) not in seen
+        seen[weight, key] = row
+    expected: dict[tuple[int, Key], Row] = {}
+    for key in old.keys() | new.keys():
+        was = tuple(old[key][c] for c in columns) if key in old else None
+        now = tuple(new[key][c] for c in columns) if key in new else None
+        if was != now:
+            if was is not None:
+                expected[-1, key] = was
+            if now is not None:
+                expected[1, key] = now
+    assert seen == expected
+    assert len(slots) == len(delta)
+    keys = [delta.columns[at[1]], delta.columns[at[3]]]
+    assert delta.id.tolist() == hash_rows(keys, len(delta)).tolist()
+    assert table._index.find(delta.id).tolist() == slots.tolist()
+
+
+def contents(table: DeltaTable, step: int = 1000) -> dict[Key, Row]:
+    rows: list[Row] = []
+    start: int | None = 0
+    while start is not None:
+        delta, start = table.scan(start, step, range(len(table.table.columns)))
+        rows += zip(*(c.to_arrow().to_pylist() for c in delta.columns), strict=True)
+    return {(row[1], row[3]): row for row in rows}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("mode", ["whole", "part", "ordered"])
+def test_against_the_model(seed: int, mode: str) -> None:
+    rng = random.Random(f"{seed} {mode}")
+    table, model, clock = DeltaTable(TABLE), Model(), 0
+    for _ in range(25):
+        old = model.rows()
+        changes = []
+        for _ in range(rng.choice([0, 1, 5, 40])):
+            number = rng.randrange(25)
+            clock += 1
+            ts = clock if mode == "ordered" else rng.randrange(60)
+            changes.append(Change((number, f"key {number}"), ts, random_cells(rng, mode)))
+            model.add(changes[-1])
+        change = table.apply(batch(changes), {0, 1, 2, 3, 4, 5})
+        new = model.rows()
+        for columns in ((0, 1, 2, 3, 4, 5), (3, 1), (1, 5, 3), (3, 1, 0)):
+            check_emitted(table, change, columns, old, new)
+        assert contents(table, 7) == new
+        assert len(table) == len(new)
+        assert table.tombstones == len(model.changes) - len(new)
+        if rng.random() < 0.2:
+            loaded = DeltaTable(TABLE)
+            loaded.load(table.dump())
+            assert loaded.dump().sort_by("k").equals(table.dump().sort_by("k"))
+            table = loaded
+    vec = Vec.from_arrow(pa.array(range(26)), BIGINT)
+    text = Vec.from_arrow(pa.array([f"key {i}" for i in range(26)]), STRING)
+    for i, id in enumerate(hash_rows([vec, text], 26)):
+        assert table.get(id) == model.row((i, f"key {i}"))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_order_does_not_matter_for_distinct_timestamps(seed: int) -> None:
+    rng = random.Random(seed)
+    changes = [Change((rng.randrange(4), "k"), ts, random_cells(rng, "part")) for ts in range(40)]
+    states = []
+    for _ in range(5):
+        rng.shuffle(changes)
+        table = DeltaTable(TABLE)
+        for start in range(0, 40, 8):
+            table.apply(batch(changes[start : start + 8]), ())
+        states.append(contents(table))
+    assert all(state == states[0] for state in states)
+
+
+def test_a_delete_beats_a_put_of_equal_time_in_either_order() -> None:
+    put, delete = Change((1, "k"), 5, {c: None for c in CELLS}), Change((1, "k"), 5, None)
+    for order in ([put, delete], [delete, put]):
+        table = DeltaTable(TABLE)
+        for change in order:
+            table.apply(batch([change]), ())
+        assert len(table) == 0
+        assert table.tombstones == 1
+
+
+def test_rows_return_to_one_timestamp() -> None:
+    table = DeltaTable(TABLE)
+    table.apply(batch([Change((1, "k"), 5, {0: "x"})]), ())
+    assert table.dump()["#cells"].null_count == 0
+    table.apply(batch([Change((1, "k"), 6, dict.fromkeys(CELLS))]), ())
+    assert table.dump()["#cells"].null_count == 1
+
+
+def test_collected_tombstones_free_their_slots_and_no_longer_mask() -> None:
+    table = DeltaTable(TABLE)
+    whole: dict[int, object] = {0: "text", 2: 1.0, 4: None, 5: 3}
+    keys = [(i, f"key {i}") for i in range(100)]
+    table.apply(batch([Change(k, 10, whole) for k in keys]), ())
+    table.apply(batch([Change(k, 20 + k[0], None) for k in keys]), ())
+    table.apply(batch([Change(keys[3], 15, whole)]), ())
+    assert len(table) == 0
+    assert table.collect(20) == 0
+    assert table.collect(70) == 50
+    assert table.tombstones == 50
+    assert table.collect(70) == 0
+    change = table.apply(batch([Change(keys[3], 15, whole), Change(keys[60], 15, whole)]), range(6))
+    assert len(change.emit((1, 3))[0]) == 1
+    assert contents(table).keys() == {keys[3]}
+    table.apply(batch([Change((1000 + i, "new"), 15, whole) for i in range(49)]), ())
+    assert table.limit == 100
+    table.apply(batch([Change(keys[3], 200, None), Change(keys[3], 201, whole), Change(keys[3], 202, None)]), ())
+    assert table.collect(1000) == 51
+    assert len(contents(table)) == len(table) == 49
+
+
+def test_added_columns_are_null_as_of_the_row() -> None:
+    table = DeltaTable(TABLE)
+    whole: dict[int, object] = {0: "text", 2: 1.0, 4: None, 5: 3}
+    table.apply(batch([Change((1, "k"), 10, whole), Change((2, "k"), 10, whole), Change((2, "k"), 12, {0: "y"})]), ())
+    wider = (*COLUMNS, Column("e", STRING), Column("f", BIGINT))
+    table.add_columns(wider[6:])
+    late = [Change((1, "k"), 9, {6: "late"}), Change((2, "k"), 11, {6: "late"}), Change((1, "k"), 13, {7: 5})]
+    table.apply(batch(late, wider), ())
+    assert contents(table)[1, "k"][6:] == (None, 5)
+    assert contents(table)[2, "k"] == ("y", 2, 1.0, "k", None, 3, None, None)
+    loaded = DeltaTable(TableDef("t", wider, TABLE.key))
+    loaded.load(table.dump())
+    assert contents(loaded) == contents(table)
+
+
+def test_nan_and_equal_values_emit_nothing() -> None:
+    table = DeltaTable(TABLE)
+    cells: dict[int, object] = {0: "text", 2: float("nan"), 4: None, 5: 3}
+    table.apply(batch([Change((1, "k"), 10, cells)]), range(6))
+    change = table.apply(batch([Change((1, "k"), 11, cells)]), range(6))
+    assert len(change.emit((0, 1, 2, 3, 4, 5))[0]) == 0
+
+
+def test_keys_alone() -> None:
+    table = DeltaTable(TableDef("t", (Column("k", BIGINT),), ("k",)))
+    vec = Vec.from_arrow(pa.array([1, 2, 1]), BIGINT)
+    delete = np.array([False, False, True])
+    change = table.apply(Changes((vec,), (None,), delete, np.array([1, 2, 3])), {0})
+    delta, _ = change.emit((0,))
+    assert delta.columns[0].data.tolist() == [2]
+    assert delta.weight.tolist() == [1]

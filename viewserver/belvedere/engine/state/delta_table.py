@@ -1,0 +1,300 @@
+"""DELTA: the last image of each row of one base table, merged cell by cell by timestamp.
+
+The newest write of a cell wins; of equal timestamps a delete beats a put and the later put beats the earlier. A delete
+masks cells up to its timestamp and stays as a tombstone until `collect`, so that late puts cannot revive what it masked. Rows that
+are written whole carry one timestamp; only rows written in part have timestamps per cell, in a side table, until a
+whole put covers them again. How a change acts on a row is in `kernels.merge`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.engine.delta import Changes, Delta
+from belvedere.engine.state.columns import Columns
+from belvedere.engine.state.hashing import hash_rows
+from belvedere.engine.state.images import BaseChange
+from belvedere.engine.state.index import HashIndex
+from belvedere.engine.state.jit import plain
+from belvedere.engine.state.kernels import merge as k
+from belvedere.engine.state.memory import Buffer
+from belvedere.engine.vec import Status, Vec
+from belvedere.sql.catalog import TableDef
+from belvedere.types import BIGINT, BOOLEAN, Schema
+
+__all__ = ["BaseChange", "DeltaTable"]
+
+HIDDEN = 2
+"""Columns that stand before the table's own in each record: the row's timestamp and its state."""
+_TS, _FLAG = 0, 1
+_GRAVES = 1 << 14
+_DUMP_ROWS = 1 << 17
+_NEVER = np.iinfo(np.int64).max
+_NO_MASK = np.empty(0, np.bool_)
+
+
+class DeltaTable:
+    """Rows of one base table. Slots of rows stay until their tombstones are collected."""
+
+    def __init__(self, table: TableDef) -> None:
+        self.table = table
+        self._index = HashIndex()
+        self._columns = Columns([BIGINT, BOOLEAN, *(c.type for c in table.columns)])
+        self._keys = table.key_positions
+        self._cells = [i for i in range(len(table.columns)) if i not in self._keys]
+        self._counts = np.zeros(5, np.int64)
+        self._side_of = Buffer(np.int32)
+        self._side = Buffer(np.int64, 1 + len(self._cells))
+        self._side_free = Buffer(np.int32)
+        # Tombstones in the order of their coming, in handfuls: (oldest timestamp, slots).
+        self._graves: deque[tuple[int, np.ndarray]] = deque()
+
+    def __len__(self) -> int:
+        """Live rows."""
+        return int(self._counts[k.ROWS])
+
+    @property
+    def tombstones(self) -> int:
+        return int(self._counts[k.TOMBSTONES])
+
+    @property
+    def limit(self) -> int:
+        """Every slot is below it."""
+        return self._index.limit
+
+    # ------------------------------------------------------------------ changes
+
+    def apply(self, changes: Changes, needed: Collection[int]) -> BaseChange:
+        """Merge changes in their order. `needed`: columns whose old images will be asked for."""
+        count = len(changes)
+        self._index.end_epoch()
+        ids = hash_rows([changes.columns[i] for i in self._keys], count)
+        slots, whole, made, touched = (np.empty(count, np.int32) for _ in range(4))
+        before, change, repeated = np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64)
+        cells = np.zeros((0, 0), np.uint8)
+        known, parts, again, rows = len(self._index), 0, 0, 0
+        if count:
+            cells, (rows, again, parts) = self._merge(changes, ids, slots, whole, made, touched, before, change, repeated)
+        touched, before, change = touched[:rows], before[:rows], change[:rows]
+        after = np.empty(rows, np.uint8)
+        live = int(k.untouch(*self._columns.bytes(_FLAG), touched, after)) if rows else 0
+        if again:
+            k.last_changes(touched, change, slots, repeated[:again])
+        self._columns.reserve(self.limit)
+        wanted = [c for c in sorted(needed) if c not in self._keys]
+        was = touched if before.all() else touched[before.view(np.bool_)]
+        images = self._columns.gather(was, [c + HIDDEN for c in wanted])
+        if len(self._index) > known:
+            self._columns.scatter(made, [changes.columns[i] for i in self._keys], [i + HIDDEN for i in self._keys])
+        if parts:
+            self._write_parts(changes, slots, whole, cells)
+        elif rows and self._cells:
+            self._columns.scatter(whole, [changes.columns[i] for i in self._cells], [i + HIDDEN for i in self._cells])
+        if live < rows:
+            self._bury(touched[after == 0])
+        new = self._reader(touched if live == rows else touched[after == 1])
+        old = dict(zip(wanted, images, strict=True))
+        return BaseChange(
+            changes.columns, frozenset(self._keys), ids, touched, before, after, change, old, new, whole=not parts
+        )
+
+    def _merge(self, changes: Changes, ids: np.ndarray, *out: np.ndarray) -> tuple[np.ndarray, tuple[int, int, int]]:
+        """The pass over the index; returns what happens to cells, and how many rows, repeats and parts there were."""
+        count, index = len(changes), self._index
+        masks = [changes.present[i] for i in self._cells]
+        present = np.empty((len(self._cells), 0), np.uint8)
+        if any(m is not None for m in masks):
+            present = np.ones((len(self._cells), count), np.uint8)
+            for i, mask in enumerate(masks):
+                if mask is not None:
+                    present[i] = mask
+            self._side_free.reserve(int(self._counts[k.SIDE_USED]) + count)
+            self._side.reserve(int(self._counts[k.SIDE_USED]) + count)
+        cells = np.zeros((len(self._cells), count if present.size or self._counts[k.MIXED_ROWS] else 0), np.uint8)
+        index.reserve(count)
+        room = index.limit + count
+        self._columns.make_room(room)
+        self._side_of.reserve(room)
+        delete = _NO_MASK if changes.delete is None else plain(changes.delete)
+        slots, whole, made, touched, before, change, repeated = out
+        counted = k.merge(
+            index.entries, index.all_ids, index.free, index.ctl, *self._columns.words(_TS), *self._columns.bytes(_FLAG),
+            self._side_of.array, self._side.array.reshape(-1, 1 + len(self._cells)), self._side_free.array, self._counts,
+            ids, plain(changes.ts), delete, present, slots, whole, made, cells, touched, before, change, repeated,
+        )  # fmt: skip
+        return cells, counted
+
+    def _write_parts(self, changes: Changes, slots: np.ndarray, whole: np.ndarray, cells: np.ndarray) -> None:
+        """Write column by column what the merge decided, whole rows and cells alike in the order of the changes."""
+        for action, column in zip(cells, self._cells, strict=True):
+            rows = np.flatnonzero((action != k.KEEP) | (whole >= 0))
+            vec = changes.columns[column].take(rows)
+            cleared = action[rows] == k.CLEAR
+            if cleared.any():
+                status = np.ones(len(rows), np.uint8) if vec.status is None else vec.status.copy()
+                status[cleared] = Status.NULL
+                vec = Vec(vec.type, vec.data, status)
+            self._columns.scatter(slots[rows], [vec], [column + HIDDEN])
+
+    def _reader(self, live: np.ndarray) -> Any:
+        """Reads a column of the rows at these slots, once."""
+        cache: dict[int, Vec] = {}
+
+        def read(column: int) -> Vec:
+            if column not in cache:
+                cache[column] = self._columns.gather(live, [column + HIDDEN])[0]
+            return cache[column]
+
+        return read
+
+    def _bury(self, dead: np.ndarray) -> None:
+        """Rows became tombstones: of their values only the key stays."""
+        self._columns.release(dead, [c + HIDDEN for c in self._cells])
+        words, stride, offset = self._columns.words(_TS)
+        oldest = int(words[dead.astype(np.int64) * stride + offset].min())
+        if self._graves and len(self._graves[-1][1]) + len(dead) <= _GRAVES:
+            last, slots = self._graves.pop()
+            oldest, dead = min(oldest, last), np.concatenate([slots, dead])
+        self._graves.append((oldest, dead))
+
+    def collect(self, horizon_ts: int) -> int:
+        """Forget tombstones older than the horizon; returns how many. Puts older than they were may then revive a row."""
+        gone = []
+        for _ in range(len(self._graves)):
+            oldest, slots = self._graves.popleft()
+            if oldest < horizon_ts:
+                verdict = np.empty(len(slots), np.uint8)
+                places = (*self._columns.words(_TS), *self._columns.bytes(_FLAG))
+                oldest = int(k.exhume(*places, horizon_ts, slots, verdict))
+                gone.append(slots[verdict == 2])
+                slots = slots[verdict == 1]
+            if len(slots):
+                self._graves.append((oldest, slots))
+        # a row may have died, lived and died again: its slot is then in two handfuls
+        dead = np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int32)
+        if len(dead):
+            self._index.remove(self._index.ids(dead))
+            self._columns.release(dead, [c + HIDDEN for c in self._keys])
+            flags, stride, offset = self._columns.bytes(_FLAG)
+            flags[dead.astype(np.int64) * stride + offset] = k.ABSENT
+            self._counts[k.TOMBSTONES] -= len(dead)
+        return len(dead)
+
+    # ------------------------------------------------------------------ reads
+
+    def scan(self, start: int, count: int, columns: Sequence[int]) -> tuple[Delta, int | None]:
+        """Live rows of the slots [start, start + count) with weight +1, and where to go on (None: that was all)."""
+        stop = min(start + count, self.limit)
+        slots = (start + np.flatnonzero(self._flags(start, stop) & 1)).astype(np.int32)
+        rows = self._columns.gather(slots, [c + HIDDEN for c in columns])
+        delta = Delta(rows, np.ones(len(slots), np.int8), self._index.ids(slots))
+        return delta, stop if stop < self.limit else None
+
+    def get(self, id: np.ndarray) -> tuple[Any, ...] | None:
+        """The live row of one id (uint64[2]) as Python values."""
+        slot = self._index.find_one(id)
+        if slot < 0 or not self._flags(slot, slot + 1)[0] & 1:
+            return None
+        return self._columns.row(slot)[HIDDEN:]
+
+    def _flags(self, start: int, stop: int) -> np.ndarray:
+        flags, stride, offset = self._columns.bytes(_FLAG)
+        return flags.reshape(-1, stride)[start:stop, offset]
+
+    def _timestamps(self, start: int, stop: int) -> np.ndarray:
+        words, stride, offset = self._columns.words(_TS)
+        return words.reshape(-1, stride)[start:stop, offset]
+
+    # ------------------------------------------------------------------ shape and upkeep
+
+    def add_columns(self, columns: Schema) -> None:
+        """More columns, after the others; for rows that exist they count as NULL written when the row was."""
+        for column in columns:
+            self._cells.append(len(self.table.columns))
+            self.table = replace(self.table, columns=(*self.table.columns, column))
+            self._columns.add(column.type, null=True)
+        used = int(self._counts[k.SIDE_USED])
+        side = Buffer(np.int64, 1 + len(self._cells), rows=used)
+        width = 1 + len(self._cells) - len(columns)
+        records = side.array.reshape(-1, 1 + len(self._cells))
+        records[:used, :width] = self._side.array.reshape(-1, width)[:used]
+        mixed = np.flatnonzero(self._flags(0, self.limit) == k.MIXED)
+        records[self._side_of.array[mixed], width:] = self._timestamps(0, self.limit)[mixed, None]
+        self._side = side
+
+    def nbytes(self) -> int:
+        """Memory in use."""
+        side = self._side.nbytes(int(self._counts[k.SIDE_USED])) + self._side_free.nbytes(int(self._counts[k.SIDE_FREE]))
+        if self._counts[k.SIDE_USED]:
+            side += self._side_of.nbytes(self.limit)
+        graves = sum(slots.nbytes for _, slots in self._graves)
+        return self._index.nbytes() + self._columns.nbytes() + side + graves
+
+    def dump(self) -> pa.Table:
+        """Everything, in a form that depends on no plan: the table's columns, then the row's timestamp, whether it is a
+        tombstone, and for rows with timestamps per cell those of the newest delete and of each non-key column."""
+        batches = [self._dump_rows(s, min(s + _DUMP_ROWS, self.limit)) for s in range(0, self.limit, _DUMP_ROWS)]
+        return pa.Table.from_batches(batches, self._dump_schema())
+
+    def _dump_schema(self) -> pa.Schema:
+        fields = [pa.field(c.name, c.type.arrow) for c in self.table.columns]
+        extra = [("#ts", pa.int64()), ("#dead", pa.bool_()), ("#cells", pa.list_(pa.int64()))]
+        return pa.schema([*fields, *(pa.field(*e) for e in extra)])
+
+    def _dump_rows(self, start: int, stop: int) -> pa.RecordBatch:
+        flags = self._flags(start, stop)
+        chosen = np.flatnonzero(flags)
+        flags = flags[chosen]
+        slots = (start + chosen).astype(np.int32)
+        columns = list(self._columns.gather(slots, range(HIDDEN, HIDDEN + len(self.table.columns))))
+        dead = flags == k.DEAD
+        for i in self._cells:
+            if dead.any():
+                columns[i] = Vec(columns[i].type, columns[i].data, np.where(dead, Status.NULL, _codes(columns[i])))
+        mixed = flags == k.MIXED
+        width = 1 + len(self._cells)
+        sides = self._side.array.reshape(-1, width)[self._side_of.array[slots[mixed]]]
+        offsets = pa.array(np.concatenate([[0], np.cumsum(mixed)]) * width, pa.int32())
+        cells = pa.ListArray.from_arrays(offsets, pa.array(sides.reshape(-1)), mask=pa.array(~mixed))
+        ts = pa.array(self._timestamps(start, stop)[chosen])
+        arrays = [*(c.to_arrow() for c in columns), ts, pa.array(dead), cells]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._dump_schema())
+
+    def load(self, dump: pa.Table) -> None:
+        """Restore a dump into this table, which is empty and has the same columns."""
+        for batch in dump.to_batches(_DUMP_ROWS):
+            self._load_rows(batch)
+
+    def _load_rows(self, batch: pa.RecordBatch) -> None:
+        count = len(batch)
+        if not count:
+            return
+        vecs = [Vec.from_arrow(batch.column(i), c.type) for i, c in enumerate(self.table.columns)]
+        ts, dead, cells = (batch.column(len(vecs) + i) for i in range(3))
+        slots, _ = self._index.insert(hash_rows([vecs[i] for i in self._keys], count))
+        self._columns.reserve(self.limit)
+        self._side_of.reserve(self.limit)
+        tombs = np.asarray(dead)
+        mixed = np.asarray(cells.is_valid())
+        states = np.where(tombs, k.DEAD, np.where(mixed, k.MIXED, k.LIVE))
+        self._columns.scatter(slots, [Vec(BIGINT, np.asarray(ts)), Vec(BOOLEAN, states.astype(np.uint8)), *vecs])
+        used, more = int(self._counts[k.SIDE_USED]), int(mixed.sum())
+        self._side.reserve(used + more)
+        self._side_free.reserve(used + more)
+        width = 1 + len(self._cells)
+        self._side.array.reshape(-1, width)[used : used + more] = np.asarray(cells.flatten()).reshape(more, width)
+        self._side_of.array[slots[mixed]] = np.arange(used, used + more)
+        buried = int(tombs.sum())
+        self._counts += [count - buried, buried, more, 0, more]
+        if buried:
+            self._bury(slots[tombs])
+
+
+def _codes(vec: Vec) -> np.ndarray:
+    return np.ones(len(vec), np.uint8) if vec.status is None else vec.status
