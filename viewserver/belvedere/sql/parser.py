@@ -105,13 +105,9 @@ def offset_before(source: Source, node: exp.Expr, kinds: Sequence[str]) -> int |
     return best
 
 
-def word_after(source: Source, node: exp.Expr, words: Sequence[str]) -> int | None:
-    """Offset of the first token from the node on whose text is one of `words`; for things made of keywords alone."""
-    start = first_offset(node)
-    for token in source.tokens:
-        if (start is None or token.start >= start) and token.text.upper() in words:
-            return token.start
-    return start
+def word(source: Source, words: Sequence[str]) -> int | None:
+    """Offset of the first token whose text is one of `words`: for things made of keywords alone."""
+    return next((t.start for t in source.tokens if t.text.upper() in words), None)
 
 
 def tokenize(text: str) -> Source:

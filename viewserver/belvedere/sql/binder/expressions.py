@@ -18,7 +18,7 @@ from belvedere.sql.binder.datatypes import bind_type
 from belvedere.sql.binder.scope import Scope
 from belvedere.sql.coercion import Mismatch, boolean, common
 from belvedere.sql.expr import Call, Expr, Literal
-from belvedere.sql.parser import Source, first_offset, offset_before, sql_text, word_after
+from belvedere.sql.parser import Source, offset_before, sql_text, word
 from belvedere.types import BINARY, BOOLEAN, DOUBLE, NULL, STRING, Kind, decimal
 
 
@@ -108,26 +108,19 @@ class ExpressionBinder:
             "SessionUser",
         }
         if name in nondeterministic:
-            word = sql_text(node).lower().removesuffix("()")
-            offset = word_after(self.source, self._around(node), (word.upper(),))
-            return self._nondeterministic(word, offset)
+            name = sql_text(node).lower().removesuffix("()")
+            return self._nondeterministic(name, word(self.source, (name.upper(),)))
         if type(node) in _REFUSED:
             message, hint = _REFUSED[type(node)]
             at: int | exp.Expr | None = node
             if isinstance(node, exp.Subquery | exp.Select):
                 at = offset_before(self.source, node, ("(",))
             elif isinstance(node, exp.Placeholder | exp.Parameter):
-                at = word_after(self.source, self._around(node), ("?", ":", "$", "@"))
+                at = word(self.source, ("?", ":", "$", "@"))
             elif isinstance(node, exp.Exists):
                 at = offset_before(self.source, node, ("EXISTS",))
             return self.source.unsupported(message, at, hint)
         return self.source.unsupported(f"{sql_text(node)!r} is not supported here", node, None)
-
-    def _around(self, node: exp.Expr) -> exp.Expr:
-        """The nearest part that has a position: where to look for a keyword from."""
-        while node.parent is not None and first_offset(node) is None:
-            node = node.parent
-        return node
 
     def _nondeterministic(self, name: str, node: exp.Expr | int | None) -> SqlError:
         return self.source.unsupported(
