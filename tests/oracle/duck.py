@@ -34,8 +34,7 @@ class Oracle:
 
     def arrow(self, sql: str) -> pa.Table:
         """The result of a query."""
-        result = self.connection.execute(sql).arrow()
-        return result if isinstance(result, pa.Table) else result.read_all()
+        return self.connection.sql(sql).to_arrow_table()
 
     def close(self) -> None:
         self.connection.close()
