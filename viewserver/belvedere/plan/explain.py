@@ -113,8 +113,8 @@ def _shown(node: n.Node) -> tuple[str, str]:
     if isinstance(node, n.Join):
         pairs = zip(_list(node.left.schema, node.left.on), _list(node.right.schema, node.right.on), strict=True)
         condition = " and ".join(f"{a} = {b}" for a, b in pairs)
-        residual = "" if node.residual is None else f" where {text(node.residual)}"
-        return "join", f"{node.kind.value} on {condition}{residual} (identity: {node.identity.value})"
+        residual = "" if node.residual is None else f", residual {text(node.residual)}"
+        return "join", f"{node.kind.value} on {condition}{residual}, identity {node.identity.value}"
     if isinstance(node, n.Distinct):
         return "distinct", _names(node.schema, node.key)
     if isinstance(node, n.Union):
@@ -211,6 +211,9 @@ def _as_text(plan: n.Plan, sizes: Sizes | None) -> str:
 
     def show(node: n.Node, first: str, rest: str) -> None:
         d = by_node[node]
+        if isinstance(node, n.View) and rest and node in plan.views:
+            lines.append(f"{first}#{d.number} view {node.name}")  # it has a tree of its own
+            return
         if node in printed:
             lines.append(f"{first}#{d.number} {d.kind}, as above")
             return

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from belvedere.sql.expr import Call, ColumnRef, Expr, Literal, columns, transform, walk
-from belvedere.types import BOOLEAN, Kind, Schema, Type
+from belvedere.types import BOOLEAN, STRING, Kind, Schema, Type
 
 TRUE = Literal(True, BOOLEAN)
 FALSE = Literal(False, BOOLEAN)
@@ -114,8 +114,13 @@ def sides(expr: Expr, split: int) -> tuple[bool, bool]:
 
 _INFIX = {
     "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "null_safe_eq": "<=>", "add": "+", "sub": "-",
-    "mul": "*", "div": "/", "intdiv": "div", "mod": "%", "and": "and", "or": "or", "like": "like",
+    "mul": "*", "div": "/", "intdiv": "div", "mod": "%", "and": "and", "or": "or",
 }  # fmt: skip
+
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq")
+_NO_PARENS = {(outer, inner) for outer in ("and", "or") for inner in _COMPARISONS}
+_BACKSLASH = Literal("\\", STRING)
 
 
 def text(expr: Expr) -> str:
@@ -125,9 +130,12 @@ def text(expr: Expr) -> str:
     if isinstance(expr, Literal):
         return _literal(expr)
     args = [text(a) for a in expr.args]
+    if expr.name == "like":
+        escape = "" if len(args) == 2 or expr.args[2] == _BACKSLASH else f" escape {args[2]}"
+        return f"{args[0]} like {args[1]}{escape}"
     if expr.name in _INFIX and len(args) >= 2:
         return f" {_INFIX[expr.name]} ".join(
-            f"({a})" if isinstance(e, Call) and e.name in _INFIX else a for a, e in zip(args, expr.args, strict=True)
+            f"({a})" if isinstance(e, Call) and e.name in _INFIX and (expr.name, e.name) not in _NO_PARENS else a for a, e in zip(args, expr.args, strict=True)
         )
     if expr.name in ("cast", "try_cast"):
         return f"{expr.name}({args[0]} as {expr.type})"
@@ -142,7 +150,7 @@ def text(expr: Expr) -> str:
 
 def _case(args: Sequence[str]) -> str:
     pairs = [f"when {args[i]} then {args[i + 1]}" for i in range(0, len(args) - 1, 2)]
-    default = f" else {args[-1]}" if len(args) % 2 else ""
+    default = f" else {args[-1]}" if len(args) % 2 and args[-1] != "null" else ""
     return f"case {' '.join(pairs)}{default} end"
 
 

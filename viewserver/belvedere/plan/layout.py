@@ -1,7 +1,7 @@
-"""Where the parts of a plan's picture go: zones in columns from left to right, nodes in columns inside their zone.
+"""Where the parts of a plan's picture go: zones in columns from left to right, inside a zone nodes in rows from the top.
 
-Pure geometry. Every column is ordered by where its inputs stand and then spread just enough that nothing overlaps, so edges stay short
-and mostly level.
+Pure geometry. Every column or row is ordered by where its inputs stand and then spread just enough that nothing overlaps,
+so edges stay short.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CARD_WIDTH = 232
 LINE_HEIGHT = 16
 TITLE_HEIGHT = 30
 STATE_HEIGHT = 34
-NODE_GAP_X, NODE_GAP_Y = 36, 20
+NODE_GAP_X, NODE_GAP_Y = 22, 28
 ZONE_PAD, ZONE_HEAD = 18, 38
 ZONE_GAP_X, ZONE_GAP_Y = 76, 34
 MARGIN, HEADER, FOOTER = 32, 84, 56
@@ -40,6 +40,14 @@ class Box:
     @property
     def right(self) -> float:
         return self.x + self.width
+
+    @property
+    def bottom(self) -> float:
+        return self.y + self.height
+
+    @property
+    def center(self) -> float:
+        return self.x + self.width / 2
 
     @property
     def middle(self) -> float:
@@ -66,7 +74,7 @@ class Picture:
 def lay_out(described: Sequence[Described], zones: Sequence[Zone]) -> Picture:
     """Boxes for all zones and nodes."""
     by_node = {d.node: d for d in described}
-    lines = {d.node: _wrapped(d.detail) for d in described}
+    lines = {d.node: _wrapped(_detail(d)) for d in described}
     heights = {d.node: _card_height(d, lines[d.node]) for d in described}
     inner = {zone.number: _inside(zone, heights) for zone in zones}
     sizes = {number: _extent(boxes) for number, boxes in inner.items()}
@@ -89,8 +97,13 @@ def lay_out(described: Sequence[Described], zones: Sequence[Zone]) -> Picture:
             moved = Box(left + box.x, top + box.y, box.width, box.height)
             cards.append(Card(by_node[node], moved, lines[node]))
     width = max((box.right for _, box in boxes), default=300) + MARGIN
-    height = max((box.y + box.height for _, box in boxes), default=HEADER) + FOOTER
+    height = max((box.bottom for _, box in boxes), default=HEADER) + FOOTER
     return Picture(max(width, 640), height, tuple(cards), tuple(boxes))
+
+
+def _detail(described: Described) -> str:
+    node = described.node
+    return described.detail.removeprefix(node.name).strip() if isinstance(node, n.View) else described.detail
 
 
 def _wrapped(detail: str) -> tuple[str, ...]:
@@ -114,22 +127,22 @@ def _inside(zone: Zone, heights: Mapping[n.Node, float]) -> dict[n.Node, Box]:
         if not any(i in members for i in n.inputs(node)):
             fed = [depth[other] for other in zone.nodes if node in n.inputs(other)]
             depth[node] = min(fed) - 1 if fed else depth[node]
-    columns: list[list[n.Node]] = [[] for _ in range(max(depth.values()) + 1)]
+    rows: list[list[n.Node]] = [[] for _ in range(max(depth.values()) + 1)]
     for node in zone.nodes:
-        columns[depth[node]].append(node)
-    within = {node: [(i, None) for i in n.inputs(node) if i in members] for node in zone.nodes}
-    tops = _stacked(columns, heights, {k: [(i, heights[i] / 2) for i, _ in v] for k, v in within.items()}, NODE_GAP_Y)
-    return {
-        node: Box(
-            ZONE_PAD + level * (CARD_WIDTH + NODE_GAP_X), ZONE_HEAD + tops[node], CARD_WIDTH, heights[node]
-        )
-        for level, column in enumerate(columns)
-        for node in column
-    }
+        rows[depth[node]].append(node)
+    above = {node: [(i, CARD_WIDTH / 2) for i in n.inputs(node) if i in members] for node in zone.nodes}
+    lefts = _stacked(rows, dict.fromkeys(zone.nodes, float(CARD_WIDTH)), above, NODE_GAP_X)
+    boxes: dict[n.Node, Box] = {}
+    top = float(ZONE_HEAD)
+    for row in rows:
+        for node in row:
+            boxes[node] = Box(ZONE_PAD + lefts[node], top, CARD_WIDTH, heights[node])
+        top += max(heights[node] for node in row) + NODE_GAP_Y
+    return boxes
 
 
 def _extent(boxes: Mapping[n.Node, Box]) -> tuple[float, float]:
-    return max(b.right for b in boxes.values()) + ZONE_PAD, max(b.y + b.height for b in boxes.values()) + ZONE_PAD
+    return max(b.right for b in boxes.values()) + ZONE_PAD, max(b.bottom for b in boxes.values()) + ZONE_PAD
 
 
 def _zone_columns(zones: Sequence[Zone]) -> list[list[int]]:

@@ -255,14 +255,13 @@ def inputs(node: Node) -> tuple[Node, ...]:
 def topological(plan: Plan) -> list[Node]:
     """Every distinct node once, inputs before their consumers, in a deterministic order."""
     done: dict[Node, None] = {}
-
-    def visit(node: Node) -> None:
-        if node in done:
-            return
-        for below in inputs(node):
-            visit(below)
-        done[node] = None
-
     for view in plan.views:
-        visit(view)
+        stack: list[tuple[Node, bool]] = [(view, False)]
+        while stack:  # not recursive: views over views make deep plans
+            node, ready = stack.pop()
+            if ready:
+                done[node] = None
+            elif node not in done:
+                stack.append((node, True))
+                stack.extend((below, False) for below in reversed(inputs(node)) if below not in done)
     return list(done)

@@ -32,6 +32,7 @@ text { font-family: Inter, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, s
 .zone-name { font-size: 13px; font-weight: 600; fill: #475467; }
 .zone-key { font-size: 12.5px; fill: #667085; }
 .card { fill: #ffffff; stroke: #d5dbe5; stroke-width: 1; }
+.shadow { fill: #101828; fill-opacity: 0.07; }
 .kind { font-size: 13px; font-weight: 600; }
 .number { font-size: 11px; fill: #98a2b3; }
 .detail { font-size: 11.5px; fill: #475467; }
@@ -72,11 +73,7 @@ def _markers() -> str:
         f' markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0.6 L7.4 4 L0 7.4 Z" fill="{color}"/></marker>'
         for name, color in (("arrow", "#98a7bd"), ("arrow-moves", "#5b7db1"))
     )
-    shadow = (
-        '<filter id="shadow" x="-10%" y="-10%" width="120%" height="130%">'
-        '<feDropShadow dx="0" dy="1.2" stdDeviation="1.6" flood-color="#101828" flood-opacity="0.13"/></filter>'
-    )
-    return f"<defs>{arrows}{shadow}</defs>"
+    return f"<defs>{arrows}</defs>"
 
 
 def _header(plan: n.Plan, described: list[Described], zone_count: int) -> list[str]:
@@ -116,15 +113,30 @@ def _edges(picture: Picture) -> list[str]:
         below = n.inputs(card.described.node)
         for i, node in enumerate(below):
             source = cards[node]
+            share = (i + 1) / (len(below) + 1)
             moves = source.described.zone != card.described.zone
-            x1, y1 = source.box.right, source.box.middle
-            x2, y2 = card.box.x - 1, card.box.y + card.box.height * (i + 1) / (len(below) + 1)
-            bend = max(24.0, min(120.0, abs(x2 - x1) / 2))
-            drawn.append(
-                f'<path class="edge{" moves" if moves else ""}" marker-end="url(#arrow{"-moves" if moves else ""})"'
-                f' d="M{x1:.1f} {y1:.1f} C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"/>'
-            )
+            drawn.append(_moving_edge(source.box, card.box, share) if moves else _inner_edge(source.box, card.box, share))
     return drawn
+
+
+def _inner_edge(source: Box, target: Box, share: float) -> str:
+    """From the bottom of one card to the top of another, below it in the same zone."""
+    x1, y1, x2, y2 = source.center, source.bottom, target.x + target.width * share, target.y - 1
+    bend = max(12.0, (y2 - y1) / 2)
+    return (
+        f'<path class="edge" marker-end="url(#arrow)" d="M{x1:.1f} {y1:.1f} C{x1:.1f} {y1 + bend:.1f} {x2:.1f}'
+        f' {y2 - bend:.1f} {x2:.1f} {y2:.1f}"/>'
+    )
+
+
+def _moving_edge(source: Box, target: Box, share: float) -> str:
+    """From the right of a card to the left of one in a later zone."""
+    x1, y1, x2, y2 = source.right, source.middle, target.x - 1, target.y + target.height * share
+    bend = max(24.0, min(120.0, abs(x2 - x1) / 2))
+    return (
+        f'<path class="edge moves" marker-end="url(#arrow-moves)" d="M{x1:.1f} {y1:.1f} C{x1 + bend:.1f} {y1:.1f}'
+        f' {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"/>'
+    )
 
 
 def _card(card: Card) -> str:
@@ -134,20 +146,26 @@ def _card(card: Card) -> str:
     x, y = box.x + 18, box.y
     parts = [
         f'<g class="{d.kind}"><title>#{d.number} {escape(d.kind)} {escape(d.detail)}</title>',
-        f'<rect class="card" filter="url(#shadow)" x="{box.x:.1f}" y="{y:.1f}" width="{box.width:.1f}"'
-        f' height="{box.height:.1f}" rx="9"/>',
+        _rounded("shadow", Box(box.x, y + 2, box.width, box.height)),
+        _rounded("card", box),
     ]
     if not view:
         parts.append(
             f'<rect x="{box.x + 6:.1f}" y="{y + 9:.1f}" width="4" height="{box.height - 18:.1f}" rx="2" fill="{accent}"/>'
         )
-    parts.append(_text(x, y + 22, "kind", d.kind))
+    parts.append(_text(x, y + 22, "kind", f"view {d.node.name}" if isinstance(d.node, n.View) else d.kind))
     parts.append(_text(box.right - 10, y + 21, "number", f"#{d.number}", anchor="end"))
     for i, line in enumerate(card.lines):
         parts.append(_text(x, y + layout.TITLE_HEIGHT + 12 + i * layout.LINE_HEIGHT, "detail", line))
     if d.state is not None:
         parts.append(_cylinder(x, box.y + box.height - layout.STATE_HEIGHT, d.state, "#8ea2e6" if view else accent))
     return "".join(parts) + "</g>"
+
+
+def _rounded(style: str, box: Box) -> str:
+    return (
+        f'<rect class="{style}" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="9"/>'
+    )
 
 
 def _cylinder(x: float, y: float, state: State, color: str) -> str:

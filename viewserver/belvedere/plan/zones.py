@@ -42,8 +42,11 @@ class _Zones:
         self._zone: dict[n.Node, int] = {}
         self._key: dict[int, tuple[str, ...]] = {}
         self._placed: dict[n.Node, Placement] = {}
-        self._edges: set[tuple[int, int]] = set()
+        # Ways of rows between zones: to another key, and to where they are read under the key they lie under.
+        self._moves: set[tuple[int, int]] = set()
+        self._reads: set[tuple[int, int]] = set()
         self._tables: dict[str, int] = {}
+        self._arranged: dict[tuple[n.Node, tuple[int, ...]], int] = {}
         for node in order:
             self._place(node)
 
@@ -92,20 +95,28 @@ class _Zones:
             self._placed[node] = frozenset([node.key])
 
     def _rekey(self, node: n.Node, below: n.Node) -> None:
-        """Index, pre-aggregation, reverse-join, distinct: a new zone, unless the rows lie under that key already."""
+        """Index, pre-aggregation, reverse-join, distinct: a new zone, unless the rows lie under that key already or another
+        operator over the same rows has begun it. Where a reverse-join belongs is settled by its join."""
         wanted = _wanted(node)
-        if wanted in self._placed[below]:
+        arranged = self._arranged.get((below, wanted))
+        if arranged is not None:
+            self._zone[node] = arranged
+            self._note_edges(node)
+        elif wanted in self._placed[below] and not isinstance(node, n.ReverseJoin):
             self._stay(node, self._placed[below])
         else:
             self._start(node, wanted)
-        if isinstance(node, (n.PreAggregation, n.Distinct)):
-            self._placed[node] = frozenset([node.key])
+        self._arranged[(below, wanted)] = self._zone[node]
+        self._placed[node] = frozenset([node.key if isinstance(node, (n.PreAggregation, n.Distinct)) else wanted])
 
     def _join(self, node: n.Join) -> None:
         left, right = self._zone[node.left], self._zone[node.right]
-        if not self._closes_cycle(left, right):
-            self._merge(left, right)
-        self._zone[node] = right if self._reaches(left, right) else left
+        self._merge(left, right)
+        for side in (node.left, node.right):
+            if side.on in self._placed[side.input]:
+                self._merge(self._zone[side.input], self._zone[side])
+        later = _path(self._zone_edges(), self._root(left), self._root(right))
+        self._zone[node] = right if later else left
         offset = len(node.left.schema)
         placed: set[tuple[int, ...]] = set()
         if node.kind not in (JoinKind.RIGHT, JoinKind.FULL):
@@ -130,7 +141,10 @@ class _Zones:
         self._note_edges(node)
 
     def _note_edges(self, node: n.Node) -> None:
-        self._edges.update((self._zone[below], self._zone[node]) for below in n.inputs(node))
+        for below in n.inputs(node):
+            settled = isinstance(node, n.ReverseJoin) and node.on in self._placed[below]
+            edges = self._reads if settled or isinstance(node, n.Join) else self._moves
+            edges.add((self._zone[below], self._zone[node]))
 
     def _root(self, zone: int) -> int:
         while self._parent[zone] != zone:
@@ -138,20 +152,21 @@ class _Zones:
         return zone
 
     def _merge(self, a: int, b: int) -> None:
+        """Make one zone of two, unless rows are redistributed between them or come back by way of a third."""
         first, second = sorted((self._root(a), self._root(b)))
-        self._parent[second] = first
+        direct = {(first, second), (second, first)}
+        others = self._zone_edges() - direct
+        if first == second or direct & self._rooted(self._moves):
+            return
+        if not _path(others, first, second) and not _path(others, second, first):
+            self._parent[second] = first
 
     def _zone_edges(self) -> set[tuple[int, int]]:
-        return {(self._root(a), self._root(b)) for a, b in self._edges if self._root(a) != self._root(b)}
+        return self._rooted(self._moves) | self._rooted(self._reads)
 
-    def _closes_cycle(self, a: int, b: int) -> bool:
-        """Whether rows go from one of the zones to the other through a third."""
-        a, b = self._root(a), self._root(b)
-        between = self._zone_edges() - {(a, b), (b, a)}
-        return a != b and (_path(between, a, b) or _path(between, b, a))
-
-    def _reaches(self, a: int, b: int) -> bool:
-        return _path(self._zone_edges(), self._root(a), self._root(b))
+    def _rooted(self, edges: set[tuple[int, int]]) -> set[tuple[int, int]]:
+        found = {(self._root(a), self._root(b)) for a, b in edges}
+        return {(a, b) for a, b in found if a != b}
 
 
 def _path(edges: Iterable[tuple[int, int]], start: int, goal: int) -> bool:

@@ -145,6 +145,8 @@ def _key(query: q.Query, catalog: Catalog) -> frozenset[int] | None:
         return frozenset(names.index(k) for k in relation.key)
     if isinstance(query, q.Filter):
         return _key(query.input, catalog)
+    if isinstance(query, q.Join) and query.kind in (q.JoinKind.SEMI, q.JoinKind.ANTI):
+        return _key(query.left, catalog)
     if isinstance(query, q.Aggregate):
         return frozenset(range(len(query.group)))
     if isinstance(query, q.Project):
