@@ -6,20 +6,22 @@ end, so that within the epoch everyone may still read what it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from belvedere.engine.state.columns import Columns
 
-from belvedere.engine.buffer import DeltaBuffer
-from belvedere.engine.delta import Delta
+from belvedere.engine.buffer import DeltaBuffer, decode, encode
+from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.kernels import Touched, add_at
 from belvedere.engine.operators.base import State, grown
+from belvedere.engine.residency import Facet, KeyStore, distinct_ids
+from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.state.index import HashIndex
-from belvedere.engine.vec import Status
-from belvedere.types import Schema
+from belvedere.engine.vec import Status, Vec
+from belvedere.errors import Damaged
+from belvedere.types import BIGINT, Column, Schema
 
 
 @dataclass(slots=True)
@@ -40,13 +42,21 @@ class Arrangement:
     def __init__(self, schema: Schema, on: tuple[int, ...]):
         self.on = on
         self._types = [schema[i].type for i in on]
+        self._packed = (*(schema[i] for i in on), Column("rows", BIGINT))
         self.index = HashIndex()
         self.keys = Columns(self._types)
         self.rows = np.zeros(64, np.int64)
         self._touched = Touched()
-        self.on_drop: list[Callable[[np.ndarray], None]] = []
+        self.facets: dict[str, Facet] = {}
+        self._store: KeyStore | None = None
+        self._name = ""
+        self._absent: set[bytes] = set()
         if not on:
             self.index.insert(hash_rows([], 1))
+
+    def attach(self, store: KeyStore, name: str) -> None:
+        """Keys that are not resident are in this store, under this name (their facets under their own)."""
+        self._store, self._name = store, name
 
     def apply(self, buffer: DeltaBuffer) -> Grouping:
         """Find or make the groups of all rows, and count the rows in."""
@@ -54,6 +64,7 @@ class Arrangement:
         for delta in buffer:
             columns = [delta.columns[i] for i in self.on]
             ids = hash_rows(columns, len(delta))
+            self._ensure(ids)
             slots, fresh = self.index.insert(ids)
             if self.on and fresh.any():
                 self.keys.scatter(slots[fresh], [c.filter(fresh) for c in columns])
@@ -73,19 +84,78 @@ class Arrangement:
 
     def find(self, ids: np.ndarray) -> np.ndarray:
         """Group slots of key ids, -1 where there is no such group."""
+        self._ensure(ids)
         return self.index.find(ids)
+
+    def _ensure(self, ids: np.ndarray) -> None:
+        """Load the groups of these ids that are in the store and not here."""
+        if self._store is None:
+            return
+        missing = ids[self.index.find(ids) < 0]
+        if len(missing):
+            missing = distinct_ids(missing)
+            missing = missing[[key.tobytes() not in self._absent for key in missing]]
+        if not len(missing):
+            return
+        values = self._store.load(self._name, missing)
+        self._absent.update(key.tobytes() for key, value in zip(missing, values, strict=True) if value is None)
+        found = [i for i, value in enumerate(values) if value is not None]
+        if not found:
+            return
+        wanted = missing[found]
+        slots, _ = self.index.insert(wanted)
+        self.rows = grown(self.rows, self.index.limit)
+        rows = concat_deltas([decode(value, self._packed) for value in values if value is not None])
+        self.keys.scatter(slots, rows.columns[:-1])
+        self.rows[slots] = rows.columns[-1].data
+        for name, facet in self.facets.items():
+            packed = self._store.load(name, wanted)
+            lost = [i for i, value in enumerate(packed) if value is None]
+            if lost:
+                raise Damaged(
+                    f"state table {name}: {len(lost)} of {len(packed)} keys of a group are missing in the store"
+                )
+            facet.import_(slots, [value for value in packed if value is not None])
+
+    def _save(self, live: np.ndarray, dead: np.ndarray) -> None:
+        assert self._store is not None
+        self._absent.clear()
+        keys, counts = self.keys.gather(live), Vec(BIGINT, self.rows[live])
+        rows = Delta((*keys, counts), np.ones(len(live), np.int8), self.index.ids(live))
+        packed = [encode(rows.slice(i, i + 1)) for i in range(len(live))]
+        self._store.save(self._name, rows.id, packed)
+        for name, facet in self.facets.items():
+            self._store.save(name, rows.id, facet.export(live))
+        if len(dead):
+            for name in (self._name, *self.facets):
+                self._store.save(name, self.index.ids(dead), [None] * len(dead))
+
+    def evict(self, groups: np.ndarray) -> None:
+        """Forget groups between epochs; what they held is in the store."""
+        assert self._store is not None
+        for facet in self.facets.values():
+            facet.evict(groups)
+        self._forget(groups)
+        self.index.end_epoch()
+
+    def _forget(self, groups: np.ndarray) -> None:
+        self.index.remove(self.index.ids(groups))
+        self.keys.release(groups)
+        self.rows[groups] = 0
 
     def end_epoch(self) -> None:
         """Give up the groups that are empty now."""
         touched = self._touched.all()
         self._touched.clear()
-        if self.on and len(touched):
-            dead = touched[self.rows[touched] == 0]
+        if len(touched):
+            empty = self.rows[touched] == 0 if self.on else np.zeros(len(touched), np.bool_)
+            dead = touched[empty]
+            if self._store is not None:
+                self._save(touched[~empty], dead)
             if len(dead):
-                for drop in self.on_drop:
-                    drop(dead)
-                self.index.remove(self.index.ids(dead))
-                self.keys.release(dead)
+                for facet in self.facets.values():
+                    facet.evict(dead)
+                self._forget(dead)
         self.index.end_epoch()
 
     def nbytes(self) -> int:

@@ -10,23 +10,24 @@ scanned in pieces between epochs, while changes of rows that the scan has passed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from belvedere.engine.state.delta_table import BaseChange, DeltaTable
 
-from belvedere.engine.arrangement import Grouping
+from belvedere.engine.arrangement import Arrangement, Grouping
 from belvedere.engine.buffer import Budget, DeltaBuffer
-from belvedere.engine.delta import Changes, Delta
+from belvedere.engine.build import Build, RowsOf
+from belvedere.engine.delta import Changes
 from belvedere.engine.graph import Arranged, Grouped, Task, digest, feeds, levels, make, ordered
-from belvedere.engine.operators.base import State, StateSize, collect
+from belvedere.engine.operators.base import State, StateSize
 from belvedere.engine.operators.delta import DeltaOperator
-from belvedere.engine.operators.pre_aggregation import PreAggregation
 from belvedere.engine.operators.reverse_join import Sided
 from belvedere.engine.operators.view import ViewDelta
+from belvedere.engine.residency import KeyStore
+from belvedere.engine.state.delta_table import BaseChange, DeltaTable
 from belvedere.plan import nodes
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Schema
@@ -39,8 +40,6 @@ PARALLEL_ROWS = 2048
 
 DAY_MS = 24 * 3600 * 1000
 
-RowsOf = Callable[[nodes.View], Iterator[Delta]]
-
 
 class Engine:
     """All operators of a pool's plan and their state."""
@@ -52,14 +51,19 @@ class Engine:
         spill_directory: Path | None = None,
         threads: int = 2,
         tombstone_retention_ms: int = 10 * DAY_MS,
+        store: KeyStore | None = None,
     ):
         self.tables: dict[str, DeltaTable] = {}
         self.budget = Budget(memory_limit, spill_directory)
-        self._running: dict[Task, Any] = {}
+        self.running: dict[Task, Any] = {}
         self._views: list[nodes.View] = []
         self._builds: list[Build] = []
         self._retention = tombstone_retention_ms
-        self._pool = ThreadPoolExecutor(threads, "belvedere-engine") if threads > 1 else None
+        self._store = store
+        self._digests: dict[Task, str] = {}
+        # With a store, joins load the keys that they probe: one thread, so that nobody else reads the index meanwhile.
+        parallel = threads > 1 and store is None
+        self._pool = ThreadPoolExecutor(threads, "belvedere-engine") if parallel else None
         self._levels: list[list[Task]] = []
         self._needed: dict[str, set[int]] = {}
 
@@ -111,13 +115,17 @@ class Engine:
         views = [*self._views, *(v for b in self._builds for v in b.views)]
         tasks = ordered(views)
         keep = set(tasks)
-        for task in [t for t in self._running if t not in keep]:
-            operator = self._running.pop(task)
-            if isinstance(operator, PreAggregation):
+        for task in [t for t in self.running if t not in keep]:
+            operator = self.running.pop(task)
+            self._digests.pop(task, None)
+            if hasattr(operator, "detach"):
                 operator.detach()
         for task in tasks:
-            if task not in self._running:
-                self._running[task] = make(task, self._running, self.tables, self.budget)
+            if task not in self.running:
+                name = digest(task, self._digests)
+                self.running[task] = made = make(task, name, self.running, self.tables, self.budget)
+                if self._store is not None and isinstance(made, Arrangement):
+                    made.attach(self._store, name)
         self._levels = levels(tasks)
         self._needed = {}
         for task in tasks:
@@ -140,7 +148,7 @@ class Engine:
         def source(task: nodes.Delta, below: int | None) -> DeltaBuffer | None:
             if task.table not in base:
                 return None
-            operator: DeltaOperator = self._running[task]
+            operator: DeltaOperator = self.running[task]
             return operator.apply(base[task.table]) if below is None else operator.apply_below(base[task.table], below)
 
         def run(task: Task) -> Any:
@@ -153,17 +161,17 @@ class Engine:
                     inputs.append(source(feed, build.watermarks[feed.table]))
                 else:
                     inputs.append(outputs.get(feed))
-            return self._apply(task, inputs)
+            return self.apply_task(task, inputs)
 
         self._run_levels(run, outputs, parallel=rows >= PARALLEL_ROWS)
-        result = self._view_deltas(outputs)
-        self._end_epoch()
+        result = self.view_deltas(outputs)
+        self.end_epoch()
         horizon = (epoch - self._retention) * 1000
         for name in base:
             self.tables[name].collect(horizon)
         return result
 
-    def _apply(self, task: Task, inputs: list[Any]) -> Any:
+    def apply_task(self, task: Task, inputs: list[Any]) -> Any:
         if all(_is_empty(i) for i in inputs):
             return None
         if isinstance(task, nodes.Join):
@@ -175,7 +183,7 @@ class Engine:
         elif isinstance(task, nodes.Union):
             inputs = [DeltaBuffer(task.schema, self.budget) if i is None else i for i in inputs]
         inputs = [i.chunks if isinstance(i, ViewDelta) else i for i in inputs]
-        return self._running[task].apply(*inputs)
+        return self.running[task].apply(*inputs)
 
     def _nothing(self, task: nodes.ReverseJoin) -> Sided:
         """The output of a reverse-join in which nothing changed."""
@@ -189,16 +197,16 @@ class Engine:
                 for task in level:
                     outputs[task] = run(task)
 
-    def _view_deltas(self, outputs: Mapping[Task, Any]) -> dict[nodes.View, ViewDelta]:
+    def view_deltas(self, outputs: Mapping[Task, Any]) -> dict[nodes.View, ViewDelta]:
         deltas = {}
         for task, out in outputs.items():
             if isinstance(task, nodes.View) and out is not None and (out.rows or out.quarantine):
                 deltas[task] = out
         return deltas
 
-    def _end_epoch(self) -> None:
+    def end_epoch(self) -> None:
         arrangements = []
-        for task, operator in self._running.items():
+        for task, operator in self.running.items():
             if isinstance(task, Arranged):
                 arrangements.append(operator)
             else:
@@ -212,7 +220,7 @@ class Engine:
         """Rows and bytes of every state table but DELTA and the views (which the store holds)."""
         sizes: dict[nodes.Node, StateSize] = {}
         counted: set[Task] = set()
-        for task, operator in self._running.items():
+        for task, operator in self.running.items():
             node: nodes.Node
             if isinstance(task, (nodes.PreAggregation, nodes.ReverseJoin)):
                 node = task
@@ -222,19 +230,18 @@ class Engine:
                 continue
             (groups,) = feeds(task)
             own: StateSize = operator.size()
-            shared = 0 if groups in counted else self._running[groups].nbytes()
+            shared = 0 if groups in counted else self.running[groups].nbytes()
             counted.add(groups)
             sizes[node] = StateSize(own.rows, own.bytes + shared)
         return sizes
 
     def dump_state(self) -> dict[str, State]:
         """State of every operator by the digest of its task; usable only by the same plan and engine version."""
-        memo: dict[Task, str] = {}
         out = {}
         for task in ordered(self._views):
-            dump = getattr(self._running[task], "dump", None)
+            dump = getattr(self.running[task], "dump", None)
             if dump is not None:
-                out[digest(task, memo)] = dump()
+                out[digest(task, self._digests)] = dump()
         return out
 
     def signature(self, views: Sequence[nodes.View]) -> str:
@@ -246,116 +253,14 @@ class Engine:
         """Put views into service with the state that `dump_state` gave for exactly this plan."""
         self._views = list(views)
         self._reshape()
-        memo: dict[Task, str] = {}
         for task in ordered(self._views):
-            operator = self._running[task]
+            operator = self.running[task]
             if hasattr(operator, "load"):
-                operator.load(state[digest(task, memo)])
+                operator.load(state[digest(task, self._digests)])
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
-
-
-class Build:
-    """Views that are being built beside those in service."""
-
-    def __init__(self, engine: Engine, views: Sequence[nodes.View], rows_of: RowsOf):
-        self._engine, self.views, self._rows_of = engine, tuple(views), rows_of
-        self._tasks = ordered(views)
-        self.new = {t for t in self._tasks if t not in engine._running}
-        self._sources = [t for t in self._tasks if isinstance(t, nodes.Delta) and any(t in feeds(u) for u in self.new)]
-        self.watermarks = {t.table: 0 for t in self._sources}
-        self._pending = list(self.watermarks)
-        self._started = False
-        self.done = False
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Slots scanned, slots to scan."""
-        tables = self._engine.tables
-        total = sum(tables[name].limit for name in self.watermarks)
-        return sum(min(w, tables[name].limit) for name, w in self.watermarks.items()), total
-
-    def advance(self, max_rows: int) -> dict[nodes.View, ViewDelta] | None:
-        """One piece of the build, between epochs: what it added to the new views, or None when there is nothing
-        left."""
-        if not self._started:
-            self._started = True
-            return self._start()
-        while self._pending:
-            table = self._pending[0]
-            first = self.watermarks[table]
-            inputs: dict[Task, DeltaBuffer] = {}
-            following: int | None = None
-            for source in self._sources:
-                if source.table == table:
-                    delta, following = self._engine.tables[table].scan(first, max_rows, source.columns)
-                    inputs[source] = collect(source.schema, self._engine.budget, iter((delta,)))
-            if following is None:
-                # Rows that arrive from now on are forwarded, wherever they are put.
-                self.watermarks[table] = np.iinfo(np.int64).max
-                self._pending.pop(0)
-            else:
-                self.watermarks[table] = following
-            if any(b.rows for b in inputs.values()):
-                return self._run(inputs)
-        self.done = True
-        return None
-
-    def _start(self) -> dict[nodes.View, ViewDelta]:
-        """Feed the new operators with all that running ones hold now."""
-        outputs: dict[Task, Any] = {}
-        for task in self._tasks:
-            if task not in self.new or isinstance(task, nodes.Delta):
-                continue
-            operator = self._engine._running[task]
-            if isinstance(task, nodes.Join):
-                outputs[task] = collect(task.schema, self._engine.budget, operator.current())
-            elif isinstance(task, (nodes.Aggregate, nodes.Distinct)):
-                outputs[task] = collect(task.schema, self._engine.budget, self._rows(task))
-            else:
-                outputs[task] = self._engine._apply(task, [self._first_input(f, outputs) for f in feeds(task)])
-        result = self._engine._view_deltas({t: o for t, o in outputs.items() if t in self.new})
-        self._engine._end_epoch()
-        return result
-
-    def _first_input(self, feed: Task, outputs: Mapping[Task, Any]) -> Any:
-        """What a new operator gets of a feed at the start: all that it holds (base tables are scanned afterwards)."""
-        if isinstance(feed, nodes.Delta):
-            return None
-        if feed in self.new:
-            return outputs[feed]
-        budget = self._engine.budget
-        if isinstance(feed, Arranged):
-            return self._engine._running[feed].regroup(collect(feed.input.schema, budget, self._rows(feed.input)))
-        assert not isinstance(feed, Grouped)
-        return collect(feed.schema, budget, self._rows(feed))
-
-    def _rows(self, task: nodes.Node) -> Iterator[Delta]:
-        """All rows of a node, as +1."""
-        operator = self._engine._running[task]
-        if isinstance(task, nodes.View):
-            return self._rows_of(task)
-        rows: Iterator[Delta]
-        if isinstance(task, (nodes.Delta, nodes.Join, nodes.ReverseJoin)):
-            rows = operator.current()
-        elif isinstance(task, (nodes.Aggregate, nodes.Distinct)):
-            (groups,) = feeds(task)
-            rows = operator.current(self._engine._running[groups].current())
-        else:
-            rows = operator.current(*(self._rows(below) for below in nodes.inputs(task)))
-        return rows
-
-    def _run(self, inputs: Mapping[Task, DeltaBuffer]) -> dict[nodes.View, ViewDelta]:
-        outputs: dict[Task, Any] = {}
-        for task in self._tasks:
-            if task in self.new and not isinstance(task, nodes.Delta):
-                given = [inputs.get(f) if isinstance(f, nodes.Delta) else outputs.get(f) for f in feeds(task)]
-                outputs[task] = self._engine._apply(task, given)
-        result = self._engine._view_deltas(outputs)
-        self._engine._end_epoch()
-        return result
 
 
 def _is_empty(output: Any) -> bool:

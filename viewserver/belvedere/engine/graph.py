@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from belvedere.engine.state.delta_table import DeltaTable
-
 from belvedere.engine.arrangement import Arrangement
 from belvedere.engine.buffer import Budget
 from belvedere.engine.operators.aggregate import Aggregate
@@ -25,6 +23,7 @@ from belvedere.engine.operators.reverse_join import ReverseJoin
 from belvedere.engine.operators.selection import Selection
 from belvedere.engine.operators.union import Union
 from belvedere.engine.operators.view import View
+from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.plan import nodes
 from belvedere.sql.expr import Call, Expr, walk
 from belvedere.sql.query import JoinKind
@@ -91,13 +90,13 @@ def levels(tasks: list[Task]) -> list[list[Task]]:
     return out
 
 
-def make(task: Task, running: Mapping[Task, Any], tables: Mapping[str, DeltaTable], budget: Budget) -> Any:
-    """The operator of a task; those that feed it are running already."""
+def make(task: Task, name: str, running: Mapping[Task, Any], tables: Mapping[str, DeltaTable], budget: Budget) -> Any:
+    """The operator of a task; those that feed it are running already. `name` is the task's digest."""
     match task:
         case Arranged():
             return Arrangement(task.input.schema, task.on)
         case Grouped():
-            return PreAggregation(task.node, running[feeds(task)[0]])
+            return PreAggregation(task.node, running[feeds(task)[0]], name)
         case nodes.Delta():
             return DeltaOperator(task, tables[task.table], budget)
         case nodes.Selection():
@@ -107,11 +106,11 @@ def make(task: Task, running: Mapping[Task, Any], tables: Mapping[str, DeltaTabl
         case nodes.Index():
             return Index(task, budget)
         case nodes.PreAggregation():
-            return PreAggregation(task, running[feeds(task)[0]])
+            return PreAggregation(task, running[feeds(task)[0]], name)
         case nodes.Aggregate() | nodes.Distinct():
             return Aggregate(task, budget)
         case nodes.ReverseJoin():
-            return ReverseJoin(task, running[feeds(task)[0]])
+            return ReverseJoin(task, running[feeds(task)[0]], name)
         case nodes.Join():
             half = task.kind in (JoinKind.SEMI, JoinKind.ANTI)
             return Join(task, running[task.left], running[task.right], budget, half and may_fail(task.right))

@@ -78,11 +78,21 @@ class Join:
         self._left_counts = Counts() if counted and self._pad_left else None
         self._right_counts = Counts() if counted and self._pad_right else None
         self._needs_pairs = not self._half or counted
+        if self._left_counts is not None:
+            left.riders.append(self._left_counts)
+        if self._right_counts is not None:
+            right.riders.append(self._right_counts)
+
+    def detach(self) -> None:
+        """The operator goes, its inputs may stay for others."""
+        for side, counts in ((self._left, self._left_counts), (self._right, self._right_counts)):
+            if counts is not None:
+                side.riders = [rider for rider in side.riders if rider is not counts]
 
     # ------------------------------------------------------------------ an epoch
 
     def apply(self, left: Sided, right: Sided) -> DeltaBuffer:
-        """Where one side is the identity, the -1 and the +1 of an id may come from different probes, in any order: small
+        """Where one side is the identity, -1 and +1 of an id may come from different probes, in any order: small
         outputs become one chunk, big ones all removals first."""
         out = DeltaBuffer(self._node.schema, self._budget)
         later = DeltaBuffer(self._node.schema, self._budget)

@@ -6,7 +6,7 @@ can drop the groups in which nothing of *its* columns changed, without matching 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,13 +36,14 @@ class Paired:
 
 
 class PreAggregation:
-    def __init__(self, node: nodes.PreAggregation | nodes.Distinct, arrangement: Arrangement):
+    def __init__(self, node: nodes.PreAggregation | nodes.Distinct, arrangement: Arrangement, name: str):
         calls = node.calls if isinstance(node, nodes.PreAggregation) else ()
         self.arrangement = arrangement
         self.accumulators = Accumulators(calls, [c.type for c in node.input.schema])
         self._global = not arrangement.on
         self._touched = Touched()
-        arrangement.on_drop.append(self.accumulators.clear)
+        self._name = name
+        arrangement.facets[name] = self
 
     def apply(self, grouping: Grouping) -> Paired | None:
         state = self.accumulators
@@ -74,7 +75,16 @@ class PreAggregation:
 
     def detach(self) -> None:
         """The operator goes, the arrangement may stay for others."""
-        self.arrangement.on_drop.remove(self.accumulators.clear)
+        del self.arrangement.facets[self._name]
+
+    def export(self, groups: np.ndarray) -> list[bytes]:
+        return self.accumulators.export(groups)
+
+    def import_(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
+        self.accumulators.import_(groups, values)
+
+    def evict(self, groups: np.ndarray) -> None:
+        self.accumulators.clear(groups)
 
     def current(self) -> Iterator[Paired]:
         """Every group as if it had just appeared."""

@@ -7,23 +7,34 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-from belvedere.engine.state.columns import Columns
-from belvedere.engine.state.members import Members
 
 from belvedere.engine.arrangement import Arrangement, Grouping, part
-from belvedere.engine.buffer import CHUNK_ROWS
+from belvedere.engine.buffer import CHUNK_ROWS, decode, encode
 from belvedere.engine.delta import Delta
 from belvedere.engine.kernels import Touched, add_at
 from belvedere.engine.operators.base import State, StateSize, grown
+from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.index import HashIndex
+from belvedere.engine.state.members import Members
+from belvedere.engine.state.packing import pack, unpack
 from belvedere.engine.vec import Status
 from belvedere.plan import nodes
 
 UNCHANGED, FRESH, GONE = 0, 1, 2
+
+
+class Rider(Protocol):
+    """What a join keeps for every stored row of a side; it moves with the row."""
+
+    values: np.ndarray
+
+    def reset(self, slots: np.ndarray, limit: int) -> None:
+        """Make room for slots below the limit and clear these."""
 
 
 @dataclass(slots=True)
@@ -40,8 +51,10 @@ class Sided:
 
 
 class ReverseJoin:
-    def __init__(self, node: nodes.ReverseJoin, arrangement: Arrangement):
-        self.node, self.arrangement = node, arrangement
+    def __init__(self, node: nodes.ReverseJoin, arrangement: Arrangement, name: str):
+        self.node, self.arrangement, self._name = node, arrangement, name
+        arrangement.facets[name] = self
+        self.riders: list[Rider] = []
         self._types = [c.type for c in node.schema]
         self.index = HashIndex()
         self.columns = Columns(self._types)
@@ -65,7 +78,7 @@ class ReverseJoin:
             self._remove(delta, groups, out)
             self._touched.add(groups, limit)
         for (delta, _, groups), out in zip(grouping, slots, strict=True):
-            self._insert(delta, groups, out)
+            self._insert(delta, groups, out, FRESH)
         touched = self._touched.all()
         self._touched.clear()
         return Sided(grouping, slots, touched)
@@ -83,7 +96,7 @@ class ReverseJoin:
         self._gone.append((groups[rows], slots))
         add_at(self._gone_in, groups[rows], np.ones(len(rows), np.int8))
 
-    def _insert(self, delta: Delta, groups: np.ndarray, out: np.ndarray) -> None:
+    def _insert(self, delta: Delta, groups: np.ndarray, out: np.ndarray, mark: int) -> None:
         rows = np.flatnonzero(delta.weight > 0)
         if not len(rows):
             return
@@ -93,12 +106,13 @@ class ReverseJoin:
         self.columns.scatter(slots, delta.columns if every else [c.take(rows) for c in delta.columns])
         self.mark = grown(self.mark, self.index.limit)
         self._group_of = grown(self._group_of, self.index.limit)
-        self.mark[slots] = FRESH
-        self._marked.append(slots)
+        self.mark[slots] = mark
         chosen = groups if every else groups[rows]
         self._group_of[slots] = chosen
         self.members.add(chosen, slots)
-        add_at(self._fresh_in, chosen, np.ones(len(rows), np.int8))
+        if mark == FRESH:
+            self._marked.append(slots)
+            add_at(self._fresh_in, chosen, np.ones(len(rows), np.int8))
         if delta.error is not None and self.error is None:
             self.error = np.ones(self.index.limit, np.uint8)
         if self.error is not None:
@@ -163,6 +177,38 @@ class ReverseJoin:
             self.mark[slots] = UNCHANGED
             self._fresh_in[self._group_of[slots]] = 0
         self._gone, self._marked = [], []
+        self.index.end_epoch()
+
+    def detach(self) -> None:
+        """The operator goes, the arrangement may stay for others."""
+        del self.arrangement.facets[self._name]
+
+    def export(self, groups: np.ndarray) -> list[bytes]:
+        """Each group's rows, with what joins count for them."""
+        out = []
+        for group in groups:
+            slots = np.concatenate([np.empty(0, np.int32), *(s for _, s in self.probe(np.array([group], np.int32)))])
+            rows = encode(self.read(slots, np.ones(len(slots), np.int8)))
+            counts = {str(i): rider.values[slots] for i, rider in enumerate(self.riders)}
+            out.append(pack({"rows": np.frombuffer(rows, np.uint8), **counts}))
+        return out
+
+    def import_(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
+        for group, value in zip(groups, values, strict=True):
+            parts = unpack(value)
+            delta = decode(parts["rows"].tobytes(), self.node.schema)
+            slots = np.empty(len(delta), np.int32)
+            self._insert(delta, np.full(len(delta), group, np.int32), slots, UNCHANGED)
+            for i, rider in enumerate(self.riders):
+                rider.reset(slots, self.index.limit)
+                if str(i) in parts:
+                    rider.values[slots] = parts[str(i)]
+
+    def evict(self, groups: np.ndarray) -> None:
+        for rows, slots in self.probe(groups):
+            self.index.remove(self.index.ids(slots))
+            self.members.remove(groups[rows], slots)
+            self.columns.release(slots)
         self.index.end_epoch()
 
     def size(self) -> StateSize:

@@ -1,0 +1,127 @@
+"""Building views beside those in service, without stopping them.
+
+New operators first take over all that running operators hold. Then base tables are scanned by slot, a piece between two
+epochs at a time. An epoch's changes of slots that the scan has passed are forwarded to the new operators; changes of
+other slots are not, since the scan will meet what they left. So nothing is read twice, nothing is copied, and no epoch
+waits for more than one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from belvedere.engine.buffer import DeltaBuffer
+from belvedere.engine.delta import Delta
+from belvedere.engine.graph import Arranged, Grouped, Task, feeds, ordered
+from belvedere.engine.operators.base import collect
+from belvedere.engine.operators.view import ViewDelta
+from belvedere.plan import nodes
+
+if TYPE_CHECKING:
+    from belvedere.engine.engine import Engine
+
+RowsOf = Callable[[nodes.View], Iterator[Delta]]
+
+
+class Build:
+    """Views that are being built beside those in service."""
+
+    def __init__(self, engine: Engine, views: Sequence[nodes.View], rows_of: RowsOf):
+        self._engine, self.views, self._rows_of = engine, tuple(views), rows_of
+        self._tasks = ordered(views)
+        self.new = {t for t in self._tasks if t not in engine.running}
+        self._sources = [t for t in self._tasks if isinstance(t, nodes.Delta) and any(t in feeds(u) for u in self.new)]
+        self.watermarks = {t.table: 0 for t in self._sources}
+        self._pending = list(self.watermarks)
+        self._started = False
+        self.done = False
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Slots scanned, slots to scan."""
+        tables = self._engine.tables
+        total = sum(tables[name].limit for name in self.watermarks)
+        return sum(min(w, tables[name].limit) for name, w in self.watermarks.items()), total
+
+    def advance(self, max_rows: int) -> dict[nodes.View, ViewDelta] | None:
+        """One piece of the build, between epochs: what it added to the new views, or None when there is nothing
+        left."""
+        if not self._started:
+            self._started = True
+            return self._start()
+        while self._pending:
+            table = self._pending[0]
+            first = self.watermarks[table]
+            inputs: dict[Task, DeltaBuffer] = {}
+            following: int | None = None
+            for source in self._sources:
+                if source.table == table:
+                    delta, following = self._engine.tables[table].scan(first, max_rows, source.columns)
+                    inputs[source] = collect(source.schema, self._engine.budget, iter((delta,)))
+            if following is None:
+                # Rows that arrive from now on are forwarded, wherever they are put.
+                self.watermarks[table] = np.iinfo(np.int64).max
+                self._pending.pop(0)
+            else:
+                self.watermarks[table] = following
+            if any(b.rows for b in inputs.values()):
+                return self._run(inputs)
+        self.done = True
+        return None
+
+    def _start(self) -> dict[nodes.View, ViewDelta]:
+        """Feed the new operators with all that running ones hold now."""
+        outputs: dict[Task, Any] = {}
+        for task in self._tasks:
+            if task not in self.new or isinstance(task, nodes.Delta):
+                continue
+            operator = self._engine.running[task]
+            if isinstance(task, nodes.Join):
+                outputs[task] = collect(task.schema, self._engine.budget, operator.current())
+            elif isinstance(task, (nodes.Aggregate, nodes.Distinct)):
+                outputs[task] = collect(task.schema, self._engine.budget, self._rows(task))
+            else:
+                outputs[task] = self._engine.apply_task(task, [self._first_input(f, outputs) for f in feeds(task)])
+        result = self._engine.view_deltas({t: o for t, o in outputs.items() if t in self.new})
+        self._engine.end_epoch()
+        return result
+
+    def _first_input(self, feed: Task, outputs: Mapping[Task, Any]) -> Any:
+        """What a new operator gets of a feed at the start: all that it holds (base tables are scanned afterwards)."""
+        if isinstance(feed, nodes.Delta):
+            return None
+        if feed in self.new:
+            return outputs[feed]
+        budget = self._engine.budget
+        if isinstance(feed, Arranged):
+            return self._engine.running[feed].regroup(collect(feed.input.schema, budget, self._rows(feed.input)))
+        assert not isinstance(feed, Grouped)
+        return collect(feed.schema, budget, self._rows(feed))
+
+    def _rows(self, task: nodes.Node) -> Iterator[Delta]:
+        """All rows of a node, as +1."""
+        operator = self._engine.running[task]
+        if isinstance(task, nodes.View):
+            return self._rows_of(task)
+        rows: Iterator[Delta]
+        if isinstance(task, (nodes.Delta, nodes.Join, nodes.ReverseJoin)):
+            rows = operator.current()
+        elif isinstance(task, (nodes.Aggregate, nodes.Distinct)):
+            (groups,) = feeds(task)
+            rows = operator.current(self._engine.running[groups].current())
+        else:
+            rows = operator.current(*(self._rows(below) for below in nodes.inputs(task)))
+        return rows
+
+    def _run(self, inputs: Mapping[Task, DeltaBuffer]) -> dict[nodes.View, ViewDelta]:
+        outputs: dict[Task, Any] = {}
+        for task in self._tasks:
+            if task in self.new and not isinstance(task, nodes.Delta):
+                given = [inputs.get(f) if isinstance(f, nodes.Delta) else outputs.get(f) for f in feeds(task)]
+                outputs[task] = self._engine.apply_task(task, given)
+        result = self._engine.view_deltas(outputs)
+        self._engine.end_epoch()
+        return result
