@@ -19,21 +19,23 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from belvedere.engine.state.jit import JIT, prefetch
+from belvedere.engine.state.jit import BLOCK, JIT, prefetch
+from belvedere.engine.state.wide import PART
 
 UNIT = 16
-LEAF, INNER = 2, 3
+LEAF, INNER = np.int64(2), np.int64(3)
 """The largest class of leaves, and the class of inner nodes."""
 NEGATIVE = 1 << 24
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
-ROOT = np.dtype(
-    [("root", "i4"), ("height", "i2"), ("stale", "i2"), ("low", "i8"), ("high", "i8"), ("spare", "i8")]
-)
-BLOCK = 32
+GROUP = 4
+ROOT, STATE, LOW, HIGH = 0, 1, 2, 3
+"""Record of a group: root (0: none), height << 2 | stale bits (1: low, 2: high), least and greatest value."""
 DEPTH = 16
 ROOM = BLOCK * (4 + 8 * DEPTH)
 """Units that one block of changes can take at worst: a leaf and an inner node on every level for each change."""
 MOST = 2147483647
+NO, YES = np.int64(0), np.int64(1)
+"""Flags as integers: numba compiles a function anew for every literal bool."""
 
 
 @njit(inline="always", **JIT)
@@ -53,7 +55,7 @@ def _stamp(mem: Any, ctl: Any, h: Any) -> None:
     mem[h * UNIT] = (mem[h * UNIT] & 0xFFFFFFFF) | (ctl[9] << 32)
 
 
-@njit(**JIT)
+@njit(**PART)
 def _new(mem: Any, ctl: Any, c: Any) -> Any:
     h = ctl[1 + c]
     if h != 0:
@@ -67,7 +69,7 @@ def _new(mem: Any, ctl: Any, c: Any) -> Any:
     return h
 
 
-@njit(**JIT)
+@njit(**PART)
 def _free(mem: Any, ctl: Any, h: Any) -> None:
     """The stamp changes too: a leaf found earlier in the block must not be taken for this node's next life."""
     c = (mem[h * UNIT] >> 16) & 255
@@ -89,7 +91,7 @@ def _child(mem: Any, o: Any, n: Any, x: Any) -> Any:
     return lo
 
 
-@njit(**JIT)
+@njit(**PART)
 def _sort(mem: Any, m32: Any, o: Any, p: Any, n: Any) -> Any:
     """Shell sort of a leaf by value, then equal values merged; -> new number of entries."""
     for gap in (23, 10, 4, 1):
@@ -116,7 +118,7 @@ def _sort(mem: Any, m32: Any, o: Any, p: Any, n: Any) -> Any:
     return k
 
 
-@njit(**JIT)
+@njit(**PART)
 def _resize(mem: Any, m32: Any, ctl: Any, h: Any, c2: Any) -> Any:
     """Move a leaf to another size class."""
     o = h * UNIT
@@ -146,7 +148,7 @@ def _pivot(mem: Any, o: Any, n: Any) -> Any:
     return max(min(b, d), min(max(b, d), f))
 
 
-@njit(**JIT)
+@njit(**PART)
 def _split(mem: Any, m32: Any, ctl: Any, h: Any) -> Any:
     """A full leaf keeps the values below a pivot, a new right leaf takes the rest; -> (right, pivot), or right = 0 if
     merging repeated values made room instead."""
@@ -201,7 +203,7 @@ def _split(mem: Any, m32: Any, ctl: Any, h: Any) -> Any:
     return r, mem[o2 + 1]
 
 
-@njit(**JIT)
+@njit(**PART)
 def _inner_insert(mem: Any, m32: Any, h: Any, i: Any, key: Any, child: Any) -> None:
     o, p = h * UNIT, _payload(h, INNER)
     for j in range(mem[o] & 0xFFFF, i, -1):
@@ -212,7 +214,7 @@ def _inner_insert(mem: Any, m32: Any, h: Any, i: Any, key: Any, child: Any) -> N
     mem[o] += 1
 
 
-@njit(**JIT)
+@njit(**PART)
 def _inner_remove(mem: Any, m32: Any, h: Any, i: Any) -> None:
     o, p = h * UNIT, _payload(h, INNER)
     for j in range(i, (mem[o] & 0xFFFF) - 1):
@@ -221,10 +223,10 @@ def _inner_remove(mem: Any, m32: Any, h: Any, i: Any) -> None:
     mem[o] -= 1
 
 
-@njit(**JIT)
+@njit(**PART)
 def _grow(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, left: Any, key: Any, right: Any) -> None:
     """Hook a new right sibling of leaf `left` in; path[k] = (node, child index) on the way down to it."""
-    level = np.int64(roots[g].height) - 1
+    level = (roots[g + STATE] >> 2) - 1
     while True:
         if level < 0:
             r = _new(mem, ctl, INNER)
@@ -234,8 +236,8 @@ def _grow(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, left: Any
             mem[o + 2] = key
             m32[p] = left
             m32[p + 1] = right
-            roots[g].root = r
-            roots[g].height += 1
+            roots[g + ROOT] = r
+            roots[g + STATE] += 4
             return
         h, i = path[level, 0], path[level, 1] + 1
         o = h * UNIT
@@ -261,10 +263,10 @@ def _grow(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, left: Any
         level -= 1
 
 
-@njit(**JIT)
+@njit(**PART)
 def _shrink(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any) -> None:
     """Leaf h, at the end of the path, is under-full: merge it with a neighbour, and so on upwards."""
-    level = np.int64(roots[g].height) - 1
+    level = (roots[g + STATE] >> 2) - 1
     leaf = True
     while level >= 0:
         parent, i = path[level, 0], path[level, 1]
@@ -296,12 +298,12 @@ def _shrink(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any)
         n = mem[po] & 0xFFFF
         if level == 0:
             if n == 1:
-                roots[g].root = m32[pp]
-                roots[g].height -= 1
+                roots[g + ROOT] = m32[pp]
+                roots[g + STATE] -= 4
                 _free(mem, ctl, parent)
             elif n == 0:
-                roots[g].root = 0
-                roots[g].height = 0
+                roots[g + ROOT] = 0
+                roots[g + STATE] &= 3
                 _free(mem, ctl, parent)
             break
         if n >= _cap(INNER) // 4:
@@ -311,10 +313,10 @@ def _shrink(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any)
         level -= 1
 
 
-@njit(**JIT)
+@njit(**PART)
 def _descend(roots: Any, g: Any, x: Any, mem: Any, m32: Any, path: Any) -> Any:
-    h = np.int64(roots[g].root)
-    for k in range(roots[g].height):
+    h = roots[g + ROOT]
+    for k in range(roots[g + STATE] >> 2):
         o = h * UNIT
         i = _child(mem, o, mem[o] & 0xFFFF, x)
         path[k, 0] = h
@@ -323,26 +325,26 @@ def _descend(roots: Any, g: Any, x: Any, mem: Any, m32: Any, path: Any) -> Any:
     return h
 
 
-@njit(**JIT)
+@njit(**PART)
 def _removed(roots: Any, g: Any, x: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any) -> None:
     """An entry has left leaf h: give memory back where the leaf became small."""
     n, c = mem[h * UNIT] & 0xFFFF, (mem[h * UNIT] >> 16) & 255
-    if roots[g].height == 0:
+    if roots[g + STATE] < 4:
         if n == 0:
             _free(mem, ctl, h)
-            roots[g].root = 0
+            roots[g + ROOT] = 0
         elif c > 0 and n <= _cap(c - 1) // 2:
-            roots[g].root = _resize(mem, m32, ctl, h, c - 1)
+            roots[g + ROOT] = _resize(mem, m32, ctl, h, c - 1)
     elif n < _cap(LEAF) // 4:
         _descend(roots, g, x, mem, m32, path)
         _shrink(roots, g, mem, m32, ctl, path, h)
-    if roots[g].root == 0:
-        roots[g].low = GREATEST
-        roots[g].high = LEAST
-        roots[g].stale = 0
+    if roots[g + ROOT] == 0:
+        roots[g + LOW] = GREATEST
+        roots[g + HIGH] = LEAST
+        roots[g + STATE] = 0
 
 
-@njit(**JIT)
+@njit(**PART)
 def _full(roots: Any, g: Any, x: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any, insert: Any) -> Any:
     """Leaf h has no room: the next size class, or a split; -> the leaf for x."""
     o = h * UNIT
@@ -350,14 +352,14 @@ def _full(roots: Any, g: Any, x: Any, mem: Any, m32: Any, ctl: Any, path: Any, h
     n, c = head & 0xFFFF, (head >> 16) & 255
     if c < LEAF:
         h = _resize(mem, m32, ctl, h, c + 1)
-        roots[g].root = h
+        roots[g + ROOT] = h
         return h
     tidy = insert and not head & NEGATIVE
-    if tidy and x > roots[g].high and not roots[g].stale & 2:  # ascending: the full leaf stays full
+    if tidy and x > roots[g + HIGH] and not roots[g + STATE] & 2:  # ascending: the full leaf stays full
         r, key = _new(mem, ctl, LEAF), x
         _stamp(mem, ctl, h)
-    elif tidy and x < roots[g].low and not roots[g].stale & 1:  # descending
-        r, key = _new(mem, ctl, LEAF), roots[g].low
+    elif tidy and x < roots[g + LOW] and not roots[g + STATE] & 1:  # descending
+        r, key = _new(mem, ctl, LEAF), roots[g + LOW]
         fresh = mem[r * UNIT]
         for i in range(UNIT << LEAF):
             mem[r * UNIT + i] = mem[o + i]
@@ -374,23 +376,31 @@ def _full(roots: Any, g: Any, x: Any, mem: Any, m32: Any, ctl: Any, path: Any, h
     return h
 
 
-@njit(**JIT)
+@njit(inline="always", **JIT)
+def _find(mem: Any, o: Any, n: Any, x: Any) -> Any:
+    """Position of x in a leaf, or n; without an early end, so that it becomes vector instructions."""
+    at = np.int64(0)
+    for i in range(n):
+        at = max(at, (i + 1) & -np.int64(mem[o + 1 + i] == x))
+    return at - 1 if at > 0 else n
+
+
+@njit(**PART)
 def _add(roots: Any, g: Any, x: Any, w: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any) -> None:
     """Weight of x in group g += w; h: its leaf, or 0 if unknown. |w| < 2^31."""
     if h == 0:
-        if roots[g].root == 0:
-            roots[g].root = _new(mem, ctl, 0)
-            roots[g].height = 0
-            roots[g].low = GREATEST
-            roots[g].high = LEAST
-            roots[g].stale = 0
+        if roots[g + ROOT] == 0:
+            roots[g + ROOT] = _new(mem, ctl, np.int64(0))
+            roots[g + STATE] = 0
+            roots[g + LOW] = GREATEST
+            roots[g + HIGH] = LEAST
         h = _descend(roots, g, x, mem, m32, path)
     o = h * UNIT
     head = mem[o]
     n, c = head & 0xFFFF, (head >> 16) & 255
     p = _payload(h, c)
     if w < 0 or head & NEGATIVE:  # change an entry of the opposite sign
-        i = 0
+        i = np.int64(0) if head & NEGATIVE else _find(mem, o, n, x)
         while i < n:
             if mem[o + 1 + i] == x and (w < 0) == (m32[p + i] > 0):
                 s = m32[p + i] + w
@@ -402,10 +412,10 @@ def _add(roots: Any, g: Any, x: Any, w: Any, mem: Any, m32: Any, ctl: Any, path:
                 m32[p + i] = m32[p + n]
                 mem[o] -= 1
                 w = s
-                if x == roots[g].low:
-                    roots[g].stale |= 1
-                if x == roots[g].high:
-                    roots[g].stale |= 2
+                if x == roots[g + LOW]:
+                    roots[g + STATE] |= 1
+                if x == roots[g + HIGH]:
+                    roots[g + STATE] |= 2
                 if w == 0:
                     _removed(roots, g, x, mem, m32, ctl, path, h)
                     return
@@ -422,12 +432,12 @@ def _add(roots: Any, g: Any, x: Any, w: Any, mem: Any, m32: Any, ctl: Any, path:
     if w < 0:
         mem[o] |= NEGATIVE
     else:
-        if x < roots[g].low:
-            roots[g].low = x
-            roots[g].stale &= 2
-        if x > roots[g].high:
-            roots[g].high = x
-            roots[g].stale &= 1
+        if x < roots[g + LOW]:
+            roots[g + LOW] = x
+            roots[g + STATE] &= ~1
+        if x > roots[g + HIGH]:
+            roots[g + HIGH] = x
+            roots[g + STATE] &= ~2
 
 
 @njit(**JIT)
@@ -445,16 +455,16 @@ def add(slots: Any, values: Any, weights: Any, start: Any, roots: Any, mem: Any,
             return b
         stop = min(b + BLOCK, n)
         for i in range(b, stop):
-            prefetch(roots, np.int64(slots[i]))
+            prefetch(roots, np.int64(slots[i]) * GROUP)
         for i in range(b, stop):
-            h = np.int64(roots[slots[i]].root) * UNIT
+            h = roots[np.int64(slots[i]) * GROUP + ROOT] * UNIT
             prefetch(mem, h)
             prefetch(mem, h + 8)
         for i in range(b, stop):
-            g = np.int64(slots[i])
-            h = np.int64(roots[g].root)
+            g = np.int64(slots[i]) * GROUP
+            h = roots[g + ROOT]
             leaf[i - b] = 0
-            height = np.int64(roots[g].height)
+            height = roots[g + STATE] >> 2
             if height > 0:
                 for _ in range(height):
                     o = h * UNIT
@@ -474,34 +484,17 @@ def add(slots: Any, values: Any, weights: Any, start: Any, roots: Any, mem: Any,
                     prefetch(mem, o + end)
                 prefetch(m32, _payload(h, LEAF) + end)
         for i in range(b, stop):
-            g = np.int64(slots[i])
+            g = np.int64(slots[i]) * GROUP
             h = leaf[i - b]
-            if roots[g].height == 0:
-                h = np.int64(roots[g].root)
+            if roots[g + STATE] < 4:
+                h = roots[g + ROOT]
             elif h != 0 and stamps[i - b] != mem[h * UNIT] >> 32:
                 h = np.int64(0)
             _add(roots, g, values[i], np.int64(weights[i]), mem, m32, ctl, path, h)
     return n
 
 
-@njit(**JIT)
-def add_entries(slots: Any, values: Any, weights: Any, start: Any, roots: Any, mem: Any, m32: Any, ctl: Any, path: Any) -> Any:
-    """Like `add`, for entries of any weight (groups that come from elsewhere)."""
-    room = mem.shape[0] // UNIT - 2
-    piece = np.int64(1 << 30)
-    for i in range(start, slots.shape[0]):
-        w = weights[i]
-        while w != 0:
-            if ctl[0] + ROOM > room:
-                weights[i] = w
-                return i
-            part = max(min(w, piece), -piece)
-            _add(roots, np.int64(slots[i]), values[i], part, mem, m32, ctl, path, np.int64(0))
-            w -= part
-    return slots.shape[0]
-
-
-@njit(**JIT)
+@njit(**PART)
 def _collect(root: Any, height: Any, mem: Any, m32: Any, ctl: Any, values: Any, weights: Any, free: Any) -> Any:
     """Entries of a tree, into `values` and `weights` if they have room; frees the nodes if asked; -> their number."""
     stack = np.empty((DEPTH * 96, 2), np.int64)
@@ -524,17 +517,17 @@ def _collect(root: Any, height: Any, mem: Any, m32: Any, ctl: Any, values: Any, 
                     values[found] = mem[o + 1 + i]
                     weights[found] = m32[p + i]
                 found += 1
-        if free:
+        if free == YES:
             _free(mem, ctl, h)
     return found
 
 
-@njit(**JIT)
+@njit(**PART)
 def _edge(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, right: Any) -> Any:
     """Greatest (right) or least value, from the leaf at that end."""
-    h = np.int64(roots[g].root)
-    for _ in range(roots[g].height):
-        h = np.int64(m32[_payload(h, INNER) + ((mem[h * UNIT] & 0xFFFF) - 1 if right else 0)])
+    h = roots[g + ROOT]
+    for _ in range(roots[g + STATE] >> 2):
+        h = np.int64(m32[_payload(h, INNER) + ((mem[h * UNIT] & 0xFFFF) - 1 if right == YES else 0)])
     o = h * UNIT
     head = mem[o]
     n, p = head & 0xFFFF, _payload(h, (head >> 16) & 255)
@@ -545,17 +538,17 @@ def _edge(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, right: Any) -> Any:
         if not negative:
             mem[o] = head & ~NEGATIVE  # the insertions have arrived
     if negative:  # only between a retraction and its insertion: look at everything
-        count = _collect(np.int64(roots[g].root), np.int64(roots[g].height), mem, m32, ctl, mem[:0], mem[:0], False)
+        count = _collect(roots[g + ROOT], (roots[g + STATE] >> 2), mem, m32, ctl, mem[:0], mem[:0], NO)
         values = np.empty(count, np.int64)
         weights = np.empty(count, np.int64)
-        _collect(np.int64(roots[g].root), np.int64(roots[g].height), mem, m32, ctl, values, weights, False)
-        best = LEAST if right else GREATEST
+        _collect(roots[g + ROOT], (roots[g + STATE] >> 2), mem, m32, ctl, values, weights, NO)
+        best = LEAST if right == YES else GREATEST
         for i in range(count):
             if weights[i] > 0:
-                best = max(best, values[i]) if right else min(best, values[i])
+                best = max(best, values[i]) if right == YES else min(best, values[i])
         return best
     best = mem[o + 1]
-    if right:
+    if right == YES:
         for i in range(1, n):
             best = max(best, mem[o + 1 + i])
     else:
@@ -570,29 +563,28 @@ def read(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any, low: Any, high: A
     n = slots.shape[0]
     for j in range(n):
         if j + BLOCK < n:
-            prefetch(roots, np.int64(slots[j + BLOCK]))
-        g = np.int64(slots[j])
-        if roots[g].stale != 0:
-            if roots[g].stale & 1:
-                roots[g].low = _edge(roots, g, mem, m32, ctl, False)
-            if roots[g].stale & 2:
-                roots[g].high = _edge(roots, g, mem, m32, ctl, True)
-            roots[g].stale = 0
-        low[j] = roots[g].low
-        high[j] = roots[g].high
+            prefetch(roots, np.int64(slots[j + BLOCK]) * GROUP)
+        g = np.int64(slots[j]) * GROUP
+        if roots[g + STATE] & 3 != 0:
+            if roots[g + STATE] & 1:
+                roots[g + LOW] = _edge(roots, g, mem, m32, ctl, NO)
+            if roots[g + STATE] & 2:
+                roots[g + HIGH] = _edge(roots, g, mem, m32, ctl, YES)
+            roots[g + STATE] &= ~3
+        low[j] = roots[g + LOW]
+        high[j] = roots[g + HIGH]
 
 
 @njit(**JIT)
 def clear(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any) -> None:
     """Forget the values of these groups."""
     for j in range(slots.shape[0]):
-        g = np.int64(slots[j])
-        _collect(np.int64(roots[g].root), np.int64(roots[g].height), mem, m32, ctl, mem[:0], mem[:0], True)
-        roots[g].root = 0
-        roots[g].height = 0
-        roots[g].stale = 0
-        roots[g].low = 0
-        roots[g].high = 0
+        g = np.int64(slots[j]) * GROUP
+        _collect(roots[g + ROOT], (roots[g + STATE] >> 2), mem, m32, ctl, mem[:0], mem[:0], YES)
+        roots[g + ROOT] = 0
+        roots[g + STATE] = 0
+        roots[g + LOW] = 0
+        roots[g + HIGH] = 0
 
 
 @njit(**JIT)
@@ -600,7 +592,7 @@ def export(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any, ends: Any, valu
     """Entries of each group one after the other; ends[j] = where those of group j end. Empty arrays: only count."""
     total = np.int64(0)
     for j in range(slots.shape[0]):
-        g = np.int64(slots[j])
-        root, height = np.int64(roots[g].root), np.int64(roots[g].height)
-        total += _collect(root, height, mem, m32, ctl, values[total:], weights[total:], False)
+        g = np.int64(slots[j]) * GROUP
+        root, height = roots[g + ROOT], roots[g + STATE] >> 2
+        total += _collect(root, height, mem, m32, ctl, values[total:], weights[total:], NO)
         ends[j] = total

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from belvedere.engine.state.jit import BLOCK, JIT, prefetch
-from belvedere.engine.state.wide import EXPONENT, U0, bitlen, quotient, round128, shl128
+from belvedere.engine.state.wide import EXPONENT, PART, U0, bitlen, quotient, round128, shl128
 
 DIGITS, RECORD, META = 4, 8, 4
 DENSE, ROW = 44, 48
@@ -50,7 +50,7 @@ def _parts(bits: Any) -> Any:
     return m, b, p - 52 * b
 
 
-@njit(**JIT)
+@njit(**PART)
 def _carry(d: Any, i: Any) -> None:
     while True:
         t = d[i]
@@ -61,7 +61,7 @@ def _carry(d: Any, i: Any) -> None:
         d[i] += t >> 52
 
 
-@njit(**JIT)
+@njit(**PART)
 def _dense_add(dense: Any, o: Any, bits: Any, w: Any) -> None:
     if (bits & EXPONENT) == EXPONENT:
         if bits & MASK:
@@ -81,7 +81,7 @@ def _dense_add(dense: Any, o: Any, bits: Any, w: Any) -> None:
     _carry(dense, i + 1)
 
 
-@njit(**JIT)
+@njit(**PART)
 def _spill(acc: Any, o: Any, dense: Any, ctl: Any) -> Any:
     """Move a record into a dense row; the caller made sure that there is room."""
     d = ctl[1] - 1
@@ -104,7 +104,7 @@ def _spill(acc: Any, o: Any, dense: Any, ctl: Any) -> Any:
     return d
 
 
-@njit(**JIT)
+@njit(**PART)
 def _fix(acc: Any, o: Any, i: Any, dense: Any, ctl: Any) -> None:
     """Digits i, i + 1 may have left their range."""
     while i < DIGITS - 1:
@@ -117,7 +117,7 @@ def _fix(acc: Any, o: Any, i: Any, dense: Any, ctl: Any) -> None:
         _spill(acc, o, dense, ctl)
 
 
-@njit(**JIT)
+@njit(**PART)
 def _slow(acc: Any, o: Any, dense: Any, ctl: Any, bits: Any, w: Any) -> None:
     if (bits & 0x7FFFFFFFFFFFFFFF) == 0:  # zeros add nothing; fsum never returns -0.0 either
         return
@@ -174,7 +174,7 @@ def add(slots: Any, bits: Any, weights: Any, start: Any, acc: Any, dense: Any, c
     return n
 
 
-@njit(**JIT)
+@njit(**PART)
 def _normal(scr: Any, n: Any) -> Any:
     """Digits -> magnitude digits in [0, 2^52), scr[n] catching what leaves on top; -> (negative, top index or -1)."""
     c = np.int64(0)
@@ -198,7 +198,7 @@ def _normal(scr: Any, n: Any) -> Any:
     return negative, t
 
 
-@njit(**JIT)
+@njit(**PART)
 def _refold(acc: Any, o: Any, dense: Any, ctl: Any, scr: Any, top: Any, negative: Any) -> None:
     """A dense row whose (normalised) digits fit a window again, with a digit to spare, goes back into it."""
     q = (-acc[o + META] - 1) * ROW
@@ -220,7 +220,7 @@ def _refold(acc: Any, o: Any, dense: Any, ctl: Any, scr: Any, top: Any, negative
     acc[o + META] = BIG - base
 
 
-@njit(**JIT)
+@njit(**PART)
 def _leading(scr: Any, top: Any) -> Any:
     """The 128 highest bits of normalised digits as (lo, hi, sticky); the highest bit of hi is set."""
     lo, hi = U0, U0

@@ -47,7 +47,7 @@ class Words:
 
     def __init__(self, type: Type) -> None:
         self._type = type
-        self._roots = Buffer(btree.ROOT)
+        self._roots = Buffer(np.int64)
         self._mem = Buffer(np.int64)
         self._ctl = np.zeros(16, np.int64)
         self._path = np.zeros((btree.DEPTH, 2), np.int64)
@@ -55,7 +55,7 @@ class Words:
 
     def ensure(self, slots: int) -> None:
         self._slots = max(self._slots, slots)
-        self._roots.reserve(self._slots)
+        self._roots.reserve(self._slots * btree.GROUP)
 
     def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         if not len(self._mem.array):
@@ -66,16 +66,16 @@ class Words:
     def _room(self) -> None:
         self._mem.reserve((int(self._ctl[0]) + 2 * btree.ROOM) * btree.UNIT)
 
-    def _feed(self, kernel: Any, slots: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
+    def _feed(self, slots: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
         done = 0
         while True:
-            done = kernel(slots, values, weight, done, *self._arrays(), self._path)
+            done = btree.add(slots, values, weight, done, *self._arrays(), self._path)
             if done == len(slots):
                 return
             self._room()
 
     def add(self, slots: np.ndarray, weight: np.ndarray, data: Data) -> None:
-        self._feed(btree.add, slots, self._images(data), weight)
+        self._feed(slots, self._images(data), weight.astype(np.int32))
 
     def _images(self, data: np.ndarray) -> np.ndarray:
         """Integers that sort like the values."""
@@ -113,21 +113,21 @@ class Words:
         if sum(sizes):
             full = [part for part in packed if part]
             values, weights = (np.concatenate([part[name] for part in full]) for name in ("values", "weights"))
-            self._feed(btree.add_entries, np.repeat(slots, sizes), values, weights)
+            index, weights = _pieces(weights)
+            self._feed(np.repeat(slots, sizes)[index], values[index], weights)
 
     def nbytes(self) -> int:
-        return self._roots.nbytes(self._slots) + self._mem.nbytes((int(self._ctl[0]) + 1) * btree.UNIT)
+        return self._roots.nbytes(self._slots * btree.GROUP) + self._mem.nbytes((int(self._ctl[0]) + 1) * btree.UNIT)
 
     def dump(self, slots: int) -> Arrays:
         self.ensure(slots)
         mem = self._arrays()[1]
         used = (int(self._ctl[0]) + 1) * btree.UNIT
-        roots = self._roots.array[:slots].view(np.int64).reshape(-1)
-        return {"roots": roots, "mem": mem[:used], "ctl": self._ctl}
+        return {"roots": self._roots.array[: slots * btree.GROUP], "mem": mem[:used], "ctl": self._ctl}
 
     def load(self, arrays: Arrays) -> None:
-        roots = arrays["roots"].view(btree.ROOT)
-        self.ensure(len(roots))
+        roots = arrays["roots"]
+        self.ensure(len(roots) // btree.GROUP)
         self._roots.array[: len(roots)] = roots
         self._ctl = arrays["ctl"].copy()
         self._room()
@@ -163,7 +163,7 @@ class Texts:
         else:
             offsets, text = string_parts(data)
         self._room(len(slots), int(offsets[-1]) - int(offsets[0]))
-        treap.add(slots, offsets, text, weight, *self._arrays())
+        treap.add(slots, offsets[:-1], offsets[1:], text, weight.astype(np.int32), *self._arrays())
 
     def read(self, slots: np.ndarray, low: bool, high: bool) -> tuple[Data | None, Data | None]:
         self._room(0, 0)
@@ -216,11 +216,12 @@ class Texts:
     def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
         for slot, part in zip(slots, packed, strict=True):
             if "weights" in part:
-                count, text = len(part["weights"]), part.get("text", np.zeros(1, np.uint8))
-                self._room(count, len(text))
-                offsets = np.concatenate([[0], part["ends"]]).astype(np.int64)
-                same = np.full(count, slot, np.int32)
-                treap.add_entries(same, offsets, plain(text), plain(part["weights"]), *self._arrays())
+                text = part.get("text", np.zeros(1, np.uint8))
+                offsets = np.concatenate([[0], part["ends"]]).astype(np.int32)
+                index, weights = _pieces(part["weights"])
+                same = np.full(len(index), slot, np.int32)
+                self._room(len(index), len(text))
+                treap.add(same, offsets[index], offsets[index + 1], plain(text), weights, *self._arrays())
 
     def nbytes(self) -> int:
         nodes, text = (int(self._ctl[0]) + 1) * treap.NODE, int(self._ctl[3])
@@ -242,6 +243,17 @@ class Texts:
         self._room(0, 0)
         for buffer, name in ((self._roots, "roots"), (self._nodes, "nodes"), (self._text, "text")):
             buffer.array[: len(arrays[name])] = arrays[name]
+
+
+def _pieces(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights cut into pieces of less than 31 bits: (which weight each piece belongs to, int32 pieces)."""
+    limit = 1 << 30
+    counts = -(-np.abs(weights) // limit)
+    index = np.repeat(np.arange(len(weights)), counts)
+    out = np.full(len(index), limit, np.int64)
+    last = np.cumsum(counts) - 1
+    out[last] = np.abs(weights) - limit * (counts - 1)
+    return index, (out * np.sign(weights)[index]).astype(np.int32)
 
 
 def _decimal_bytes(words: np.ndarray) -> np.ndarray:

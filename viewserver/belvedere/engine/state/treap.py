@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from belvedere.engine.state.jit import JIT, copy_bytes, prefetch
-from belvedere.engine.state.wide import bitlen
+from belvedere.engine.state.wide import PART, bitlen
 
 NODE, NODE32 = 5, 10
 IMAGE, START, WEIGHT = 0, 1, 2
@@ -52,7 +52,7 @@ def _size(c: Any) -> Any:
     return (np.int64(16) if c & 1 == 0 else np.int64(24)) << (c >> 1)
 
 
-@njit(**JIT)
+@njit(**PART)
 def _compare(ext: Any, start: Any, length: Any, image: Any, node: Any, n64: Any, n32: Any, text: Any) -> Any:
     """Sign of (value - node's value); the value is ext[start : start + length]."""
     other = n64[node * NODE + IMAGE]
@@ -66,7 +66,7 @@ def _compare(ext: Any, start: Any, length: Any, image: Any, node: Any, n64: Any,
     return np.int64(length > m) - np.int64(length < m)
 
 
-@njit(**JIT)
+@njit(**PART)
 def _order(a: Any, b: Any, n64: Any, n32: Any, text: Any) -> Any:
     """Sign of (value of node a - value of node b)."""
     start = n64[a * NODE + START] - 8
@@ -83,7 +83,7 @@ def _draw(ctl: Any) -> Any:
     return np.int64(x >> np.uint64(33))
 
 
-@njit(**JIT)
+@njit(**PART)
 def _make(
     ext: Any, start: Any, length: Any, image: Any, w: Any, priority: Any, n64: Any, n32: Any, text: Any, ctl: Any
 ) -> Any:
@@ -117,7 +117,7 @@ def _make(
     return node
 
 
-@njit(**JIT)
+@njit(**PART)
 def _drop(node: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
     length = np.int64(n32[node * NODE32 + LENGTH])
     if length > 8:
@@ -131,7 +131,7 @@ def _drop(node: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
     ctl[2] -= 1
 
 
-@njit(**JIT)
+@njit(**PART)
 def _merge(link: Any, a: Any, b: Any, n32: Any) -> None:
     """Hang trees a < b, joined, at the link."""
     while a != 0 and b != 0:
@@ -146,7 +146,7 @@ def _merge(link: Any, a: Any, b: Any, n32: Any) -> None:
     n32[link] = a + b
 
 
-@njit(**JIT)
+@njit(**PART)
 def _change(g: Any, node: Any, link: Any, w: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
     """Change the weight of the node that hangs at the link; it goes when nothing is left of it."""
     weight = n64[node * NODE + WEIGHT] + w
@@ -162,7 +162,7 @@ def _change(g: Any, node: Any, link: Any, w: Any, roots: Any, n64: Any, n32: Any
     roots[r] = n32[LEFT]
 
 
-@njit(**JIT)
+@njit(**PART)
 def _add(g: Any, ext: Any, start: Any, length: Any, w: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
     """Weight of a value in group g += w. One descent finds the value or, by a priority drawn before, where it has to go."""
     image = _image(ext, start, length)
@@ -212,8 +212,10 @@ def _add(g: Any, ext: Any, start: Any, length: Any, w: Any, roots: Any, n64: Any
 
 
 @njit(**JIT)
-def add(slots: Any, offsets: Any, ext: Any, weights: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
-    """Apply changes; value i is ext[offsets[i] : offsets[i + 1]]. The caller made room for a node and its text per change."""
+def add(
+    slots: Any, starts: Any, stops: Any, ext: Any, weights: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any
+) -> None:
+    """Apply changes; value i is ext[starts[i] : stops[i]]. The caller made room for a node and its text per change."""
     n = slots.shape[0]
     for b in range(0, n, BLOCK):
         stop = min(b + BLOCK, n)
@@ -222,19 +224,9 @@ def add(slots: Any, offsets: Any, ext: Any, weights: Any, roots: Any, n64: Any, 
         for i in range(b, stop):
             prefetch(n64, np.int64(roots[np.int64(slots[i]) * GROUP]) * NODE)
         for i in range(b, stop):
-            start = np.int64(offsets[i])
-            length = np.int64(offsets[i + 1]) - start
+            start = np.int64(starts[i])
+            length = np.int64(stops[i]) - start
             _add(np.int64(slots[i]), ext, start, length, np.int64(weights[i]), roots, n64, n32, text, ctl)
-
-
-@njit(**JIT)
-def add_entries(
-    slots: Any, offsets: Any, ext: Any, weights: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any
-) -> None:
-    """Like `add`, for int64 offsets and weights (groups that come from elsewhere)."""
-    for i in range(slots.shape[0]):
-        length = offsets[i + 1] - offsets[i]
-        _add(np.int64(slots[i]), ext, offsets[i], length, weights[i], roots, n64, n32, text, ctl)
 
 
 @njit(**JIT)

@@ -17,6 +17,9 @@ from numba.extending import intrinsic
 from belvedere.engine.state.jit import JIT
 from belvedere.engine.state.memory import Buffer
 
+PART: dict[str, Any] = JIT | {"cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""Options of functions that only kernels call: they are compiled into their callers, and cached with them."""
+
 U0, U1 = np.uint64(0), np.uint64(1)
 I64 = ir.IntType(64)
 
@@ -153,7 +156,7 @@ def bitlen(tc: Any, x: Any) -> Any:
     return sig, gen
 
 
-@njit(**JIT)
+@njit(**PART)
 def div192(lo: Any, mi: Any, hi: Any, n: Any) -> Any:
     """Unsigned (lo, mi, hi) by 0 < n < 2^63 -> quotient words and remainder."""
     low32 = np.uint64(0xFFFFFFFF)
@@ -190,7 +193,7 @@ def div192(lo: Any, mi: Any, hi: Any, n: Any) -> Any:
 EXPONENT = np.int64(0x7FF << 52)
 
 
-@njit(**JIT)
+@njit(**PART)
 def round128(lo: Any, hi: Any, weight: Any, sticky: Any, negative: Any) -> Any:
     """(lo, hi) * 2^(weight - 1074), plus a fraction if sticky, as the bits of the nearest double (ties to even).
 
@@ -215,7 +218,7 @@ def round128(lo: Any, hi: Any, weight: Any, sticky: Any, negative: Any) -> Any:
     return bits | np.int64(-(1 << 63)) if negative else bits
 
 
-@njit(**JIT)
+@njit(**PART)
 def quotient(lo: Any, hi: Any, weight: Any, sticky: Any, negative: Any, n: Any) -> Any:
     """(lo, hi) * 2^(weight - 1074), top bit of hi set, divided by n and correctly rounded to a double."""
     a, b, _, rem = div192(lo, hi, U0, np.uint64(n))
