@@ -113,16 +113,18 @@ def _order(row: Sequence[Any]) -> tuple[Any, ...]:
     )
 
 
-def same_bag(actual: Iterable[Sequence[Any]], wanted: Iterable[Sequence[Any]], *, exact: bool = False) -> str | None:
+def same_bag(
+    actual: Iterable[Sequence[Any]], wanted: Iterable[Sequence[Any]], *, exact: bool = False, relative: float = RELATIVE
+) -> str | None:
     """None if both bags of rows are equal, else what is too much and what is missing.
 
-    Doubles must be equal to the bit, or (unless `exact`) within `RELATIVE`: another engine rounds its sums differently.
+    Doubles must be equal to the bit, or (unless `exact`) within `relative`: another engine rounds its sums differently.
     """
     left, right = Counter(map(_normal_row, actual)), Counter(map(_normal_row, wanted))
     extra, missing = list((left - right).elements()), list((right - left).elements())
     if not exact and len(extra) == len(missing):
         pairs = zip(sorted(extra, key=_order), sorted(missing, key=_order), strict=True)
-        if all(_near(a, b) for a, b in pairs) or _match(extra, missing):
+        if all(_near(a, b, relative) for a, b in pairs) or _match(extra, missing, relative):
             return None
     if not extra and not missing:
         return None
@@ -133,21 +135,21 @@ def _normal_row(row: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(normal(v) for v in row)
 
 
-def _near(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return all(_near_value(x, y) for x, y in zip(a, b, strict=True))
+def _near(a: Sequence[Any], b: Sequence[Any], relative: float) -> bool:
+    return all(_near_value(x, y, relative) for x, y in zip(a, b, strict=True))
 
 
-def _near_value(x: Any, y: Any) -> bool:
+def _near_value(x: Any, y: Any, relative: float) -> bool:
     if isinstance(x, float) and isinstance(y, float):
-        return x == y or math.isclose(x, y, rel_tol=RELATIVE, abs_tol=1e-12)
+        return x == y or math.isclose(x, y, rel_tol=relative, abs_tol=1e-12)
     return bool(x == y)
 
 
-def _match(extra: list[tuple[Any, ...]], missing: list[tuple[Any, ...]]) -> bool:
+def _match(extra: list[tuple[Any, ...]], missing: list[tuple[Any, ...]], relative: float) -> bool:
     """Pairing without an order, for the few rows whose rounded doubles sort differently."""
     left = list(missing)
     for row in extra:
-        partner = next((i for i, other in enumerate(left) if _near(row, other)), None)
+        partner = next((i for i, other in enumerate(left) if _near(row, other, relative)), None)
         if partner is None:
             return False
         del left[partner]
