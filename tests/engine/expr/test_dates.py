@@ -8,13 +8,13 @@ from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import pytest
-from tests.engine.expr.model import one, run
 
 from belvedere.engine.expr import evaluate
 from belvedere.engine.expr.calendar import MAX_DAY, MIN_DAY
 from belvedere.engine.vec import Status, Vec
 from belvedere.sql.expr import Call, ColumnRef, Literal
 from belvedere.types import BIGINT, DATE, INT, STRING, TIMESTAMP
+from tests.engine.expr.model import one, run
 
 FIELDS = {
     "year": lambda d: d.year,

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.expr.model import run
 
 from belvedere.engine.vec import Status
 from belvedere.sql.expr import Literal
 from belvedere.types import BOOLEAN, DOUBLE, INT, Type, decimal
+from tests.engine.expr.model import run
 
 
 def half_up(x: Fraction, type: Type) -> Any:

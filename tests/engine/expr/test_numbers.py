@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.expr.model import run
 
 from belvedere.engine.expr import compile_exprs, evaluate
 from belvedere.engine.expr.literal import python_value, to_pylist, vec_of
 from belvedere.engine.vec import Status
 from belvedere.sql.expr import Call, ColumnRef, Literal
 from belvedere.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, Type, decimal
+from tests.engine.expr.model import run
 
 BITS = {INT: 32, BIGINT: 64}
 

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.expr.model import one, run
 
 from belvedere.engine.expr import evaluate
 from belvedere.engine.expr.literal import to_pylist
 from belvedere.engine.vec import Status, Vec
 from belvedere.sql.expr import Call, ColumnRef, Literal
 from belvedere.types import BINARY, BOOLEAN, INT, STRING
+from tests.engine.expr.model import one, run
 
 TEXT = st.text(st.sampled_from("abAB xyß é語😀\x00\n%_\\") | st.characters(codec="utf-8"), max_size=8)
 ROWS = st.lists(TEXT | st.none(), min_size=4, max_size=4)

@@ -85,13 +85,11 @@ def _toward(mode: int, ufunc: Any) -> Function:
             return decimals.rescale(vec, type, mode)
         if kind is not Kind.DOUBLE:
             return Vec(type, vec.data, vec.status)
-        # Java's double-to-long conversion: saturating, NaN is 0.
         whole = ufunc(vec.data)
-        top, bottom = whole >= 2.0**63, whole < -(2.0**63)
-        with np.errstate(all="ignore"):
-            data = np.where(top | bottom | np.isnan(whole), 0.0, whole).astype(np.int64)
-        data[top], data[bottom] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-        return Vec(type, data, vec.status)
+        beyond = (whole >= 2.0**63) | (whole < -(2.0**63))
+        # As in Spark, NaN becomes 0.
+        data = np.where(beyond | np.isnan(whole), 0.0, whole).astype(np.int64)
+        return Vec(type, data, fail(vec.status, beyond, Status.OVERFLOW))
 
     return function
 
@@ -120,6 +118,9 @@ def _extreme(comparison: str) -> Function:
 
 def sign(type: Type, args: Sequence[Operand], count: int) -> Operand:
     vec = spread(args[0], count)
+    if vec.type.kind is Kind.DOUBLE:
+        # Keeps the sign of zero.
+        return Vec(type, np.where(vec.data == 0, vec.data, np.sign(vec.data)), vec.status)
     data = decimals.sign(vec) if vec.type.kind is Kind.DECIMAL else np.sign(vec.data)
     if type.kind is Kind.DECIMAL:
         return decimals.rescale(Vec(decimal(1, 0), data.astype(np.int64), vec.status), type)

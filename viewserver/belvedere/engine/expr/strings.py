@@ -67,7 +67,8 @@ def _mapped(fast: Callable[[pa.Array], pa.Array], slow: Callable[[str], str]) ->
 
 
 def _initcap(value: str) -> str:
-    return " ".join(word[:1].title() + word[1:].lower() for word in value.split(" "))
+    # Lower case depends on the whole word (a final sigma), so it comes first.
+    return " ".join(word[:1].title() + word.lower()[len(word[:1].lower()) :] for word in value.split(" "))
 
 
 def initcap(type: Type, args: Sequence[Operand], count: int) -> Operand:

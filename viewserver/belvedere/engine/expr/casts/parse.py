@@ -33,7 +33,7 @@ _SPECIAL = {
 _DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
 _TIMESTAMP = re.compile(
     r"([+-]?[0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
-    r"(?:[ T](?:([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?(.*))?)?)?)?",
+    r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?(.*))?)?)?)?)?",
     re.DOTALL,
 )
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?")
@@ -93,7 +93,7 @@ def _day(year: int, month: str | None, day: str | None) -> int | Status:
 
 
 def timestamp(text: str) -> int | Status:
-    """yyyy[-m[m][-d[d][( |T)h[h]:m[m][:s[s][.f*]][zone]]]]. A time without a date would depend on today: refused."""
+    """yyyy[-m[m][-d[d][( |T)h[h][:m[m][:s[s][.f*][zone]]]]]]. A time without a date would depend on today: refused."""
     found = _TIMESTAMP.fullmatch(text)
     if found is None:
         return Status.CAST

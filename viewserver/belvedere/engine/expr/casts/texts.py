@@ -23,7 +23,11 @@ def java_double(x: float) -> str:
     x = abs(x)
     if x == 0:
         return sign + "0.0"
-    digits, _, power = repr(x).partition("e")
+    shortest = repr(x)
+    if len(shortest.partition("e")[0].replace(".", "").strip("0")) == 1:
+        # Java prints two digits at least, and of these the nearest: 4.9E-324, not 5.0E-324.
+        shortest = f"{x:.1e}"
+    digits, _, power = shortest.partition("e")
     whole, _, fraction = digits.partition(".")
     shift = int(power or 0)
     figures = (whole + fraction).lstrip("0")
