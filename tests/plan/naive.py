@@ -6,9 +6,13 @@ view's ids are the hashes of its key columns.
 
 from __future__ import annotations
 
+import calendar
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 from belvedere.plan import nodes as n
@@ -96,13 +100,25 @@ def _strict(name: str, args: list[Any], expr: Call) -> Any:
     if name == "cast":
         if expr.type.kind is Kind.STRING:
             return str(a)
+        if expr.type.kind is Kind.DECIMAL:
+            return Decimal(a)
         try:
             return float(a) if expr.type.kind is Kind.DOUBLE else int(a)
         except ValueError:
             return ERROR
     if name == "neg":
         return -a
+    if name == "year":
+        return a.year
+    if name == "like":
+        pattern = "".join({"%": ".*", "_": "."}.get(c, re.escape(c)) for c in args[1])
+        return re.fullmatch(pattern, a, re.DOTALL) is not None
     b = args[1]
+    if name in ("date_add", "date_sub"):
+        return a + timedelta(days=b if name == "date_add" else -b)
+    if name == "add_months":
+        year, month = divmod(a.year * 12 + a.month - 1 + b, 12)
+        return date(year, month + 1, min(a.day, calendar.monthrange(year, month + 1)[1]))
     compare = {"eq": a == b, "ne": a != b}
     if name in compare:
         return compare[name]
@@ -135,7 +151,7 @@ def aggregate(call: q.AggregateCall | n.Call, values: list[Any]) -> Any:
     return min(values) if call.function == "min" else max(values)
 
 
-# -- queries: a list of (row, error of the row's membership) ------------------------------------------------------------
+# -- queries: a list of (row, error of the row's membership)
 
 
 def rows_of(query: q.Query, tables: Tables) -> list[tuple[Row, bool]]:
@@ -218,9 +234,7 @@ def joined(left: Any, right: Any, kind: q.JoinKind, holds: Any, lw: int, rw: int
             if not matches and kind in (q.JoinKind.LEFT, q.JoinKind.FULL):
                 out.append((identify(lid, None), a + (None,) * rw, lf))
     if kind in (q.JoinKind.RIGHT, q.JoinKind.FULL):
-        out += [
-            (identify(None, rid), (None,) * lw + b, rf) for j, (rid, b, rf) in enumerate(right) if j not in used
-        ]
+        out += [(identify(None, rid), (None,) * lw + b, rf) for j, (rid, b, rf) in enumerate(right) if j not in used]
     return out
 
 
@@ -233,7 +247,7 @@ def _clean(rows: Any) -> Counter[Row]:
     return Counter(tuple(map(_norm, r)) for r, failed in rows if not failed and ERROR not in r)
 
 
-# -- plans: id -> (row, failed) ------------------------------------------------------------------------------------------
+# -- plans: id -> (row, failed)
 
 
 class Machine:
@@ -300,11 +314,11 @@ class Machine:
                     assert row[-1] == branch
                     out.append((("union", branch, i), row, failed))
             return out
-        rows = self.rows(node.input)
-        for i, (row, _) in rows.items():
+        below = self.rows(node.input)
+        for i, (row, _) in below.items():
             assert i == _hash(row, node.key), "the ids of a view are the hashes of its key columns"
         # Views over this one see clean rows only.
-        return [(i, r, f) for i, (r, f) in rows.items() if not f and ERROR not in r]
+        return [(i, r, f) for i, (r, f) in below.items() if not f and ERROR not in r]
 
     def _pre_aggregation(self, node: n.PreAggregation) -> list[tuple[Any, Row, bool]]:
         groups: dict[Any, tuple[Row, list[Row], list[bool]]] = {}
@@ -378,9 +392,9 @@ def check(node: n.Node) -> None:
                 if isinstance(part, ColumnRef):
                     assert (*node.left.schema, *node.right.schema)[part.index].type == part.type
     elif isinstance(node, n.Union):
-        for part in node.inputs:
-            assert [c.type for c in part.schema] == [c.type for c in node.schema]
-            assert part.key == node.key
+        for branch in node.inputs:
+            assert [c.type for c in branch.schema] == [c.type for c in node.schema]
+            assert branch.key == node.key
 
 
 def _check_expr(expr: Expr, over: n.Node) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 from belvedere.sql import query as q
 from belvedere.sql.catalog import Catalog, TableDef
@@ -16,22 +18,22 @@ W = TableDef("w", (Column("s", STRING, False), Column("y", INT), Column("z", BIG
 CATALOG = Catalog({t.name: t for t in (T, U, W)})
 
 
-def tables(rng: random.Random) -> dict[str, list[tuple[object, ...]]]:
+def tables(rng: random.Random) -> dict[str, list[tuple[Any, ...]]]:
     def small() -> int | None:
         return None if rng.random() < 0.15 else rng.randrange(4)
 
     def word() -> str | None:
         return None if rng.random() < 0.15 else rng.choice("pqr")
 
-    t = [(k, small(), small(), word()) for k in rng.sample(range(20), rng.randrange(9))]
-    u = [(i, j, small(), word()) for i in range(3) for j in range(3) if rng.random() < 0.6]
-    w = [(s, small(), small()) for s in "pqr" if rng.random() < 0.7]
+    t: list[tuple[Any, ...]] = [(k, small(), small(), word()) for k in rng.sample(range(20), rng.randrange(9))]
+    u: list[tuple[Any, ...]] = [(i, j, small(), word()) for i in range(3) for j in range(3) if rng.random() < 0.6]
+    w: list[tuple[Any, ...]] = [(s, small(), small()) for s in "pqr" if rng.random() < 0.7]
     return {"t": t, "u": u, "w": w}
 
 
 class Maker:
-    """Queries of limited depth. `views` are further relations that may be read. `guarded`: with divisions that would fail
-    if the condition written before them did not exclude the rows in question."""
+    """Queries of limited depth. `views` are further relations that may be read. `guarded`: with divisions that would
+    fail if the condition written before them did not exclude the rows in question."""
 
     def __init__(self, rng: random.Random, views: dict[str, Schema] | None = None, guarded: bool = False):
         self._rng, self._views, self._guarded = rng, views or {}, guarded
@@ -66,7 +68,7 @@ class Maker:
         calls = []
         for _ in range(rng.randrange(3) if group else 1 + rng.randrange(2)):
             function = rng.choice(["count", "sum", "min", "max", "count"])
-            arg = self._typed(below.schema, INT) if function == "sum" else self.scalar(below.schema)
+            arg: Expr | None = self._typed(below.schema, INT) if function == "sum" else self.scalar(below.schema)
             if function == "count" and rng.random() < 0.5:
                 arg = None
             kind = {"count": BIGINT, "sum": BIGINT}.get(function) or (arg.type if arg is not None else BIGINT)
@@ -112,7 +114,7 @@ class Maker:
             joined = q.Join(joined, leaf, q.JoinKind.CROSS, None, (*joined.schema, *leaf.schema), (1, 1))
         order = rng.sample(range(len(leaves)), len(leaves))
         parts: list[Expr] = []
-        for one, other in zip(order, order[1:], strict=False):
+        for one, other in pairwise(order):
             a, b = self._matching(leaves[one].schema, leaves[other].schema)
             parts.append(Call("eq", (moved(a, starts[one]), moved(b, starts[other])), BOOLEAN))
         parts.append(self.predicate(joined.schema))
@@ -187,7 +189,9 @@ class Maker:
         same = [i for i, c in enumerate(schema) if c.type == column.type]
         if rng.random() < 0.4:
             return Call(name, (column, ref(schema, rng.choice(same))), BOOLEAN)
-        value = rng.choice("pqr") if column.type == STRING else float(rng.randrange(4)) if column.type == DOUBLE else None
+        value = (
+            rng.choice("pqr") if column.type == STRING else float(rng.randrange(4)) if column.type == DOUBLE else None
+        )
         return Call(name, (column, Literal(rng.randrange(4) if value is None else value, column.type)), BOOLEAN)
 
 

@@ -1,4 +1,5 @@
-"""Golden plans: SQL in, explain text out. `UPDATE_GOLDEN=1 pytest tests/plan/test_golden.py` writes them anew; read the diff.
+"""Golden plans: SQL in, explain text out. `UPDATE_GOLDEN=1 pytest tests/plan/test_golden.py` writes them anew; read the
+diff.
 
 A file holds one query, or several `-- view name` ones separated by `;` that are planned together (or, with
 `-- one by one`, each with what was planned before). `-- key: a, b` sets the key that a user would choose.

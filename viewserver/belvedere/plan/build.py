@@ -30,8 +30,8 @@ def column_of(expr: Expr, schema: Schema) -> Column:
 def projection(
     node: n.Node, exprs: Sequence[Expr], names: Sequence[str] | None = None, keep_key: bool = True
 ) -> tuple[n.Node, tuple[int, ...]]:
-    """Columns `exprs` (named `names`, if given), followed by the key columns that are missing among them. Returns the node
-    itself where nothing would change, and the key's positions."""
+    """Columns `exprs` (named `names`, if given), followed by the key columns that are missing among them. Returns the
+    node itself where nothing would change, and the key's positions."""
     named = [name_columns(e, node.schema) for e in exprs]
     if keep_key:
         present = {e.index for e in named if isinstance(e, ColumnRef)}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
+from belvedere.plan.exprs import size
 from belvedere.sql import query as q
 from belvedere.sql.expr import ColumnRef, Expr, substitute, transform
-from belvedere.plan.exprs import size
 from belvedere.types import Column, Schema
 
 GROWTH_LIMIT = 400
@@ -79,7 +79,8 @@ def _nameless(schema: Schema) -> Schema:
 def strip(query: q.Query) -> tuple[q.Query, tuple[Expr, ...]]:
     """What lies below the projections on top of a query, and the query's columns as expressions over it.
 
-    State is keyed by what lies below: two aggregates over one table share it even if each computes its own arguments."""
+    State is keyed by what lies below: two aggregates over one table share it even if each computes its own
+    arguments."""
     exprs: tuple[Expr, ...] = tuple(ColumnRef(i, c.type) for i, c in enumerate(query.schema))
     while isinstance(query, q.Project):
         merged = compose(exprs, query.exprs)

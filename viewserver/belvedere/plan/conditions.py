@@ -12,7 +12,8 @@ from belvedere.types import BIGINT, DOUBLE, Kind, Type, decimal
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`left[i] = right[i]` for every i (each over its own side's columns), and `residual` over left then right columns."""
+    """`left[i] = right[i]` for every i (each over its own side's columns), and `residual` over left then right
+    columns."""
 
     left: tuple[Expr, ...]
     right: tuple[Expr, ...]

@@ -1,8 +1,8 @@
 """Column pruning: which columns each part of the queries must provide, seen over all views that are planned together.
 
-What has state (joins, aggregates and the arrangements below them) is one thing for all its consumers, so it provides the
-union of what they want. What has none (filters, projections, the reading of a table) is cut to what each consumer wants, so a change in a
-column that a view does not use never reaches that view.
+What has state (joins, aggregates and the arrangements below them) is one thing for all its consumers, so it provides
+the union of what they want. What has none (filters, projections, the reading of a table) is cut to what each consumer
+wants, so a change in a column that a view does not use never reaches that view.
 """
 
 from __future__ import annotations

@@ -233,15 +233,15 @@ def _as_text(plan: n.Plan, sizes: Sizes | None) -> str:
         numbers = " ".join(f"#{by_node[node].number}" for node in zone.nodes)
         lines.append(f"  zone {zone.number} by {', '.join(zone.key) or 'nothing (one server)'}: {numbers}{source}")
     lines += ["", "state"]
-    for state, numbers, subject, views in state_tables(described):
+    for state, members, subject, views in state_tables(described):
         used = f"  shared by {', '.join(views)}" if len(views) > 1 else ""
-        lines.append(f"  {' '.join(f'#{i}' for i in numbers)} {state.table} {subject}: {state.cost}{used}")
+        lines.append(f"  {' '.join(f'#{i}' for i in members)} {state.table} {subject}: {state.cost}{used}")
     return "\n".join(lines) + "\n"
 
 
 def state_tables(described: Sequence[Described]) -> list[tuple[State, list[int], str, list[str]]]:
-    """Every state table once: its cost, the numbers of its nodes, what it holds, and the views that it serves. All Delta
-    nodes of a base table are one DELTA, which here counts the columns that any of them needs."""
+    """Every state table once: its cost, the numbers of its nodes, what it holds, and the views that it serves. All
+    Delta nodes of a base table are one DELTA, which here counts the columns that any of them needs."""
     found: dict[tuple[str, object], list[Described]] = {}
     for d in described:
         if d.state is not None:

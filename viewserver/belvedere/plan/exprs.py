@@ -1,7 +1,7 @@
 """Questions the planner asks about bound expressions: their conjuncts, whether they can fail, their text.
 
-Whether an expression can fail decides what may move. Errors are values of a row and count only where they reach a view, so a
-conjunct that can fail must never run on rows which an earlier conjunct of the same AND was written to exclude.
+Whether an expression can fail decides what may move. Errors are values of a row and count only where they reach a view,
+so a conjunct that can fail must never run on rows which an earlier conjunct of the same AND was written to exclude.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from belvedere.types import BOOLEAN, STRING, Kind, Schema, Type
 TRUE = Literal(True, BOOLEAN)
 FALSE = Literal(False, BOOLEAN)
 
-# Functions that give a value or NULL for every argument of their types. What is not listed here is taken to be able to fail.
-_TOTAL = frozenset(
-    "eq ne lt le gt ge null_safe_eq and or not is_null is_not_null is_true case coalesce nullif in concat substring upper"
-    " lower trim ltrim rtrim trim_chars ltrim_chars rtrim_chars length replace starts_with ends_with contains lpad rpad"
-    " reverse instr position initcap greatest least sign sqrt power exp ln year month day quarter hour minute second"
-    " dayofweek dayofyear weekofyear datediff last_day date_trunc trunc try_cast".split()
-)
-_TOTAL_FOR_DOUBLES = frozenset("add sub mul neg abs round".split())
+# Functions that give a value or NULL for every argument of their types. What is not listed here is taken to be able to
+# fail.
+_TOTAL = frozenset([
+    "eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq", "and", "or", "not", "is_null", "is_not_null", "is_true",
+    "case", "coalesce", "nullif", "in", "concat", "substring", "upper", "lower", "trim", "ltrim", "rtrim",
+    "trim_chars", "ltrim_chars", "rtrim_chars", "length", "replace", "starts_with", "ends_with", "contains", "lpad",
+    "rpad", "reverse", "instr", "position", "initcap", "greatest", "least", "sign", "sqrt", "power", "exp", "ln",
+    "year", "month", "day", "quarter", "hour", "minute", "second", "dayofweek", "dayofyear", "weekofyear",
+    "datediff", "last_day", "date_trunc", "trunc", "try_cast",
+])  # fmt: skip
+_TOTAL_FOR_DOUBLES = frozenset(["add", "sub", "mul", "neg", "abs", "round"])
 _RANK = {Kind.INT: 0, Kind.BIGINT: 1, Kind.DOUBLE: 3}
 
 
@@ -97,7 +100,8 @@ def size(expr: Expr) -> int:
 
 
 def name_columns(expr: Expr, schema: Schema) -> Expr:
-    """References carry the names of the input's columns: explain reads well, and aliases never make equal plans differ."""
+    """References carry the names of the input's columns: explain reads well, and aliases never make equal plans
+    differ."""
     return transform(expr, lambda e: replace(e, name=schema[e.index].name) if isinstance(e, ColumnRef) else e)
 
 
@@ -135,7 +139,8 @@ def text(expr: Expr) -> str:
         return f"{args[0]} like {args[1]}{escape}"
     if expr.name in _INFIX and len(args) >= 2:
         return f" {_INFIX[expr.name]} ".join(
-            f"({a})" if isinstance(e, Call) and e.name in _INFIX and (expr.name, e.name) not in _NO_PARENS else a for a, e in zip(args, expr.args, strict=True)
+            f"({a})" if isinstance(e, Call) and e.name in _INFIX and (expr.name, e.name) not in _NO_PARENS else a
+            for a, e in zip(args, expr.args, strict=True)
         )
     if expr.name in ("cast", "try_cast"):
         return f"{expr.name}({args[0]} as {expr.type})"

@@ -1,7 +1,8 @@
-"""Where the parts of a plan's picture go: zones in columns from left to right, inside a zone nodes in rows from the top.
+"""Where the parts of a plan's picture go: zones in columns from left to right, inside a zone nodes in rows from the
+top.
 
-Pure geometry. Every column or row is ordered by where its inputs stand and then spread just enough that nothing overlaps,
-so edges stay short.
+Pure geometry. Every column or row is ordered by where its inputs stand and then spread just enough that nothing
+overlaps, so edges stay short.
 """
 
 from __future__ import annotations
@@ -177,7 +178,8 @@ def _stacked(
     ports: Mapping[_K, Sequence[tuple[_K, float]]],
     gap: float,
 ) -> dict[_K, float]:
-    """Tops of the items of every column: each as near as possible to the middle of where its edges come from, or go to."""
+    """Tops of the items of every column: each as near as possible to the middle of where its edges come from, or go
+    to."""
     tops: dict[_K, float] = {}
     consumers: dict[_K, list[_K]] = {}
     for item, sources in ports.items():

@@ -1,8 +1,8 @@
 """From queries (what a view is) to plan nodes (how it is maintained).
 
-Queries name columns by position among what they select; nodes carry fewer (pruned) or more (hidden keys). `Rows` holds a node
-together with the places of the query's columns in it, so nothing has to be projected just to restore an order. Projections
-appear where something must be computed, or where columns would otherwise be stored for nothing.
+Queries name columns by position among what they select; nodes carry fewer (pruned) or more (hidden keys). `Rows` holds
+a node together with the places of the query's columns in it, so nothing is projected just to restore an order.
+Projections appear where something must be computed, or where columns would otherwise be stored for nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from belvedere.errors import UnsupportedSql
-from belvedere.plan import build, nodes as n
+from belvedere.plan import build
+from belvedere.plan import nodes as n
 from belvedere.plan.canonical import strip
 from belvedere.plan.demand import Arrangement, Demand, calls_over_base, columns_of
 from belvedere.plan.exprs import text

@@ -33,9 +33,9 @@ _T = TypeVar("_T")
 
 @dataclass_transform(frozen_default=True)
 def _node(cls: type[_T]) -> type[_T]:
-    """A frozen dataclass that computes its hash once: without it every lookup of a node would walk everything below it,
-    and a DAG whose parts are shared would be walked once per path."""
-    made: Any = dataclass(frozen=True)(cls)
+    """A frozen dataclass that computes its hash once and prints itself without what is below: else every lookup or
+    message would walk the whole DAG, shared parts once per path."""
+    made: Any = dataclass(frozen=True, repr=False)(cls)
     structural = made.__hash__
 
     def cached(self: Any) -> int:
@@ -49,6 +49,11 @@ def _node(cls: type[_T]) -> type[_T]:
         # Hashes of strings differ between processes, so a pickled node must not carry its own.
         return {k: v for k, v in self.__dict__.items() if k != "_hash"}
 
+    def brief(self: Any) -> str:
+        name = getattr(self, "name", None) or getattr(self, "table", None)
+        return f"{cls.__name__}({f'{name}: ' if name else ''}{', '.join(c.name for c in self.schema)})"
+
+    made.__repr__ = brief
     made.__hash__ = cached
     made.__getstate__ = state
     return made  # type: ignore[no-any-return]  # the decorated class itself
@@ -105,7 +110,7 @@ class Index:
         return self.input.schema
 
 
-@_node
+@dataclass(frozen=True)
 class Call:
     """One aggregate: count, sum, min, max, avg. Columns are positions in the input; `arg` None only for count(*)."""
 

@@ -1,7 +1,8 @@
 """Sharing: equal nodes are one node, and state that already holds enough is used instead of new state.
 
-`covers(wide, narrow)` answers whether `wide` holds the same rows under the same ids as `narrow`, with at least its columns. Only
-nodes without state are compared by structure; below them stand nodes that were shared already, so those are compared as they are.
+`covers(wide, narrow)` answers whether `wide` holds the same rows under the same ids as `narrow`, with at least its
+columns. Only nodes without state are compared by structure; below them stand nodes that were shared already, so those
+are compared as they are.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Shared:
         return node
 
     def reverse_join(self, source: n.Node, on: tuple[int, ...]) -> tuple[n.ReverseJoin, dict[int, int]]:
-        """The rows of `source` under `on`: known ones with at least these columns, or new ones. And where the columns are."""
+        """The rows of `source` under `on`: known ones with at least these columns, or new ones. And where the columns
+        are."""
         for known in self._reverse.get(self._reads(source), ()):
             where = covers(known.input, source)
             if where is not None and tuple(where[c] for c in on) == known.on:

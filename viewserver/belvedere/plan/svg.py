@@ -1,4 +1,5 @@
-"""The plan as a picture: zones are rounded boxes, nodes cards, state tables cylinders with their sizes, views stand out.
+"""The plan as a picture: zones are rounded boxes, nodes cards, state tables cylinders with their sizes, views stand
+out.
 
 One self-contained SVG without scripts or outside fonts; the full text of every card is its tooltip.
 """
@@ -7,7 +8,8 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from belvedere.plan import layout, nodes as n
+from belvedere.plan import layout
+from belvedere.plan import nodes as n
 from belvedere.plan.explain import Described, Sizes, State, describe, human_bytes, state_tables
 from belvedere.plan.layout import Box, Card, Picture
 
@@ -99,7 +101,7 @@ def _zone(number: int, key: tuple[str, ...], box: Box) -> str:
     room = int((box.width - 110) / 6.4)
     spread = spread if len(spread) <= room else spread[: room - 1] + "…"
     return (
-        f'<g><rect class="zone" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="16"/>'
+        f"<g>{_rounded('zone', box, 16)}"
         + _text(box.x + layout.ZONE_PAD, box.y + 25, "zone-name", name)
         + _text(box.x + layout.ZONE_PAD + 8 * len(name) + 8, box.y + 25, "zone-key", spread)
         + "</g>"
@@ -115,7 +117,9 @@ def _edges(picture: Picture) -> list[str]:
             source = cards[node]
             share = (i + 1) / (len(below) + 1)
             moves = source.described.zone != card.described.zone
-            drawn.append(_moving_edge(source.box, card.box, share) if moves else _inner_edge(source.box, card.box, share))
+            drawn.append(
+                _moving_edge(source.box, card.box, share) if moves else _inner_edge(source.box, card.box, share)
+            )
     return drawn
 
 
@@ -150,9 +154,8 @@ def _card(card: Card) -> str:
         _rounded("card", box),
     ]
     if not view:
-        parts.append(
-            f'<rect x="{box.x + 6:.1f}" y="{y + 9:.1f}" width="4" height="{box.height - 18:.1f}" rx="2" fill="{accent}"/>'
-        )
+        bar = f'x="{box.x + 6:.1f}" y="{y + 9:.1f}" width="4" height="{box.height - 18:.1f}" rx="2"'
+        parts.append(f'<rect {bar} fill="{accent}"/>')
     parts.append(_text(x, y + 22, "kind", f"view {d.node.name}" if isinstance(d.node, n.View) else d.kind))
     parts.append(_text(box.right - 10, y + 21, "number", f"#{d.number}", anchor="end"))
     for i, line in enumerate(card.lines):
@@ -162,10 +165,9 @@ def _card(card: Card) -> str:
     return "".join(parts) + "</g>"
 
 
-def _rounded(style: str, box: Box) -> str:
-    return (
-        f'<rect class="{style}" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="9"/>'
-    )
+def _rounded(style: str, box: Box, radius: int = 9) -> str:
+    place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+    return f'<rect class="{style}" {place} rx="{radius}"/>'
 
 
 def _cylinder(x: float, y: float, state: State, color: str) -> str:

@@ -1,9 +1,9 @@
 """Zones: maximal connected parts of the plan whose rows are spread by one key.
 
 Inside a zone a row never leaves its server; between zones rows are redistributed. A zone begins at a base table (its
-primary key), and wherever an operator needs another key than the one its rows already lie under: index, pre-aggregation,
-reverse-join, distinct. Both sides of a join lie in the join's zone. Zones form no cycle (each waits for the markers of its
-inputs): where merging two would close one, they stay apart although their keys are equal.
+primary key), and wherever an operator needs another key than the one its rows already lie under: index,
+pre-aggregation, reverse-join, distinct. Both sides of a join lie in the join's zone. Zones form no cycle (each waits
+for the markers of its inputs): where merging two would close one, they stay apart although their keys are equal.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Placement = frozenset[tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """`number` counts from 1, inputs before consumers. `key`: names of the columns that spread the rows, empty if all lie
-    on one server. `inputs`: numbers of the zones it receives rows from."""
+    """`number` counts from 1, inputs before consumers. `key`: names of the columns that spread the rows, empty if all
+    lie on one server. `inputs`: numbers of the zones it receives rows from."""
 
     number: int
     key: tuple[str, ...]
@@ -95,8 +95,8 @@ class _Zones:
             self._placed[node] = frozenset([node.key])
 
     def _rekey(self, node: n.Node, below: n.Node) -> None:
-        """Index, pre-aggregation, reverse-join, distinct: a new zone, unless the rows lie under that key already or another
-        operator over the same rows has begun it. Where a reverse-join belongs is settled by its join."""
+        """Index, pre-aggregation, reverse-join, distinct: a new zone, unless the rows lie under that key already or
+        another operator over the same rows has begun it. Where a reverse-join belongs is settled by its join."""
         wanted = _wanted(node)
         arranged = self._arranged.get((below, wanted))
         if arranged is not None:

@@ -1,7 +1,8 @@
 """Rewrites of bound queries, one per file, applied in the order of `RULES`.
 
 Predicates are pushed three times: outer joins are narrowed by what stands directly above them and joins ordered by the
-conditions that sit in them, and both let more move on. Column pruning and sharing look at several views at once, so they are not rules: see `belvedere.plan.demand` and `.sharing`.
+conditions that sit in them, and both let more move on. Column pruning and sharing look at several views at once, so
+they are not rules: see `belvedere.plan.demand` and `.sharing`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Constant folding and boolean simplification.
 
-Errors are lazy: only what cannot fail is computed here, so `1 / 0` in a branch that is never taken stays what it is. Runs once and
-first: constant columns that stand for "always equal" in a join (NOT IN) must survive as columns.
+Errors are lazy: only what cannot fail is computed here, so `1 / 0` in a branch that is never taken stays what it is.
+Runs once and first: constant columns that stand for "always equal" in a join (NOT IN) must survive as columns.
 """
 
 from __future__ import annotations
@@ -205,6 +205,16 @@ def _add_months(call: Call) -> Expr:
 
 
 _FOLDERS: dict[str, Callable[[Call], Expr]] = {
-    "and": _and, "or": _or, "not": _not, "is_null": _is_null, "is_not_null": _is_null, "is_true": _is_true, "case": _case,
-    "coalesce": _coalesce, "cast": _cast, "date_add": _date_add, "date_sub": _date_add, "add_months": _add_months,
-}  # fmt: skip
+    "and": _and,
+    "or": _or,
+    "not": _not,
+    "is_null": _is_null,
+    "is_not_null": _is_null,
+    "is_true": _is_true,
+    "case": _case,
+    "coalesce": _coalesce,
+    "cast": _cast,
+    "date_add": _date_add,
+    "date_sub": _date_add,
+    "add_months": _add_months,
+}

@@ -1,6 +1,7 @@
 """Outer joins whose padded rows a condition above would drop anyway become inner (or one-sided) joins.
 
-`a LEFT JOIN b … WHERE b.x > 0` shows no padded row: as an inner join it needs less state and conditions move further down."""
+`a LEFT JOIN b … WHERE b.x > 0` shows no padded row: as an inner join it needs less state and conditions move further
+down."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def narrow_outer_joins(query: Query, catalog: Catalog) -> Query:
 def _narrowed(join: Join, parts: list[Expr]) -> Join:
     split = len(join.left.schema)
     left = join.kind in (JoinKind.RIGHT, JoinKind.FULL) and any(_drops(p, range(split)) for p in parts)
-    right = join.kind in (JoinKind.LEFT, JoinKind.FULL) and any(_drops(p, range(split, len(join.schema))) for p in parts)
+    right = join.kind in (JoinKind.LEFT, JoinKind.FULL) and any(
+        _drops(p, range(split, len(join.schema))) for p in parts
+    )
     if join.kind is JoinKind.FULL:
         if left and right:
             return replace(join, kind=JoinKind.INNER)

@@ -1,7 +1,7 @@
 """Predicate pushdown: rows that a view will never show are dropped before anything stores them.
 
-Conjuncts move through projections, below distincts, into every branch of a union, below aggregates (if they read group columns only)
-and into the sides of joins:
+Conjuncts move through projections, below distincts, into every branch of a union, below aggregates (if they read group
+columns only) and into the sides of joins:
 
     INNER, CROSS   any conjunct to its side; what reads both sides becomes the join's condition
     LEFT           WHERE on the left side -> left; ON of the right side alone -> right (RIGHT: mirrored)

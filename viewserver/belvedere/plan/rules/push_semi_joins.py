@@ -1,4 +1,5 @@
-"""Semi- and anti-joins below inner joins: what IN, EXISTS and their negations drop is dropped before it is joined and stored.
+"""Semi- and anti-joins below inner joins: what IN, EXISTS and their negations drop is dropped before it is joined and
+stored.
 
 `(a JOIN b) SEMI JOIN r ON a.x = r.y` is `(a SEMI JOIN r ON a.x = r.y) JOIN b`. It also goes below the kept side of an
 outer join. A condition that can fail stays where it was written."""

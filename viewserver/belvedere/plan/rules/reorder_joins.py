@@ -1,9 +1,9 @@
 """Order of comma and cross joins, so that every join has an equality.
 
-`FROM a, b, c WHERE a.x = c.x AND c.y = b.y` cannot be joined as written (a and b share nothing). Joins which all have an
-equality stay as the user wrote them. Otherwise relations are added to the first one by connectivity: first those whose
-key the equality covers (each row finds one match, filters apply early, nothing multiplies), then those that refer to a key already
-there, then any; within that in the order written.
+`FROM a, b, c WHERE a.x = c.x AND c.y = b.y` cannot be joined as written (a and b share nothing). Joins which all have
+an equality stay as the user wrote them. Otherwise relations are added to the first one by connectivity: first those
+whose key the equality covers (each row finds one match, filters apply early), then those that refer to a
+key already there, then any; within that in the order written.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def _ready(parts: list[Expr], available: Collection[int]) -> tuple[list[Expr], l
 
 
 def _rank(leaf: _Leaf, there: list[_Leaf], parts: list[Expr], catalog: Catalog) -> int:
-    """How well the leaf joins what is there: 0 by its own key, 1 by a key of the other side, 2 otherwise, 3 not at all."""
+    """How well the leaf joins what is there: 0 by its own key, 1 by a key of the other side, 2 otherwise, 3 not at
+    all."""
     pairs = [pair for part in parts if (pair := _between(part, leaf, there)) is not None]
     if not pairs:
         return 3
@@ -124,9 +125,9 @@ def _between(part: Expr, leaf: _Leaf, there: list[_Leaf]) -> tuple[Expr, Expr] |
     first, second = part.args
     for one, other in ((first, second), (second, first)):
         read, against = columns(one), columns(other)
-        if read and against and all(map(leaf.owns, read)):
-            if all(any(known.owns(c) for known in there) for c in against):
-                return one, other
+        reaches = all(any(known.owns(c) for known in there) for c in against)
+        if read and against and reaches and all(map(leaf.owns, read)):
+            return one, other
     return None
 
 
