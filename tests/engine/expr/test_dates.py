@@ -104,3 +104,11 @@ def test_rows_without_a_value_may_hold_anything() -> None:
         got = evaluate(Call(name, (ColumnRef(0, DATE),), INT), [vec], 3)
         assert got.status is not None and got.status.tolist() == [1, 0, 2]
     assert evaluate(Call("cast", (ColumnRef(0, DATE),), STRING), [vec], 3).data[0].as_py() == "1970-01-01"
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour"), [("PST", 20), ("EST", 17), ("Zulu", 12), ("+02:00", 10), ("Europe/Berlin", 11), ("utc", None)]
+)
+def test_zones_in_text(zone: str, hour: int | None) -> None:
+    want = Status.CAST if hour is None else datetime(2024, 2, 29, hour, 13, 14, tzinfo=UTC)
+    assert one("cast", TIMESTAMP, (STRING, f"2024-02-29 12:13:14 {zone}")) == want

@@ -131,10 +131,11 @@ def _mod_double(type: Type, args: Sequence[Operand], count: int) -> Operand:
 
 
 def _pmod(type: Type, args: Sequence[Operand], count: int) -> Operand:
+    """(a % b + b) % b where a % b is negative. The sum wraps, as it does in Spark."""
     a, b = values(args[0]), values(args[1])
     rest = _quotient(a, b, type.dtype)[1]
-    data = np.where((rest < 0) & (np.asarray(b) > 0), rest + b, rest)
-    return Vec(type, data.astype(type.dtype), _zero_divisor(args, b, count))
+    data = np.where(rest < 0, _quotient(rest + b, b, type.dtype)[1], rest)
+    return Vec(type, data, _zero_divisor(args, b, count))
 
 
 def _pmod_double(type: Type, args: Sequence[Operand], count: int) -> Operand:

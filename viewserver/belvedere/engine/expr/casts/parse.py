@@ -39,6 +39,38 @@ _TIMESTAMP = re.compile(
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?")
 _LOOSE_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2}))?")
 
+_SHORT_ZONES = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+    "EST": "-05:00",
+    "MST": "-07:00",
+    "HST": "-10:00",
+}
+"""Java's ZoneId.SHORT_IDS."""
+
 
 def integer(text: str, bits: int) -> int | Status:
     if not _INTEGER.fullmatch(text):
@@ -125,6 +157,7 @@ def zone_of(name: str) -> tzinfo | None:
     """A time zone as Spark spells it: Z, UTC, [UTC|GMT|UT]+h[h][:mm[:ss]], or a region."""
     if name in ("Z", "UTC", "GMT", "UT"):
         return UTC
+    name = _SHORT_ZONES.get(name, name)
     found = _OFFSET.fullmatch(name) or _LOOSE_OFFSET.fullmatch(name)
     if found:
         sign, hours, minutes, seconds = found.groups()
