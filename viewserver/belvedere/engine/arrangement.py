@@ -130,6 +130,11 @@ class Arrangement:
             for name in (self._name, *self.facets):
                 self._store.save(name, self.index.ids(dead), [None] * len(dead))
 
+    def touch(self, groups: np.ndarray) -> None:
+        """State beside these groups changed."""
+        if self._store is not None:
+            self._touched.add(groups, self.index.limit)
+
     def evict(self, groups: np.ndarray) -> None:
         """Forget groups between epochs; what they held is in the store."""
         assert self._store is not None

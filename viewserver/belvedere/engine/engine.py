@@ -235,6 +235,13 @@ class Engine:
             sizes[node] = StateSize(own.rows, own.bytes + shared)
         return sizes
 
+    def evict(self, share: Callable[[int], np.ndarray]) -> None:
+        """Forget resident groups between epochs. `share(n)` is a mask of which of n groups go; the store has them all."""
+        for operator in self.running.values():
+            if isinstance(operator, Arrangement) and operator.on:
+                slots = operator.index.slots()
+                operator.evict(slots[share(len(slots))])
+
     def dump_state(self) -> dict[str, State]:
         """State of every operator by the digest of its task; usable only by the same plan and engine version."""
         out = {}

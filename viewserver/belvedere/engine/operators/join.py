@@ -152,6 +152,7 @@ class Join:
             if self._right_counts is not None:
                 stay, fresh = mark == UNCHANGED, (mark == FRESH) & (weight > 0)
                 self._right_counts.add_unchanged(partners[stay], weight[stay])
+                self._right.changed(partners[stay])
                 self._right_counts.add(partners[fresh], weight[fresh])
             if not self._half:
                 yield pairs
@@ -169,6 +170,7 @@ class Join:
             weight = delta.weight[rows]
             if self._left_counts is not None:
                 self._left_counts.add_unchanged(partners, weight)
+                self._left.changed(partners)
             if self._right_counts is not None:
                 come = weight > 0
                 self._right_counts.add(slots[rows[come]], weight[come])

@@ -179,6 +179,10 @@ class ReverseJoin:
         self._gone, self._marked = [], []
         self.index.end_epoch()
 
+    def changed(self, slots: np.ndarray) -> None:
+        """What joins keep for these rows changed, so their groups must be saved although no row did."""
+        self.arrangement.touch(self._group_of[slots])
+
     def detach(self) -> None:
         """The operator goes, the arrangement may stay for others."""
         del self.arrangement.facets[self._name]
