@@ -85,7 +85,8 @@ def test_after_a_crash_complete_epochs_are_left_and_what_a_snapshot_synced_is_am
             log.append(epoch, [(SHAPE, delta(-epoch))])
             written += [(epoch, [epoch]), (epoch, [-epoch])]
             if epoch == seed % 45:
-                position = log.sync()
+                log.sync()
+                position = log.position()
         after = files.crash()
         log = Changelog(after, segment_bytes=2_000)
         log.open(position, position.epoch)

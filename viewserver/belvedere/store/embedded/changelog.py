@@ -5,7 +5,8 @@ synced: its input is durable, so whatever a crash takes is made again by replay.
 whole: a reading process has an epoch when it has the epoch's last record. Segments are `changelog/<epoch>.out`: all of their
 records are of later epochs than the one in the name.
 
-    description of a record: {"v": [[view, version, rows, bytes], …], "starts": [shape, …], "drops": [view, …], "ddl": catalog}
+    description of a record: {"v": [[view, version, rows, bytes], …], "q": the same for rows that entered (+1) or left (-1)
+    quarantine, "starts": [shape, …], "drops": [view, …], "catalog": the definitions after DDL}
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Delta
+from belvedere.engine.operators.view import Quarantined
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.errors import EpochExpired
 from belvedere.store.embedded import records
@@ -91,6 +93,13 @@ class Change:
             if view is None or entry[0] == view:
                 yield entry[0], decode_delta(shapes[entry[0], entry[1]], buffer)
 
+    def quarantines(self, shapes: Mapping[tuple[str, int], ViewShape]) -> Iterator[tuple[str, Quarantined]]:
+        """Changes of quarantine."""
+        entries = [*self.meta.get("v", ()), *self.meta.get("q", ())]
+        skip = len(entries) - len(self.meta.get("q", ()))
+        for entry, buffer in list(zip(entries, self.record.buffers([e[3] for e in entries]), strict=True))[skip:]:
+            yield entry[0], decode_quarantine(shapes[entry[0], entry[1]], buffer)
+
 
 def encode_delta(delta: Delta) -> memoryview:
     """Columns and weights; ids follow from the key columns."""
@@ -106,6 +115,29 @@ def decode_delta(shape: ViewShape, buffer: memoryview) -> Delta:
     columns = tuple(from_physical(a, c.type) for a, c in zip(found, shape.schema, strict=False))
     weight = unflat(found[-1], np.int8)
     return Delta(columns, weight, hash_rows([columns[i] for i in shape.key], len(weight)))
+
+
+def encode_quarantine(part: Quarantined) -> memoryview:
+    """As a delta, with ids (a failed key column has none to offer), and the column and code of the failure."""
+    delta = part.delta
+    arrays = [to_physical(c) for c in delta.columns]
+    names = [f"c{i}" for i in range(len(arrays))]
+    extra = [
+        flat(delta.weight, pa.int8()), flat(delta.id[:, 0], pa.uint64()), flat(delta.id[:, 1], pa.uint64()),
+        flat(part.column.astype(np.int32), pa.int32()), flat(part.code.astype(np.uint8), pa.uint8()),
+    ]  # fmt: skip
+    return serialize([*arrays, *extra], [*names, "w", "lo", "hi", "column", "code"])
+
+
+def decode_quarantine(shape: ViewShape, buffer: memoryview) -> Quarantined:
+    """The reverse of `encode_quarantine`; cells that failed are NULL."""
+    fields = [(f"c{i}", physical_type(c.type)) for i, c in enumerate(shape.schema)]
+    extra = [("w", pa.int8()), ("lo", pa.uint64()), ("hi", pa.uint64()), ("column", pa.int32()), ("code", pa.uint8())]
+    found = deserialize(buffer, [*fields, *extra])
+    columns = tuple(from_physical(a, c.type) for a, c in zip(found, shape.schema, strict=False))
+    weight, low, high = unflat(found[-5], np.int8), unflat(found[-4], np.uint64), unflat(found[-3], np.uint64)
+    ids = np.stack([low, high], axis=1)
+    return Quarantined(Delta(columns, weight, ids), unflat(found[-2], np.int32), unflat(found[-1], np.uint8))
 
 
 class Changelog:
@@ -132,7 +164,8 @@ class Changelog:
         self.epoch = epoch
         start = position or (Position(self._segments[0].after, records.HEAD_SIZE, epoch) if self._segments else None)
         held = next((s for s in self._segments if start is not None and s.after == start.segment), None)
-        if start is None or held is None or held.size < start.offset or start.epoch != epoch:
+        lost = start is None or held is None or held.size < start.offset or start.epoch != epoch
+        if lost or (position is None and start.segment != epoch):
             self.reset(epoch)
             return
         first = self._segments.index(held)
@@ -202,15 +235,25 @@ class Changelog:
     # ------------------------------------------------------------------ writing
 
     def append(
-        self, epoch: int, parts: Sequence[tuple[ViewShape, Delta]], extra: Mapping[str, Any] | None = None, *, more: bool = False
+        self,
+        epoch: int,
+        parts: Sequence[tuple[ViewShape, Delta]],
+        extra: Mapping[str, Any] | None = None,
+        *,
+        quarantine: Sequence[tuple[ViewShape, Quarantined]] = (),
+        more: bool = False,
     ) -> None:
         """One record; `more`: another one of this epoch follows. After an OSError nothing of the record is there."""
         buffers = [encode_delta(delta) for _, delta in parts]
         meta: dict[str, Any] = dict(extra or {})
         if parts:
-            meta["v"] = [
-                [s.name, s.version, len(d), b.nbytes] for (s, d), b in zip(parts, buffers, strict=True)
+            meta["v"] = [[s.name, s.version, len(d), b.nbytes] for (s, d), b in zip(parts, buffers, strict=True)]
+        if quarantine:
+            reasons = [encode_quarantine(part) for _, part in quarantine]
+            meta["q"] = [
+                [s.name, s.version, len(p.delta), b.nbytes] for (s, p), b in zip(quarantine, reasons, strict=True)
             ]
+            buffers += reasons
         body = json.dumps(meta, separators=(",", ":")).encode()
         encoded, size = records.encode(epoch, self._sequence + 1, 0, body, buffers, MORE if more else 0)
         with self._lock:
@@ -230,12 +273,15 @@ class Changelog:
             if not more:
                 self.epoch = epoch
 
-    def sync(self) -> Position:
-        """Make all of it durable, for a snapshot of the last epoch."""
+    def position(self) -> Position:
+        """Where it ends now, between epochs."""
         with self._lock:
-            assert self._appender is not None
+            return Position(self._segments[-1].after, self._segments[-1].size, self.epoch)
+
+    def sync(self) -> None:
+        """Make all that was written durable."""
+        with self._lock:
             segments = list(self._segments)
-            position = Position(segments[-1].after, segments[-1].size, self.epoch)
         for segment in segments:
             if segment.durable:
                 continue
@@ -246,7 +292,6 @@ class Changelog:
                 appender.close()
             segment.durable = segment is not segments[-1]
         self._files.sync_directory(DIRECTORY)
-        return position
 
     # ------------------------------------------------------------------ reading
 

@@ -51,8 +51,8 @@ class Entry:
     rows: int = 0
     clocks: int = 0
     """Timestamps wanted of the database's clock: 0 none, 1 one for all rows, more: one per row."""
-    attachment: Any = None
-    """Travels with the entry to the engine, not into the log."""
+    alone: bool = False
+    """Wants a record, and so an epoch, of its own (DDL)."""
     on_join: Callable[[], None] | None = None
     """Called under the queue's lock; may refuse the entry."""
     on_fail: Callable[[], None] | None = None
@@ -187,7 +187,8 @@ class Committer:
 
     def _write_group(self) -> None:
         with self._lock:
-            entries, self._queue = self._queue, []
+            size = 1 if self._queue[0].alone else next((i for i, e in enumerate(self._queue) if e.alone), len(self._queue))
+            entries, self._queue = self._queue[:size], self._queue[size:]
             epoch = max(self._clock.now() // 1000, self.epoch + 1)
             sequence = self.sequence + 1
         error: BaseException | None = None

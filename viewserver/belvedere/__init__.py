@@ -1,0 +1,43 @@
+"""Belvedere keeps materialized views over key-value tables exact and fresh while the tables change."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from belvedere import errors
+
+if TYPE_CHECKING:
+    from belvedere.database import Database
+    from belvedere.embedded.reader import Reader
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "errors", "open"]
+
+
+@overload
+def open(
+    path: str | os.PathLike[str] | None = None, *, read_only: Literal[False] = False, **options: Any
+) -> Database: ...
+
+
+@overload
+def open(path: str | os.PathLike[str] | None = None, *, read_only: Literal[True], **options: Any) -> Reader: ...
+
+
+def open(path: str | os.PathLike[str] | None = None, *, read_only: bool = False, **options: Any) -> Database | Reader:
+    """Open the database in directory `path` (made if missing); None or ":memory:" for one without files.
+
+    read_only       read beside a writing process; runs no engine
+    sync            False: writes return before they are durable (a power cut may lose the last ones, in order)
+    snapshot        False: never take snapshots; opening replays the whole log
+    retention       seconds (or timedelta) for which older epochs can be read, where a view does not say itself
+    history_bytes   most bytes that this history may take; pinned epochs are kept beyond it
+    epoch_rows      most rows that the engine takes into one step when it lags
+    memory_limit    bytes of deltas on their way; more spill to disk
+    backlog_rows    `put` waits while more rows than this are not yet in the views
+    clock           microseconds since 1970, for tests
+    """
+    from belvedere.embedded.opening import open_database
+
+    return open_database(path, read_only, options)

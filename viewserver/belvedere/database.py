@@ -1,0 +1,432 @@
+"""The embedded database: one directory, one writing process, any number of reading ones.
+
+`belvedere.open` gives a `Database`. Its writes go through group commit into the input log and return when durable; the
+engine's thread (`belvedere.embedded.runtime`) turns them into views, epoch by epoch; reads are in `belvedere.embedded.reading`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.embedded import ddl, rows, status
+from belvedere.embedded.leases import Leases
+from belvedere.embedded.options import Options
+from belvedere.embedded.reading import After, Moment, to_table
+from belvedere.embedded.recovery import Recovery
+from belvedere.embedded.runtime import Runtime
+from belvedere.embedded.snapshots import Snapshots
+from belvedere.embedded.statements import Result, Statements
+from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
+from belvedere.engine.engine import Engine
+from belvedere.errors import CatalogError, Closed, DataError, DiskError, Locked
+from belvedere.plan.nodes import Plan
+from belvedere.plan.planner import plan_views
+from belvedere.sql import statements as st
+from belvedere.sql.catalog import Catalog, TableDef, ViewDef
+from belvedere.store.embedded import changes as codec
+from belvedere.store.embedded.changelog import Change, Changelog
+from belvedere.store.embedded.commit import Committer, Entry, MicroClock, Token
+from belvedere.store.embedded.describe import ViewShape, schema_json, table_json
+from belvedere.store.embedded.faulty import MemoryFiles
+from belvedere.store.embedded.files import Files, OsFiles
+from belvedere.store.embedded.log import InputLog
+from belvedere.store.embedded.views import Row, ViewTable
+
+_SCAN_ROWS = 1 << 17
+
+
+class Database(Statements):
+    """A database open for reading and writing. All methods may be called from any thread."""
+
+    def __init__(self, path: str | os.PathLike[str] | None, options: Options, files: Files | None = None):
+        in_memory = files is None and (path is None or str(path) == ":memory:")
+        self.path = None if in_memory or path is None else Path(path)
+        self.options = options
+        if files is None:
+            files = MemoryFiles() if in_memory else _directory(Path(path or ""))
+        self._files = files
+        lock = files.lock("LOCK")
+        if lock is None:
+            raise Locked(f"database {str(path)!r} is open for writing in another process; read it with read_only=True")
+        self._lock = lock
+        self._ddl = threading.RLock()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._rows: dict[str, rows.Rows] = {}
+        self._leases = Leases(None if in_memory else files)
+        self._log = None if in_memory else InputLog(files, sync=options.sync)
+        try:
+            self._start(None if in_memory or not isinstance(files, OsFiles) else files.root / "spill")
+        except BaseException:
+            lock.release()
+            raise
+
+    def _start(self, spill: Path | None) -> None:
+        options = self.options
+        engine = Engine(
+            memory_limit=options.memory_limit,
+            spill_directory=spill,
+            threads=options.threads,
+            tombstone_retention_ms=options.tombstone_retention_ms,
+        )
+        self._clock = MicroClock(options.clock)
+        runtime = self._runtime = Runtime(engine, Changelog(self._files), options)
+        self._snapshots: Snapshots | None = None
+        forced = False
+        try:
+            if self._log is None:
+                runtime.changelog.open(None, 0)
+            else:
+                recovery = Recovery(runtime, self._files, self._log, self._clock)
+                recovery.run()
+                self._snapshots = Snapshots(runtime, self._files, self._log, self._clock, self._leases)
+                if recovery.snapshot is not None:
+                    manifest = recovery.snapshot.manifest
+                    self._snapshots.epoch, self._snapshots.sequence = manifest["epoch"], manifest["sequence"]
+                    self._snapshots.size, self._snapshots.count = recovery.snapshot.size, 1
+                forced = recovery.history_lost
+                runtime.between = self._snapshots.between
+        except OSError as error:
+            raise DiskError(f"database {str(self.path)!r} could not be opened: {error}") from error
+        for name, table in runtime.catalog.tables.items():
+            self._rows[name] = rows.Rows(table)
+        self._committer = Committer(
+            self._log,
+            self._clock,
+            runtime.deliver,
+            self._stopped,
+            backlog_rows=options.backlog_rows,
+            backlog_bytes=options.backlog_bytes,
+            epoch=runtime.committed,
+            sequence=runtime.sequence,
+        )
+        runtime.processed = self._committer.processed
+        runtime.on_stop = self._committer.close
+        runtime.builds.announce = lambda operation: self._submit_ddl(operation) and None
+        if forced and self._snapshots is not None:
+            self._snapshots.take(wait=True)
+        runtime.start()
+
+    def _stopped(self, reason: str) -> None:
+        self._runtime.stop(f"the database stopped: {reason}")
+
+    # ------------------------------------------------------------------ reading: see Reading
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._runtime.catalog
+
+    @property
+    def epoch(self) -> int:
+        return self._runtime.committed
+
+    @property
+    def pins(self) -> Leases:
+        return self._leases
+
+    def _views(self) -> dict[str, ViewTable]:
+        if self._closed:
+            raise self._runtime.closed()
+        return self._runtime.tables
+
+    def _shapes(self) -> dict[tuple[str, int], ViewShape]:
+        return self._runtime.shapes
+
+    def _history(self, after: int, upto: int) -> Iterator[Change]:
+        return self._runtime.changelog.read(after, upto)
+
+    def _wait_for(self, epoch: int, timeout: float | None) -> bool:
+        return self._runtime.wait_for(epoch, timeout)
+
+    def _now_ms(self) -> int:
+        return self._clock.now() // 1000
+
+    def _retention_ms(self, shape: ViewShape) -> int:
+        return self.options.retention_ms if shape.retention_ms is None else shape.retention_ms
+
+    def _base_rows(self, table: TableDef) -> tuple[int, Delta]:
+        return self._runtime.call(lambda: (self.epoch, self._scan_base(table.name)))
+
+    def _scan_base(self, name: str) -> Delta:
+        held = self._runtime.engine.tables[name]
+        columns = self._runtime.catalog.tables[name].columns
+        parts: list[Delta] = []
+        start: int | None = 0
+        while start is not None:
+            delta, start = held.scan(start, _SCAN_ROWS, range(len(columns)))
+            if len(delta):
+                parts.append(delta)
+        return concat_deltas(parts) if parts else empty_delta(columns)
+
+    def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
+        return self._runtime.call(lambda: self._runtime.engine.tables[table.name].get(id))
+
+    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table]]:
+        def collect() -> tuple[int, dict[str, pa.Table]]:
+            out = {}
+            for name in sorted(names):
+                table = self._runtime.catalog.tables.get(name)
+                if table is not None:
+                    shape = ViewShape(name, 0, table.columns, len(table.columns), table.key_positions)
+                    out[name] = to_table(shape, self._scan_base(name))
+                else:
+                    view = self._runtime.tables[name]
+                    out[name] = to_table(view.shape, view.rows()[1])
+            return self.epoch, out
+
+        return self._runtime.call(collect)
+
+    def _plan(self) -> tuple[Plan, Any]:
+        return self._runtime.call(lambda: (self._runtime.engine.plan, self._runtime.engine.sizes()))
+
+    def status(self) -> dict[str, Any]:
+        """Numbers about everything: rows, bytes, lag, backlog, log, snapshots, history, pins, builds, problems."""
+        return self._runtime.call(
+            lambda: status.collect(self._runtime, self._committer, self._log, self._snapshots, self._leases)
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def put(self, table: str, rows: Any, *, ts: Any = None, timeout: float | None = None) -> Token:
+        """Insert or update rows (dicts, Arrow, pandas, polars). Missing columns are unchanged, None is NULL.
+
+        Atomic; returns when durable. `ts`: cell timestamps (microseconds or datetime, for all rows or one per row).
+        """
+        reader = self._reader(table)
+        return self._write(reader, reader.puts(rows), ts, False, timeout)
+
+    def delete(self, table: str, keys: Any, *, ts: Any = None, timeout: float | None = None) -> Token:
+        """Delete rows by key: values, tuples or dicts, or a table with the key columns."""
+        reader = self._reader(table)
+        return self._write(reader, reader.deletes(keys), ts, False, timeout)
+
+    def write(self, table: str, rows: Any, *, deletes: Any, ts: Any = None, timeout: float | None = None) -> Token:
+        """Puts and deletes in one atomic, ordered batch: `deletes` has a boolean per row."""
+        reader = self._reader(table)
+        return self._write(reader, reader.mixed(rows, deletes), ts, True, timeout)
+
+    def _reader(self, table: str) -> rows.Rows:
+        found = self._rows.get(table)
+        if found is None:
+            relation = self.catalog.relation(table)
+            found = self._rows.get(relation.name)
+            if found is None:
+                raise CatalogError(f"{relation.name!r} is a view; rows are written to base tables")
+        return found
+
+    def _write(
+        self, reader: rows.Rows, changes: Changes | None, ts: Any, ordered: bool, timeout: float | None
+    ) -> Token:
+        if changes is None:
+            if self._closed or self._runtime.failure is not None:
+                raise self._runtime.closed()
+            return Token(self._committer.epoch)
+        table = reader.table
+        count = len(changes)
+        if ts is not None:
+            changes.ts = rows.timestamps(ts, count)
+        meta, buffer = codec.encode(table, changes, own_clock=ts is None)
+
+        def check() -> None:
+            if table.name not in self._rows:
+                raise CatalogError(f"table {table.name!r} was dropped; nothing was written")
+
+        clocks = 0 if ts is not None else count if ordered and changes.delete is not None else 1
+        entry = Entry(meta, buffer, table.name, changes, count, clocks, on_join=check)
+        return self._committer.submit(entry, timeout=timeout)
+
+    # ------------------------------------------------------------------ DDL
+
+    def _submit_ddl(self, operation: ddl.Operation, on_join: Any = None, on_fail: Any = None) -> Token:
+        entry = Entry({"k": "ddl", **operation}, alone=True, on_join=on_join, on_fail=on_fail)
+        return self._committer.submit(entry, unbounded=True)
+
+    def _write_statement(self, statement: st.Statement, wait: bool) -> Result:
+        match statement:
+            case st.Insert():
+                return self.put(statement.table, [dict(zip(statement.columns, r, strict=True)) for r in statement.rows])
+            case st.Delete():
+                return self.delete(statement.table, list(statement.keys))
+        with self._ddl:
+            # one build at a time; whoever follows sees what the one before made
+            self._runtime.wait_until(lambda: self._runtime.builds.current is None)
+            match statement:
+                case st.CreateTable():
+                    return self._create_table(statement)
+                case st.AddColumns():
+                    return self._add_columns(statement)
+                case st.Drop():
+                    return self._drop(statement)
+                case st.CreateView():
+                    return self._create_view(statement, wait)
+        raise AssertionError(f"a statement that nobody carries out: {statement}")
+
+    def _applied(self, token: Token) -> Token:
+        self._runtime.wait_for(token.epoch, None)
+        return token
+
+    def _create_table(self, statement: st.CreateTable) -> Token:
+        table = statement.table
+        existing = self.catalog.find(table.name)
+        if existing is not None:
+            if statement.if_not_exists and isinstance(existing, TableDef):
+                return Token(self.epoch)
+            raise CatalogError(f"{existing.name!r} exists already")
+        operation = {"op": "create_table", "table": table_json(table)}
+        return self._applied(
+            self._submit_ddl(
+                operation,
+                on_join=lambda: self._rows.__setitem__(table.name, rows.Rows(table)),
+                on_fail=lambda: self._rows.pop(table.name, None),
+            )
+        )
+
+    def _add_columns(self, statement: st.AddColumns) -> Token:
+        table = self.catalog.relation(statement.table)
+        if not isinstance(table, TableDef):
+            raise CatalogError(f"{table.name!r} is a view; replace it with CREATE OR REPLACE MATERIALIZED VIEW")
+        known = {c.name.lower() for c in table.columns}
+        for column in statement.columns:
+            if column.name.lower() in known:
+                raise CatalogError(f"table {table.name!r} has a column {column.name!r} already")
+            known.add(column.name.lower())
+        columns = schema_json(statement.columns)
+        wider = rows.Rows(ddl.with_columns(table, columns))
+        before = self._rows[table.name]
+        return self._applied(
+            self._submit_ddl(
+                {"op": "add_columns", "table": table.name, "columns": columns},
+                on_join=lambda: self._rows.__setitem__(table.name, wider),
+                on_fail=lambda: self._rows.__setitem__(table.name, before),
+            )
+        )
+
+    def _drop(self, statement: st.Drop) -> Token:
+        found = self.catalog.find(statement.name)
+        if found is None or isinstance(found, TableDef) != (statement.kind == "table"):
+            if found is None and statement.if_exists:
+                return Token(self.epoch)
+            if found is None:
+                self.catalog.relation(statement.name)
+            other = "a view" if statement.kind == "table" else "a table"
+            raise CatalogError(f"{statement.name!r} is {other}, not a {statement.kind}")
+        ddl.refuse_if_needed(self.catalog, statement.kind, found.name)
+        if isinstance(found, ViewDef):
+            return self._applied(self._submit_ddl({"op": "drop_view", "name": found.name}))
+        before = self._rows[found.name]
+        return self._applied(
+            self._submit_ddl(
+                {"op": "drop_table", "name": found.name},
+                on_join=lambda: self._rows.pop(found.name, None),
+                on_fail=lambda: self._rows.__setitem__(found.name, before),
+            )
+        )
+
+    def _create_view(self, statement: st.CreateView, wait: bool) -> Token:
+        view, catalog = statement.view, self.catalog
+        existing = catalog.find(view.name)
+        if isinstance(existing, TableDef):
+            raise CatalogError(f"{existing.name!r} exists already: it is a table")
+        if existing is not None:
+            if statement.if_not_exists:
+                return Token(self.epoch)
+            if not statement.or_replace:
+                raise CatalogError(f"view {existing.name!r} exists already; CREATE OR REPLACE changes it")
+            if ddl.view_json(existing) == {**ddl.view_json(view), "name": existing.name, "version": existing.version}:
+                return Token(self.epoch)
+            views, after = ddl.cone(catalog, view)
+        else:
+            views, after = [view], catalog.with_view(view)
+        plan = self._runtime.call(lambda: self._runtime.engine.plan)
+        plan_views(after, views, plan)  # what cannot be planned is refused before it is in the log
+        failures = self._runtime.builds.failures
+        failures.pop(views[0].name, None)
+        token = self._submit_ddl({"op": "create_views", "views": [ddl.view_json(v) for v in views]})
+        if not wait:
+            return self._applied(token)
+        version = views[0].version
+
+        def built() -> bool:
+            now = self._runtime.catalog.views.get(views[0].name)
+            return (now is not None and now.version == version) or views[0].name in failures
+
+        self._runtime.wait_until(built)
+        if views[0].name in failures:
+            raise CatalogError(f"view {views[0].name!r} could not be built: {failures[views[0].name]}")
+        return Token(self.epoch)
+
+    def apply_manifest(self, text: str, *, wait: bool = True) -> list[Token]:
+        """Carry out the documents of a YAML manifest, in order."""
+        from belvedere.sql.manifest import parse_manifests
+
+        tokens = []
+        for manifest in parse_manifests(text, lambda: self.catalog):
+            statement = manifest.statement
+            if isinstance(statement, st.CreateTable):
+                existing = self.catalog.find(statement.table.name)
+                if existing == statement.table:
+                    tokens.append(Token(self.epoch))
+                    continue
+            token = self._write_statement(statement, wait)
+            assert isinstance(token, Token)
+            tokens.append(token)
+        return tokens
+
+    # ------------------------------------------------------------------ the end
+
+    def checkpoint(self) -> None:
+        """Take a snapshot now; returns when it is in force."""
+        snapshots = self._snapshots
+        if snapshots is not None:
+            self._runtime.call(lambda: snapshots.take(wait=True))
+
+    def close(self) -> None:
+        """Finish what was written, take a snapshot, let go of the files. Closing again does nothing."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        self._committer.close("the database is closed")
+        self._committer.drain()
+        snapshots = self._snapshots
+        try:
+            if self._runtime.failure is None:
+                self._runtime.wait_until(lambda: self._runtime.committed >= self._committer.epoch)
+                if snapshots is not None and self.options.snapshot:
+                    self._runtime.call(lambda: snapshots.take(wait=True))
+        except (Closed, OSError) as error:
+            raise Closed(f"closed without a snapshot; the log has everything: {error}") from error
+        finally:
+            self._runtime.finish()
+            if snapshots is not None:
+                snapshots.join()
+            self._runtime.engine.close()
+            self._runtime.changelog.close()
+            if self._log is not None:
+                self._log.close()
+            self._lock.release()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _directory(path: Path) -> OsFiles:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DiskError(f"database directory {str(path)!r} could not be made: {error}") from error
+    return OsFiles(path)
+
+
+__all__ = ["After", "DataError", "Database", "Moment"]

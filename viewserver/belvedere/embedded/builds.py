@@ -1,0 +1,217 @@
+"""DDL in the engine's thread, and views that are being built beside the ones in service.
+
+A build goes on in pieces between epochs. When its scan is done, an `activate` operation is written to the log: its epoch is the
+one at which the views appear, also when the log is replayed. A crash before that leaves a view that was created and not
+activated: recovery starts its build again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from belvedere.embedded import ddl
+from belvedere.engine.delta import Delta
+from belvedere.engine.engine import Build
+from belvedere.errors import BelvedereError, DiskError
+from belvedere.plan.nodes import View
+from belvedere.plan.planner import plan_views
+from belvedere.sql.catalog import ViewDef
+from belvedere.store.embedded.describe import ViewShape, schema_of, table_of
+from belvedere.store.embedded.views import ViewTable, difference
+
+if TYPE_CHECKING:
+    from belvedere.embedded.runtime import Runtime
+
+
+@dataclass(slots=True)
+class Building:
+    """A build under way."""
+
+    operation: dict[str, Any]
+    definitions: list[ViewDef]
+    nodes: tuple[View, ...]
+    build: Build
+    tables: dict[View, ViewTable] = field(default_factory=dict)
+    announced: bool = False
+
+
+def shape_of(node: View, definition: ViewDef) -> ViewShape:
+    """What readers need to know of a planned view."""
+    return ViewShape(definition.name, node.version, node.schema, node.visible, node.key, definition.retention_ms)
+
+
+class Builds:
+    """Applies DDL; at most one build is under way."""
+
+    def __init__(self, runtime: Runtime):
+        self._runtime = runtime
+        self.current: Building | None = None
+        self.nodes: dict[str, View] = {}
+        """Plan nodes of the views in service, by name."""
+        self.announce: Callable[[dict[str, Any]], None] | None = None
+        """Writes an operation to the log without waiting; None while the log is replayed."""
+        self.failures: dict[str, str] = {}
+        """Why the last build of a view failed."""
+
+    @property
+    def busy(self) -> bool:
+        return self.current is not None and not self.current.announced and self.announce is not None
+
+    def hidden(self, node: View) -> ViewTable | None:
+        """The table of a view that is being built."""
+        return None if self.current is None else self.current.tables.get(node)
+
+    def rows_of(self, node: View) -> Iterator[Delta]:
+        """All rows of a view in service."""
+        return self._runtime.tables[node.name].chunks()
+
+    # ------------------------------------------------------------------ operations
+
+    def apply(self, epoch: int, operation: dict[str, Any]) -> None:
+        """One operation of the log, at its epoch."""
+        extra = getattr(self, f"_{operation['op']}")(epoch, operation)
+        if extra is None:
+            return
+        self._write(epoch, iter(()), extra)
+
+    def _write(self, epoch: int, rows: Iterator[tuple[ViewShape, Delta]], extra: dict[str, Any]) -> None:
+        runtime = self._runtime
+        if epoch > runtime.changelog.epoch:
+            runtime.record(epoch, rows, extra={**extra, "catalog": ddl.catalog_json(runtime.catalog)})
+        runtime.publish(epoch)
+
+    def _create_table(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
+        table = table_of(operation["table"])
+        self._runtime.engine.add_table(table)
+        self._runtime.catalog = self._runtime.catalog.with_table(table)
+        return {}
+
+    def _add_columns(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
+        catalog = self._runtime.catalog
+        self._runtime.engine.add_columns(operation["table"], schema_of(operation["columns"]))
+        self._runtime.catalog = catalog.with_table(
+            ddl.with_columns(catalog.tables[operation["table"]], operation["columns"])
+        )
+        return {}
+
+    def _drop_table(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
+        self._runtime.engine.drop_table(operation["name"])
+        self._runtime.catalog = self._runtime.catalog.without(operation["name"])
+        return {}
+
+    def _drop_view(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
+        name = operation["name"]
+        self._runtime.engine.drop([self.nodes.pop(name)])
+        self._runtime.tables = {k: v for k, v in self._runtime.tables.items() if k != name}
+        self._runtime.catalog = self._runtime.catalog.without(name)
+        return {"drops": [name]}
+
+    def _create_views(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
+        catalog = self._runtime.catalog
+        definitions = []
+        for value in operation["views"]:
+            definition = ddl.bind_view(value, catalog)
+            definitions.append(definition)
+            catalog = catalog.with_view(definition)
+        nodes = plan_views(catalog, definitions, self._runtime.engine.plan)
+        build = self._runtime.engine.build(nodes, self.rows_of)
+        self.current = Building(operation, definitions, nodes, build)
+        for node, definition in zip(nodes, definitions, strict=True):
+            table = ViewTable(shape_of(node, definition), lambda: self._runtime.committed, epoch)
+            self.current.tables[node] = table
+        return {}
+
+    def _abandon(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
+        if self.current is not None:
+            self._runtime.engine.abandon(self.current.build)
+            self.current = None
+        for view in operation["views"]:
+            self.failures[view] = operation["reason"]
+        return {}
+
+    def _activate(self, epoch: int, operation: dict[str, Any]) -> None:
+        current = self.current
+        assert current is not None
+        while not current.build.done:
+            self._piece(current)
+        runtime = self._runtime
+        starts, replaced = [], []
+        rows: list[Iterator[tuple[ViewShape, Delta]]] = []
+        for node, definition in zip(current.nodes, current.definitions, strict=True):
+            table = current.tables[node]
+            old = runtime.tables.get(definition.name)
+            if old is not None:
+                replaced.append(self.nodes[definition.name])
+            if old is not None and old.shape.same_rows == table.shape.same_rows:
+                table.since = old.since
+                rows.append((table.shape, d) for d in difference(node.schema, old, table))
+            else:
+                table.since = epoch
+                rows.append((table.shape, d) for d in table.chunks())
+            starts.append({**table.shape.to_json(), "since": table.since})
+            runtime.catalog = runtime.catalog.with_view(definition)
+        if epoch > runtime.changelog.epoch:
+            runtime.record(
+                epoch,
+                (part for parts in rows for part in parts),
+                extra={"starts": starts, "catalog": ddl.catalog_json(runtime.catalog)},
+            )
+        runtime.engine.activate(current.build)
+        runtime.engine.drop(replaced)
+        fresh = dict(runtime.tables)
+        for node in current.nodes:
+            table = current.tables[node]
+            fresh[node.name] = table
+            self.nodes[node.name] = node
+            runtime.shapes[table.shape.name, table.shape.version] = table.shape
+            self.failures.pop(node.name, None)
+        self.current = None
+        # readers take the whole dict: all views of a cone change at once
+        runtime.tables = fresh
+        runtime.publish(epoch)
+
+    # ------------------------------------------------------------------ the build
+
+    def advance(self) -> None:
+        """One piece; when nothing is left, or it fails, say so in the log."""
+        current = self.current
+        assert current is not None and self.announce is not None
+        names = [d.name for d in current.definitions]
+        try:
+            self._piece(current)
+        except (BelvedereError, ArithmeticError, ValueError, MemoryError) as error:
+            self._announce(current, {"op": "abandon", "views": names, "reason": f"{type(error).__name__}: {error}"})
+            return
+        if current.build.done:
+            self._announce(current, {"op": "activate", "views": names})
+
+    def _announce(self, current: Building, operation: dict[str, Any]) -> None:
+        assert self.announce is not None
+        try:
+            self.announce(operation)
+        except DiskError as error:
+            # no room for it now: the build stays as it is until there is
+            self._runtime.pause(f"the log cannot be written: {error}")
+        else:
+            current.announced = True
+
+    def _piece(self, current: Building) -> None:
+        started = time.monotonic()
+        while time.monotonic() - started < 0.02:
+            deltas = current.build.advance(self._runtime.options.build_rows)
+            if deltas is None:
+                return
+            for node, delta in deltas.items():
+                current.tables[node].apply_now(delta.chunks, delta.quarantine)
+                delta.chunks.close()
+
+    @property
+    def progress(self) -> tuple[list[str], int, int] | None:
+        """Views being built, slots scanned, slots to scan."""
+        if self.current is None:
+            return None
+        done, total = self.current.build.progress
+        return [d.name for d in self.current.definitions], done, total

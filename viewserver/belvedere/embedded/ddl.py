@@ -1,0 +1,127 @@
+"""DDL as operations of the log: small JSON objects which, applied in order, give the catalog.
+
+    create_table {table}   add_columns {table, columns}   drop_table {name}
+    create_views {views, replace}   a view, or with `replace` a view and everything that depends on it, begins to be built
+    activate {views}                their build is complete: they are visible from this epoch on, older versions are gone
+    abandon {views}                 their build failed: as if they had not been created
+    drop_view {name}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from belvedere.errors import CatalogError
+from belvedere.sql import bind_query
+from belvedere.sql.catalog import Catalog, TableDef, ViewDef
+from belvedere.sql.query import Query, Scan, inputs, relations
+from belvedere.store.embedded.describe import schema_of, table_json, table_of
+
+Operation = dict[str, Any]
+
+
+def view_json(view: ViewDef) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "sql": view.sql,
+        "key": None if view.key is None else list(view.key),
+        "retention_ms": view.retention_ms,
+        "version": view.version,
+        "bound": _widths(view.query),
+    }
+
+
+def _widths(query: Query) -> dict[str, int]:
+    """How many columns each relation had when the query was bound: `SELECT *` must not grow with ADD COLUMN."""
+    if isinstance(query, Scan):
+        return {query.name: len(query.schema)}
+    out: dict[str, int] = {}
+    for below in inputs(query):
+        out |= _widths(below)
+    return out
+
+
+def bind_view(value: dict[str, Any], catalog: Catalog) -> ViewDef:
+    """The definition that `view_json` wrote, bound to the catalog as it is now."""
+    known = Catalog(
+        {n: replace(t, columns=t.columns[: value["bound"].get(n)]) for n, t in catalog.tables.items()}, catalog.views
+    )
+    key = None if value["key"] is None else tuple(value["key"])
+    query = bind_query(value["sql"], known)
+    return ViewDef(value["name"], value["sql"], query, key, value["retention_ms"], value["version"])
+
+
+def catalog_json(catalog: Catalog) -> dict[str, Any]:
+    """Everything, in order of creation."""
+    return {
+        "tables": [table_json(t) for t in catalog.tables.values()],
+        "views": [view_json(v) for v in in_order(catalog)],
+    }
+
+
+def catalog_of(value: dict[str, Any]) -> Catalog:
+    """The reverse of `catalog_json`."""
+    catalog = Catalog({t["name"]: table_of(t) for t in value["tables"]})
+    for view in value["views"]:
+        catalog = catalog.with_view(bind_view(view, catalog))
+    return catalog
+
+
+def in_order(catalog: Catalog) -> list[ViewDef]:
+    """Views, each after those that it reads; otherwise as they were created."""
+    done: dict[str, ViewDef] = {}
+
+    def visit(view: ViewDef) -> None:
+        if view.name in done:
+            return
+        for name in sorted(relations(view.query)):
+            below = catalog.find(name)
+            if isinstance(below, ViewDef):
+                visit(below)
+        done[view.name] = view
+
+    for view in catalog.views.values():
+        visit(view)
+    return list(done.values())
+
+
+def dependants(catalog: Catalog, name: str) -> list[ViewDef]:
+    """Views that read the relation, directly or not, each after those that it reads."""
+    found = {name.lower()}
+    out = []
+    for view in in_order(catalog):
+        if view.name.lower() not in found and any(r.lower() in found for r in relations(view.query)):
+            found.add(view.name.lower())
+            out.append(view)
+    return out
+
+
+def refuse_if_needed(catalog: Catalog, kind: str, name: str) -> None:
+    """Dropping is refused while others read it."""
+    needed = [v.name for v in catalog.views.values() if name.lower() in {r.lower() for r in relations(v.query)}]
+    if needed:
+        raise CatalogError(f"{kind} {name!r} is read by {', '.join(sorted(needed))}; drop these first")
+
+
+def cone(catalog: Catalog, view: ViewDef) -> tuple[list[ViewDef], Catalog]:
+    """The new version of a view and of everything that depends on it, bound to each other, and the catalog with them."""
+    old = catalog.find(view.name)
+    assert isinstance(old, ViewDef)
+    below = {r.lower() for r in relations(view.query)}
+    above = dependants(catalog, view.name)
+    circle = [v.name for v in [old, *above] if v.name.lower() in below]
+    if circle:
+        raise CatalogError(f"view {view.name!r} cannot read {circle[0]!r}, which reads {view.name!r} itself: a cycle")
+    fresh = [replace(view, name=old.name, version=old.version + 1)]
+    after = catalog.with_view(fresh[0])
+    for dependant in above:
+        again = bind_view({**view_json(dependant), "version": dependant.version + 1}, after)
+        fresh.append(again)
+        after = after.with_view(again)
+    return fresh, after
+
+
+def with_columns(table: TableDef, columns: Iterable[list[Any]]) -> TableDef:
+    return replace(table, columns=table.columns + schema_of(list(columns)))

@@ -1,0 +1,137 @@
+"""Pins: leases on an epoch, held by this process in memory and by others in files that expire.
+
+What a pinned epoch can see is kept. A process that dies leaves a lease behind for at most its duration.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+import uuid
+from collections.abc import Callable
+
+from belvedere.errors import DiskError
+from belvedere.store.embedded.files import Files
+
+DIRECTORY = "leases"
+DURATION_MS = 60_000
+
+
+class Leases:
+    """The writer's view of all pins."""
+
+    def __init__(self, files: Files | None):
+        self._files = files
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._held: dict[int, tuple[int, str]] = {}
+
+    def pin(self, epoch: int, purpose: str) -> int:
+        """Keep what `epoch` sees; returns the pin's number."""
+        with self._lock:
+            number = next(self._numbers)
+            self._held[number] = (epoch, purpose)
+            return number
+
+    def move(self, number: int, epoch: int) -> None:
+        """The pin is needed from `epoch` on only."""
+        with self._lock:
+            if number in self._held:
+                self._held[number] = (epoch, self._held[number][1])
+
+    def unpin(self, number: int) -> None:
+        with self._lock:
+            self._held.pop(number, None)
+
+    def held(self, now_ms: int) -> list[dict[str, object]]:
+        """All pins, those of other processes included."""
+        with self._lock:
+            own = [{"epoch": e, "purpose": p, "process": os.getpid()} for e, p in self._held.values()]
+        return own + [lease for lease in self._foreign(now_ms)]
+
+    def _foreign(self, now_ms: int) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
+        if self._files is None:
+            return found
+        for name in self._files.list(DIRECTORY):
+            if not name.endswith(".json"):
+                continue
+            path = f"{DIRECTORY}/{name}"
+            try:
+                lease = json.loads(bytes(self._files.read(path)))
+            except (FileNotFoundError, ValueError):
+                # released, or being replaced, at this moment
+                continue
+            if lease["expires"] < now_ms:
+                self._files.remove(path)
+            else:
+                found.append(lease)
+        return found
+
+    def oldest(self, now_ms: int) -> int | None:
+        """The oldest epoch that somebody needs."""
+        epochs = [int(str(lease["epoch"])) for lease in self.held(now_ms)]
+        return min(epochs, default=None)
+
+
+class ForeignLeases:
+    """Pins of a process that only reads: one file that holds its oldest one, renewed at every use."""
+
+    def __init__(self, files: Files, now_ms: Callable[[], int]):
+        self._files, self._now = files, now_ms
+        self._path = f"{DIRECTORY}/{os.getpid()}-{uuid.uuid4().hex[:12]}.json"
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._held: dict[int, tuple[int, str]] = {}
+        self._written: tuple[int, int] | None = None
+
+    def pin(self, epoch: int, purpose: str) -> int:
+        with self._lock:
+            number = next(self._numbers)
+            self._held[number] = (epoch, purpose)
+            self._write()
+            return number
+
+    def move(self, number: int, epoch: int) -> None:
+        with self._lock:
+            if number in self._held:
+                self._held[number] = (epoch, self._held[number][1])
+                self._write()
+
+    def unpin(self, number: int) -> None:
+        with self._lock:
+            self._held.pop(number, None)
+            if not self._held and self._written is not None:
+                self._files.remove(self._path)
+                self._written = None
+
+    def held(self, now_ms: int) -> list[dict[str, object]]:
+        with self._lock:
+            return [{"epoch": e, "purpose": p, "process": os.getpid()} for e, p in self._held.values()]
+
+    def _write(self) -> None:
+        epoch, purpose = min(self._held.values())
+        now = self._now()
+        written = self._written
+        if written is not None and written[0] <= epoch and now - written[1] < DURATION_MS // 4:
+            return
+        lease = {"epoch": epoch, "purpose": purpose, "process": os.getpid(), "expires": now + DURATION_MS}
+        try:
+            self._files.make_directory(DIRECTORY)
+            appender = self._files.append(f"{self._path}.new")
+            appender.write([json.dumps(lease).encode()])
+            appender.close()
+            # not synced: a lease does not outlive a crash of the machine, nor does its holder
+            self._files.rename(f"{self._path}.new", self._path)
+        except OSError as error:
+            raise DiskError(f"a lease on epoch {epoch} could not be written: {error}") from error
+        self._written = (epoch, now)
+
+    def close(self) -> None:
+        with self._lock:
+            self._held.clear()
+            if self._written is not None:
+                self._files.remove(self._path)
+                self._written = None

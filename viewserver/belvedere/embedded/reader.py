@@ -1,0 +1,328 @@
+"""A process that only reads: the snapshot in force, then the output changelog as it grows. It runs no engine.
+
+Every read first takes in what the writer has added. Base tables, where somebody asks for one, are followed through the input
+log in the same way. If the writer collects files that this process has not read yet, it starts again from the newest snapshot.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.embedded import ddl
+from belvedere.embedded.leases import ForeignLeases
+from belvedere.embedded.options import Options
+from belvedere.embedded.reading import to_table
+from belvedere.embedded.runtime import merge_changes
+from belvedere.embedded.statements import Result, Statements
+from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
+from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.errors import Closed, Damaged, EpochExpired, StorageError
+from belvedere.plan.nodes import Plan, View
+from belvedere.plan.planner import plan_views
+from belvedere.sql import statements as st
+from belvedere.sql.catalog import Catalog, TableDef
+from belvedere.store.embedded import changelog, records
+from belvedere.store.embedded import changes as codec
+from belvedere.store.embedded.changelog import Change, Position
+from belvedere.store.embedded.describe import ViewShape, schema_of, table_of
+from belvedere.store.embedded.files import Files
+from belvedere.store.embedded.records import Record
+from belvedere.store.embedded.snapshot import Snapshot
+from belvedere.store.embedded.tail import ChangelogTail, Gone, LogTail
+from belvedere.store.embedded.views import Row, ViewTable
+
+T = TypeVar("T")
+_ATTEMPTS = 20
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
+_SCAN_ROWS = 1 << 17
+
+
+class Reader(Statements):
+    """A database open for reading only; same methods, but for those that write."""
+
+    def __init__(self, files: Files, options: Options):
+        self._files, self.options = files, options
+        self._guard = threading.RLock()
+        self._leases = ForeignLeases(files, self._now_ms)
+        self._closed = False
+        self._pause = threading.Event()
+        with self._guard:
+            self._again(self._load)
+
+    # ------------------------------------------------------------------ following
+
+    def _again(self, action: Callable[[], T]) -> T:
+        """Do it; while the writer replaces what is being read, from the start again."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                if attempt:
+                    self._load()
+                return action()
+            except (Gone, FileNotFoundError):
+                self._pause.wait(_LONGEST_PAUSE)
+            except Damaged:
+                # a snapshot that was replaced while it was read looks damaged; one that is stays so
+                if attempt >= 3:
+                    raise
+                self._pause.wait(_LONGEST_PAUSE)
+        raise StorageError("the writer replaces snapshots faster than they can be read; try again")
+
+    def _load(self) -> None:
+        snapshot = Snapshot.current(self._files)
+        self._tables: dict[str, ViewTable] = {}
+        self._known: dict[tuple[str, int], ViewShape] = {}
+        self._bases: dict[str, DeltaTable] | None = None
+        self._epoch = 0
+        self._bound: Catalog | None = None
+        self._catalog_json: dict[str, Any] = {"tables": [], "views": []}
+        first = min(changelog.list_segments(self._files), default=0)
+        position = Position(first, records.HEAD_SIZE, 0)
+        if snapshot is not None:
+            manifest = snapshot.manifest
+            position = Position(*manifest["changelog"])
+            self._epoch = manifest["epoch"]
+            self._catalog_json = manifest["catalog"]
+            self._known = {(s["name"], s["version"]): ViewShape.of(s) for s in manifest["shapes"]}
+            for view in manifest["views"]:
+                table = ViewTable(ViewShape.of(view), lambda: self._epoch, view["since"])
+                table.load(snapshot.arrays(view["file"]))
+                self._tables[view["name"]] = table
+        elif first:
+            raise Gone("the snapshot")
+        self._tail = ChangelogTail(self._files, position)
+        if self._files.size(f"{changelog.DIRECTORY}/{position.segment:020d}.out") is not None:
+            self._take()
+
+    def _take(self) -> None:
+        for parts in self._tail.take():
+            self._apply(parts)
+
+    def _refresh(self) -> None:
+        with self._guard:
+            if self._closed:
+                raise Closed("the database is closed")
+            if self._tail.epoch == 0 and not changelog.list_segments(self._files):
+                return
+            self._again(self._take)
+
+    def _apply(self, parts: list[Change]) -> None:
+        """One epoch; readers of this process see it at once."""
+        epoch = parts[-1].epoch
+        rows: dict[str, list[Delta]] = {}
+        fresh: dict[str, ViewTable] = {}
+        for change in parts:
+            for start in change.meta.get("starts", ()):
+                shape = ViewShape.of(start)
+                self._known[shape.name, shape.version] = shape
+                old = self._tables.get(shape.name)
+                if start["since"] == epoch or old is None:
+                    fresh[shape.name] = ViewTable(shape, lambda: self._epoch, start["since"])
+                else:
+                    old.shape = shape
+        for change in parts:
+            for name, delta in change.deltas(self._known):
+                rows.setdefault(name, []).append(delta)
+        tables = {**self._tables, **fresh}
+        quarantine: dict[str, list[Any]] = {}
+        for change in parts:
+            for name, part in change.quarantines(self._known):
+                quarantine.setdefault(name, []).append(part)
+        touched = []
+        for name in {*rows, *quarantine}:
+            tables[name].begin(epoch, rows.get(name, []), quarantine.get(name, []))
+            touched.append(tables[name])
+        for change in parts:
+            for name in change.meta.get("drops", ()):
+                tables.pop(name, None)
+            if "catalog" in change.meta:
+                self._catalog_json, self._bound = change.meta["catalog"], None
+        self._tables = tables
+        self._epoch = epoch
+        for table in touched:
+            table.finish()
+
+    # ------------------------------------------------------------------ see Reading
+
+    @property
+    def catalog(self) -> Catalog:
+        self._refresh()
+        with self._guard:
+            if self._bound is None:
+                self._bound = ddl.catalog_of(self._catalog_json)
+            return self._bound
+
+    @property
+    def epoch(self) -> int:
+        self._refresh()
+        return self._epoch
+
+    @property
+    def pins(self) -> ForeignLeases:
+        return self._leases
+
+    def _views(self) -> dict[str, ViewTable]:
+        self._refresh()
+        return self._tables
+
+    def _shapes(self) -> dict[tuple[str, int], ViewShape]:
+        return self._known
+
+    def _history(self, after: int, upto: int) -> Iterator[Change]:
+        segments = changelog.list_segments(self._files)
+        if not segments or segments[0] > after:
+            raise EpochExpired(f"epoch {after} is older than the history, which begins at {min(segments, default=upto)}")
+        for at, segment in enumerate(segments):
+            if at + 1 < len(segments) and segments[at + 1] <= after:
+                continue
+            path = f"{changelog.DIRECTORY}/{segment:020d}.out"
+            try:
+                yield from changelog.read_segment(self._files, path, records.HEAD_SIZE, None, after, upto)
+            except FileNotFoundError as error:
+                raise EpochExpired(f"epoch {after} is older than the history, which was just collected") from error
+
+    def _wait_for(self, epoch: int, timeout: float | None) -> bool:
+        # the writer is another process: nothing to wait on but its files
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = _FIRST_PAUSE
+        while self.epoch < epoch:
+            if end is not None and time.monotonic() >= end:
+                return False
+            self._pause.wait(pause if end is None else min(pause, max(0.0, end - time.monotonic())))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        return True
+
+    def _now_ms(self) -> int:
+        return self.options.clock() // 1000
+
+    def _retention_ms(self, shape: ViewShape) -> int:
+        return self.options.retention_ms if shape.retention_ms is None else shape.retention_ms
+
+    # ------------------------------------------------------------------ base tables
+
+    def _follow_bases(self) -> dict[str, DeltaTable]:
+        """Base tables at the epoch of the views; the caller holds the guard."""
+        if self._bases is None:
+            snapshot = Snapshot.current(self._files)
+            if snapshot is not None and snapshot.manifest["epoch"] > self._epoch:
+                raise Gone("the snapshot that the views came from")
+            bases: dict[str, DeltaTable] = {}
+            sequence = 0
+            if snapshot is not None:
+                sequence = snapshot.manifest["sequence"]
+                for value in snapshot.manifest["catalog"]["tables"]:
+                    table = table_of(value)
+                    bases[table.name] = DeltaTable(table)
+                    bases[table.name].load(snapshot.table(snapshot.manifest["tables"][table.name]))
+            self._log_tail = LogTail(self._files, sequence)
+            self._bases = bases
+        for record in self._log_tail.take(self._epoch):
+            self._apply_record(self._bases, record)
+        return self._bases
+
+    def _apply_record(self, bases: dict[str, DeltaTable], record: Record) -> None:
+        entries = record.meta["entries"]
+        buffers = iter(record.buffers([e["b"] for e in entries if "b" in e]))
+        parts: dict[str, list[Changes]] = {}
+        for entry in entries:
+            if entry["k"] != "ddl":
+                table = bases[entry["t"]]
+                parts.setdefault(entry["t"], []).append(codec.decode(table.table, entry, next(buffers)))
+            elif entry["op"] == "create_table":
+                bases[entry["table"]["name"]] = DeltaTable(table_of(entry["table"]))
+            elif entry["op"] == "add_columns":
+                bases[entry["table"]].add_columns(schema_of(entry["columns"]))
+            elif entry["op"] == "drop_table":
+                del bases[entry["name"]]
+        for name, changes in parts.items():
+            bases[name].apply(merge_changes(changes), ())
+
+    def _with_bases(self, action: Callable[[dict[str, DeltaTable]], T]) -> T:
+        with self._guard:
+            self._refresh()
+            return self._again(lambda: action(self._follow_bases()))
+
+    def _base_rows(self, table: TableDef) -> tuple[int, Delta]:
+        return self._with_bases(lambda bases: (self._epoch, _scan(bases[table.name])))
+
+    def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
+        return self._with_bases(lambda bases: bases[table.name].get(id))
+
+    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table]]:
+        def collect(bases: dict[str, DeltaTable]) -> tuple[int, dict[str, pa.Table]]:
+            out = {}
+            for name in sorted(names):
+                if name in bases:
+                    table = bases[name].table
+                    shape = ViewShape(name, 0, table.columns, len(table.columns), table.key_positions)
+                    out[name] = to_table(shape, _scan(bases[name]))
+                else:
+                    view = self._tables[name]
+                    out[name] = to_table(view.shape, view.rows()[1])
+            return self._epoch, out
+
+        return self._with_bases(collect)
+
+    # ------------------------------------------------------------------ statements
+
+    def _plan(self) -> tuple[Plan, Any]:
+        nodes: list[View] = []
+        catalog = self.catalog
+        for view in catalog.views.values():
+            nodes += plan_views(catalog, [view], Plan(tuple(nodes)))
+        return Plan(tuple(nodes)), None
+
+    def _write_statement(self, statement: st.Statement, wait: bool) -> Result:
+        raise StorageError("the database is open for reading only; open it without read_only to change something")
+
+    def status(self) -> dict[str, Any]:
+        """What a reading process can tell."""
+        epoch = self.epoch
+        with self._guard:
+            return {
+                "epoch": epoch,
+                "age_ms": max(0, self._now_ms() - epoch),
+                "read_only": True,
+                "tables": {t["name"]: {} for t in self._catalog_json["tables"]},
+                "views": {
+                    name: {
+                        "rows": len(view),
+                        "version": view.shape.version,
+                        "quarantined": len(view.quarantine),
+                        "complete": len(view.quarantine) == 0,
+                        "bytes": view.nbytes(),
+                        "since": view.since,
+                    }
+                    for name, view in self._tables.items()
+                },
+                "pins": self._leases.held(self._now_ms()),
+            }
+
+    def close(self) -> None:
+        """Let go of leases."""
+        with self._guard:
+            self._closed = True
+            self._leases.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _scan(table: DeltaTable) -> Delta:
+    columns = table.table.columns
+    parts: list[Delta] = []
+    start: int | None = 0
+    while start is not None:
+        delta, start = table.scan(start, _SCAN_ROWS, range(len(columns)))
+        if len(delta):
+            parts.append(delta)
+    return concat_deltas(parts) if parts else empty_delta(columns)

@@ -1,0 +1,149 @@
+"""From files to a running state: the newest snapshot, then the log from there, through the same code as live writes.
+
+State at an epoch is a function of the log up to it, so replay may group records as it likes, but for one boundary: it steps
+exactly to the last epoch that the output changelog still has, and writes what comes after to it again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from belvedere.embedded import ddl
+from belvedere.embedded.builds import shape_of
+from belvedere.embedded.runtime import Runtime, is_ddl
+from belvedere.errors import Damaged
+from belvedere.plan.nodes import Plan, View
+from belvedere.plan.planner import plan_views
+from belvedere.store.embedded import changes as codec
+from belvedere.store.embedded.changelog import Position
+from belvedere.store.embedded.commit import Entry, Group, MicroClock
+from belvedere.store.embedded.describe import ViewShape
+from belvedere.store.embedded.files import Files
+from belvedere.store.embedded.log import InputLog
+from belvedere.store.embedded.records import Record
+from belvedere.store.embedded.snapshot import Snapshot
+from belvedere.store.embedded.views import ViewTable
+
+
+class Recovery:
+    """What was found; `history_lost` asks for a snapshot, since reading processes need one that fits the changelog."""
+
+    def __init__(self, runtime: Runtime, files: Files, log: InputLog, clock: MicroClock):
+        self._runtime, self._files, self._log, self._clock = runtime, files, log, clock
+        self.snapshot: Snapshot | None = None
+        self.records = 0
+        self.rebuilt = False
+        self.history_lost = False
+
+    def run(self) -> None:
+        runtime = self._runtime
+        self.snapshot = Snapshot.current(self._files)
+        manifest: dict[str, Any] = {"epoch": 0, "sequence": 0, "clock": 0, "changelog": None, "pending": None}
+        if self.snapshot is not None:
+            manifest = self.snapshot.manifest
+            self._load(self.snapshot)
+        runtime.committed, runtime.sequence = manifest["epoch"], manifest["sequence"]
+        self._clock.last = manifest["clock"]
+        position = None if manifest["changelog"] is None else Position(*manifest["changelog"])
+        runtime.changelog.open(position, runtime.committed)
+        if self.history_lost:
+            runtime.changelog.reset(runtime.committed)
+        if manifest["pending"] is not None:
+            getattr(runtime.builds, "_create_views")(runtime.committed, manifest["pending"])
+        self._replay()
+        if runtime.changelog.epoch > runtime.committed:
+            # only without sync: the output survived a power cut and its input did not
+            runtime.changelog.reset(runtime.committed)
+            self.history_lost = True
+
+    def _load(self, snapshot: Snapshot) -> None:
+        runtime, manifest = self._runtime, snapshot.manifest
+        runtime.catalog = ddl.catalog_of(manifest["catalog"])
+        for name, table in runtime.catalog.tables.items():
+            runtime.engine.add_table(table)
+            runtime.engine.tables[name].load(snapshot.table(manifest["tables"][name]))
+        runtime.shapes = {(s["name"], s["version"]): ViewShape.of(s) for s in manifest["shapes"]}
+        nodes: list[View] = []
+        for view in runtime.catalog.views.values():
+            nodes += plan_views(runtime.catalog, [view], Plan(tuple(nodes)))
+        stored = {v["name"]: v for v in manifest["views"]}
+        same = manifest["signature"] == runtime.engine.signature(nodes)
+        for node, view in zip(nodes, runtime.catalog.views.values(), strict=True):
+            shape = shape_of(node, view)
+            runtime.builds.nodes[view.name] = node
+            table = ViewTable(shape, self._committed, stored[view.name]["since"])
+            runtime.tables[view.name] = table
+            if ViewShape.of(stored[view.name]) != shape:
+                table.since = manifest["epoch"]
+                self.history_lost = True
+            runtime.shapes[shape.name, shape.version] = shape
+        if same:
+            self._load_state(snapshot, nodes, stored)
+        elif nodes:
+            self._rebuild(nodes)
+
+    def _committed(self) -> int:
+        return self._runtime.committed
+
+    def _load_state(self, snapshot: Snapshot, nodes: list[View], stored: dict[str, Any]) -> None:
+        runtime = self._runtime
+        state: dict[str, dict[str, Any]] = {}
+        for path, values in snapshot.arrays(snapshot.manifest["state"]).items():
+            digest, _, name = path.partition("/")
+            state.setdefault(digest, {})[name] = values
+        runtime.engine.load_state(nodes, state)
+        for name, table in runtime.tables.items():
+            table.load(snapshot.arrays(stored[name]["file"]))
+
+    def _rebuild(self, nodes: list[View]) -> None:
+        """State of another plan or engine: made again from the base rows."""
+        runtime = self._runtime
+        self.rebuilt = True
+        build = runtime.engine.build(nodes, runtime.builds.rows_of)
+        while (deltas := build.advance(runtime.options.build_rows)) is not None:
+            for node, delta in deltas.items():
+                runtime.tables[node.name].apply_now(delta.chunks, delta.quarantine)
+                delta.chunks.close()
+        runtime.engine.activate(build)
+
+    def _replay(self) -> None:
+        runtime = self._runtime
+        groups: list[Group] = []
+        rows = 0
+        boundary = runtime.changelog.epoch
+        for record in self._log.replay(runtime.sequence, runtime.committed):
+            ahead = is_ddl_record(record)
+            crossing = bool(groups) and groups[-1].epoch <= boundary < record.epoch
+            if groups and (ahead or crossing or rows >= runtime.options.epoch_rows):
+                runtime.process(groups)
+                groups, rows = [], 0
+            group = self._decode(record)
+            self.records += 1
+            if is_ddl(group):
+                runtime.process([group])
+                continue
+            groups.append(group)
+            rows += group.rows
+        if groups:
+            runtime.process(groups)
+
+    def _decode(self, record: Record) -> Group:
+        meta = record.meta
+        self._clock.last = max(self._clock.last, meta["clock"])
+        buffers = iter(record.buffers([m["b"] for m in meta["entries"] if "b" in m]))
+        entries = []
+        for entry in meta["entries"]:
+            if entry["k"] == "ddl":
+                entries.append(Entry(entry, alone=True))
+                continue
+            table = self._runtime.catalog.tables.get(entry["t"])
+            if table is None:
+                raise Damaged(f"the input log writes to table {entry['t']!r}, which does not exist at record {record.sequence}")
+            changes = codec.decode(table, entry, next(buffers))
+            entries.append(Entry(entry, None, table.name, changes, len(changes)))
+        return Group(record.epoch, record.sequence, tuple(entries), sum(e.rows for e in entries), record.length)
+
+
+def is_ddl_record(record: Record) -> bool:
+    """DDL has a record of its own."""
+    return bytes(record.body[:64]).startswith(b'{"entries":[{"k":"ddl"')

@@ -1,0 +1,326 @@
+"""The engine's thread: takes durable groups from the log, steps the engine, applies views, writes history, commits.
+
+Everything that touches the engine runs here, between epochs, so nothing in the engine needs a lock: other threads hand over
+closures (`call`) and wait. Any failure stops the whole database and is given to everyone who waits; nothing goes on silently.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from belvedere.embedded.builds import Builds
+from belvedere.embedded.options import Options
+from belvedere.engine.delta import Changes, Delta
+from belvedere.engine.engine import Engine
+from belvedere.engine.operators.view import Quarantined, ViewDelta
+from belvedere.engine.vec import concat
+from belvedere.errors import Closed, Damaged
+from belvedere.plan.nodes import View
+from belvedere.sql.catalog import Catalog
+from belvedere.store.embedded import changes as codec
+from belvedere.store.embedded.changelog import Changelog
+from belvedere.store.embedded.commit import Group
+from belvedere.store.embedded.describe import ViewShape
+from belvedere.store.embedded.views import ViewTable
+
+T = TypeVar("T")
+_RECORD_BYTES = 8 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+RETRY_SECONDS = 0.5
+
+Extra = dict[str, Any]
+
+
+class _Task:
+    """A closure for the engine's thread, and what became of it."""
+
+    def __init__(self, function: Callable[[], Any]):
+        self._function = function
+        self.done = threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()
+
+
+class Runtime:
+    """State of a database at its committed epoch, and the thread that moves it on."""
+
+    def __init__(self, engine: Engine, changelog: Changelog, options: Options):
+        self.engine, self.changelog, self.options = engine, changelog, options
+        self.catalog = Catalog()
+        self.tables: dict[str, ViewTable] = {}
+        """Tables of the views in service, by name."""
+        self.shapes: dict[tuple[str, int], ViewShape] = {}
+        self.builds = Builds(self)
+        self.committed = 0
+        self.sequence = 0
+        self.steps = 0
+        self.processed: Callable[[int, int], None] = lambda rows, size: None
+        self.on_stop: Callable[[str], None] = lambda reason: None
+        self.between: Callable[[], None] = lambda: None
+        """Called between epochs: snapshots and collection."""
+        self.failure: str | None = None
+        self.waiting_for_room: str | None = None
+        self._work = threading.Condition()
+        self._commits = threading.Condition()
+        self._groups: deque[Group] = deque()
+        self._tasks: deque[_Task] = deque()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    # ------------------------------------------------------------------ other threads
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="belvedere-epochs", daemon=True)
+        self._thread.start()
+
+    def deliver(self, group: Group) -> None:
+        """A durable group; called in the order of the log."""
+        with self._work:
+            self._groups.append(group)
+            self._work.notify()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run it in the engine's thread between epochs."""
+        if self._thread is None or threading.current_thread() is self._thread:
+            return function()
+        task = _Task(function)
+        with self._work:
+            if self._stopping or self.failure is not None:
+                raise self.closed()
+            self._tasks.append(task)
+            self._work.notify()
+        task.done.wait()
+        if task.error is not None:
+            raise task.error
+        result: T = task.result
+        return result
+
+    def closed(self) -> Closed:
+        return Closed(self.failure or "the database is closed")
+
+    def wait_for(self, epoch: int, timeout: float | None) -> bool:
+        """Until the epoch is committed; false if that took too long."""
+        if self.committed >= epoch:
+            return True
+        with self._commits:
+            done = self._commits.wait_for(lambda: self.committed >= epoch or self.failure is not None, timeout)
+        if self.committed < epoch and self.failure is not None:
+            raise self.closed()
+        return done
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Until the condition, looked at after every commit, holds."""
+        with self._commits:
+            done = self._commits.wait_for(lambda: condition() or self.failure is not None, timeout)
+        if self.failure is not None and not condition():
+            raise self.closed()
+        return done
+
+    def stop(self, reason: str) -> None:
+        """Refuse everything from now on, for this reason."""
+        with self._work:
+            if self.failure is None:
+                self.failure = reason
+            tasks, self._tasks = list(self._tasks), deque()
+            self._work.notify_all()
+        for task in tasks:
+            task.error = self.closed()
+            task.done.set()
+        self.notify()
+
+    def finish(self, timeout: float | None = None) -> None:
+        """Process all that was delivered, then end the thread."""
+        with self._work:
+            self._stopping = True
+            self._work.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    @property
+    def backlog(self) -> int:
+        return sum(g.rows for g in list(self._groups))
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:
+            reason = f"the database stopped: {type(error).__name__}: {error}"
+            self.stop(reason)
+            self.on_stop(reason)
+            if not isinstance(error, (OSError, Closed)):
+                raise
+
+    def _turn(self) -> bool:
+        """One piece of work; false when there is none and none will come."""
+        with self._work:
+            self._work.wait_for(
+                lambda: bool(self._groups or self._tasks or self._stopping or self.failure or self.builds.busy)
+            )
+            if self.failure is not None:
+                return False
+            tasks = [self._tasks.popleft() for _ in range(len(self._tasks))]
+            groups = self._take()
+            idle = self._stopping and not groups and not tasks
+        if idle:
+            return False
+        for task in tasks:
+            task.run()
+        if groups:
+            self.process(groups)
+            self.between()
+        if self.builds.busy:
+            self.builds.advance()
+        return True
+
+    def _take(self) -> list[Group]:
+        """Groups for one step: several at once when the engine lags, DDL alone."""
+        taken: list[Group] = []
+        rows = 0
+        while self._groups:
+            group = self._groups[0]
+            if taken and (is_ddl(group) or rows + group.rows > self.options.epoch_rows):
+                break
+            taken.append(self._groups.popleft())
+            rows += group.rows
+            if is_ddl(group):
+                break
+        return taken
+
+    def process(self, groups: Sequence[Group]) -> None:
+        """One epoch: that of the last group."""
+        last = groups[-1]
+        if is_ddl(groups[0]):
+            self.builds.apply(last.epoch, groups[0].entries[0].meta)
+        else:
+            deltas = self.engine.step(last.epoch, self._merge(groups))
+            self.commit(last.epoch, deltas)
+        self.sequence = last.sequence
+        self.steps += 1
+        self.processed(sum(g.rows for g in groups), sum(g.nbytes for g in groups))
+
+    def _merge(self, groups: Sequence[Group]) -> dict[str, Changes]:
+        """Changes by table, in the order of the log."""
+        parts: dict[str, list[Changes]] = {}
+        for group in groups:
+            for entry in group.entries:
+                assert entry.table is not None and entry.changes is not None
+                table = self.catalog.tables.get(entry.table)
+                if table is None:
+                    raise Damaged(f"the input log writes to table {entry.table!r}, which does not exist at that point")
+                parts.setdefault(entry.table, []).append(codec.widen(table, entry.changes))
+        return {name: merge_changes(found) for name, found in parts.items()}
+
+    def commit(self, epoch: int, deltas: Mapping[View, ViewDelta], extra: Extra | None = None) -> None:
+        """Apply what a step gave, write it to the history, and let readers see it."""
+        touched: list[tuple[ViewTable, ViewDelta]] = []
+        for node, delta in deltas.items():
+            table = self.builds.hidden(node)
+            if table is not None:
+                table.apply_now(delta.chunks, delta.quarantine)
+                continue
+            table = self.tables[node.name]
+            touched.append((table, delta))
+            table.begin(epoch, delta.chunks, delta.quarantine, spilled=delta.chunks.spilled)
+        if epoch > self.changelog.epoch:
+            rows = ((t.shape, chunk) for t, d in touched for chunk in d.chunks)
+            self.record(epoch, rows, [(t.shape, q) for t, d in touched for q in d.quarantine], extra)
+        self.publish(epoch)
+        for table, delta in touched:
+            table.finish()
+        for delta in deltas.values():
+            delta.chunks.close()
+
+    def publish(self, epoch: int) -> None:
+        """The epoch is committed."""
+        with self._commits:
+            self.committed = epoch
+            self._commits.notify_all()
+
+    def notify(self) -> None:
+        """Wake those who wait for a condition."""
+        with self._commits:
+            self._commits.notify_all()
+
+    # ------------------------------------------------------------------ history
+
+    def record(
+        self,
+        epoch: int,
+        rows: Iterator[tuple[ViewShape, Delta]],
+        quarantine: Sequence[tuple[ViewShape, Quarantined]] = (),
+        extra: Extra | None = None,
+    ) -> None:
+        """Write one epoch to the changelog, in records of bounded size."""
+        parts: list[tuple[ViewShape, Delta]] = []
+        size = 0
+        for part in rows:
+            parts.append(part)
+            size += part[1].nbytes()
+            if size >= _RECORD_BYTES:
+                self._append(epoch, parts, None, (), more=True)
+                parts, size = [], 0
+        self._append(epoch, parts, extra, quarantine, more=False)
+
+    def _append(
+        self,
+        epoch: int,
+        parts: list[tuple[ViewShape, Delta]],
+        extra: Extra | None,
+        quarantine: Sequence[tuple[ViewShape, Quarantined]],
+        more: bool,
+    ) -> None:
+        while True:
+            try:
+                self.changelog.append(epoch, parts, extra, quarantine=quarantine, more=more)
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                # views wait until there is room again; their input is durable, so nothing is lost
+                self.pause(f"the history of views cannot be written: {error}")
+            else:
+                self.waiting_for_room = None
+                return
+
+    def pause(self, reason: str) -> None:
+        """Wait a little for room on the disk; ends the thread if the database is closed meanwhile."""
+        self.waiting_for_room = reason
+        with self._work:
+            if self._work.wait_for(lambda: self.failure is not None or self._stopping, RETRY_SECONDS):
+                raise Closed(self.failure or reason)
+
+
+def is_ddl(group: Group) -> bool:
+    return group.entries[0].alone
+
+
+def merge_changes(parts: Sequence[Changes]) -> Changes:
+    """Changes of one table, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = tuple(concat([p.columns[i] for p in parts]) for i in range(len(parts[0].columns)))
+    present = tuple(_masks([(p.present[i], len(p)) for p in parts], True) for i in range(len(columns)))
+    delete = _masks([(p.delete, len(p)) for p in parts], False)
+    return Changes(columns, present, delete, np.concatenate([p.ts for p in parts]))
+
+
+def _masks(parts: Sequence[tuple[np.ndarray | None, int]], default: bool) -> np.ndarray | None:
+    if all(mask is None for mask, _ in parts):
+        return None
+    return np.concatenate([np.full(n, default) if mask is None else mask for mask, n in parts])

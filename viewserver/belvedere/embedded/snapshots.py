@@ -1,0 +1,142 @@
+"""When a snapshot is taken, what goes into it, and what may be removed afterwards.
+
+The files are written in the engine's thread (to the page cache: the state must not move meanwhile), made durable and put in
+force by a thread of their own. The log written since the last one must outweigh it, so the cost per written row is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from belvedere.embedded import ddl
+from belvedere.embedded.leases import Leases
+from belvedere.embedded.runtime import Runtime
+from belvedere.store.embedded.commit import MicroClock
+from belvedere.store.embedded.files import Files
+from belvedere.store.embedded.log import InputLog
+from belvedere.store.embedded.snapshot import SnapshotWriter
+
+_COLLECT_EPOCHS = 256
+
+
+class Snapshots:
+    """Belongs to the engine's thread, but for the publishing thread that it starts."""
+
+    def __init__(self, runtime: Runtime, files: Files, log: InputLog, clock: MicroClock, leases: Leases):
+        self._runtime, self._files, self._log, self._clock, self._leases = runtime, files, log, clock, leases
+        self.epoch = 0
+        self.sequence = 0
+        self.size = 0
+        self.count = 0
+        self.problem: str | None = None
+        self._publishing: threading.Thread | None = None
+        self._failed: BaseException | None = None
+        self._penalty = 1
+        self._since_collection = 0
+
+    def between(self) -> None:
+        """Called between epochs."""
+        if self._failed is not None:
+            raise self._failed
+        options = self._runtime.options
+        self._since_collection += 1
+        if self._since_collection >= _COLLECT_EPOCHS:
+            self._since_collection = 0
+            self.collect()
+        if not options.snapshot or self.publishing:
+            return
+        if self._log.bytes_after(self.sequence) >= max(options.snapshot_bytes, self.size) * self._penalty:
+            self.take()
+
+    @property
+    def publishing(self) -> bool:
+        return self._publishing is not None and self._publishing.is_alive()
+
+    def take(self, *, wait: bool = False) -> None:
+        """Write a snapshot of the committed epoch."""
+        self.join()
+        runtime = self._runtime
+        epoch, sequence = runtime.committed, runtime.sequence
+        if epoch == self.epoch and self.count:
+            return
+        self._log.rotate()
+        try:
+            writer = SnapshotWriter(self._files, epoch)
+            manifest = self._write(writer)
+        except OSError as error:
+            self._give_up(error)
+            return
+        self._publishing = threading.Thread(
+            target=self._publish, args=(writer, manifest, epoch, sequence), name="belvedere-snapshot", daemon=True
+        )
+        self._publishing.start()
+        if wait:
+            self.join()
+            if self._failed is not None:
+                raise self._failed
+
+    def join(self) -> None:
+        if self._publishing is not None:
+            self._publishing.join()
+
+    def _write(self, writer: SnapshotWriter) -> dict[str, Any]:
+        runtime = self._runtime
+        nodes = [runtime.builds.nodes[v.name] for v in runtime.catalog.views.values()]
+        state = {
+            f"{digest}/{name}": values
+            for digest, arrays in runtime.engine.dump_state().items()
+            for name, values in arrays.items()
+        }
+        building = runtime.builds.current
+        return {
+            "epoch": runtime.committed,
+            "sequence": runtime.sequence,
+            "clock": self._clock.last,
+            "catalog": ddl.catalog_json(runtime.catalog),
+            "pending": None if building is None else building.operation,
+            "tables": {name: writer.add_table(table.dump()) for name, table in runtime.engine.tables.items()},
+            "views": [
+                {**t.shape.to_json(), "since": t.since, "file": writer.add_arrays(t.dump())}
+                for t in runtime.tables.values()
+            ],
+            "shapes": [s.to_json() for s in runtime.shapes.values()],
+            "signature": runtime.engine.signature(nodes),
+            "state": writer.add_arrays(state),
+            "changelog": runtime.changelog.position().to_json(),
+        }
+
+    def _publish(self, writer: SnapshotWriter, manifest: dict[str, Any], epoch: int, sequence: int) -> None:
+        try:
+            self._runtime.changelog.sync()
+            writer.publish(manifest)
+            self.epoch, self.sequence, self.size = epoch, sequence, writer.size
+            self.count += 1
+            self._penalty = 1
+            self.problem = None
+            self._log.collect(sequence)
+            self.collect()
+        except OSError as error:
+            # what a failed sync left on the disk is unknown: the engine's thread stops at its next turn
+            self._failed = error
+            self._runtime.stop(f"the database stopped: a snapshot could not be made durable: {error}")
+            self._runtime.on_stop(self._runtime.failure or "")
+
+    def _give_up(self, error: OSError) -> None:
+        """No room: the log still has everything. Try again when it has grown."""
+        self.problem = f"the last snapshot could not be written: {error}"
+        self._penalty = min(self._penalty * 2, 64)
+
+    def collect(self) -> None:
+        """Remove history that nothing asks for any more."""
+        runtime = self._runtime
+        retention = max(
+            [runtime.options.retention_ms, *(v.retention_ms or 0 for v in runtime.catalog.views.values())]
+        )
+        now = self._clock.now() // 1000
+        pin = self._leases.oldest(now)
+        keep = now - retention if pin is None else min(pin, now - retention)
+        never = self.epoch if pin is None else min(pin, self.epoch)
+        runtime.changelog.collect(keep, runtime.options.history_bytes, never)
+
+

@@ -1,0 +1,144 @@
+"""`execute`: every statement of the SQL front end, carried out. Writes and DDL are left to whoever can write."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import pyarrow as pa
+
+from belvedere.embedded import verify
+from belvedere.embedded.reading import Reading
+from belvedere.errors import CatalogError
+from belvedere.plan.explain import explain
+from belvedere.plan.nodes import Plan
+from belvedere.plan.planner import plan_views
+from belvedere.sql import parse_statement
+from belvedere.sql import statements as st
+from belvedere.sql.catalog import TableDef, ViewDef
+from belvedere.sql.query import relations
+from belvedere.store.embedded.commit import Token
+
+Result = Token | pa.Table | str | None
+
+
+class Statements(Reading):
+    """Statements that only read."""
+
+    @abstractmethod
+    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table]]:
+        """Rows of tables and views, all at one epoch."""
+
+    @abstractmethod
+    def _plan(self) -> tuple[Plan, Any]:
+        """What is maintained now, and the sizes of its state, if known."""
+
+    def execute(self, sql: str, *, wait: bool = True) -> Result:
+        """Carry out one statement. DDL and writes give a token, queries an Arrow table, EXPLAIN and SHOW CREATE text.
+
+        `wait`: CREATE MATERIALIZED VIEW returns when the view is built; writes go on meanwhile.
+        """
+        return self._carry_out(parse_statement(sql, self.catalog), wait)
+
+    def _carry_out(self, statement: st.Statement, wait: bool) -> Result:
+        match statement:
+            case st.Show():
+                return self._show(statement)
+            case st.Describe():
+                return self._describe(statement.name)
+            case st.Explain():
+                return self._explain(statement)
+            case st.Select():
+                return self._select(statement)
+        return self._write_statement(statement, wait)
+
+    @abstractmethod
+    def _write_statement(self, statement: st.Statement, wait: bool) -> Result:
+        """A statement that changes something."""
+
+    def _show(self, statement: st.Show) -> pa.Table | str:
+        from belvedere.sql.text import create_text
+
+        catalog = self.catalog
+        if statement.what == "create":
+            assert statement.name is not None
+            return create_text(catalog.relation(statement.name))
+        if statement.what == "tables":
+            tables = catalog.tables.values()
+            return pa.table(
+                {
+                    "table": pa.array([t.name for t in tables], pa.string()),
+                    "columns": pa.array([len(t.columns) for t in tables], pa.int64()),
+                    "key": pa.array([", ".join(t.key) for t in tables], pa.string()),
+                }
+            )
+        views = catalog.views.values()
+        held = self._views()
+        return pa.table(
+            {
+                "view": pa.array([v.name for v in views], pa.string()),
+                "rows": pa.array([len(held[v.name]) if v.name in held else 0 for v in views], pa.int64()),
+                "key": pa.array([", ".join(c.name for c in self.key_columns(v.name)) for v in views], pa.string()),
+                "reads": pa.array([", ".join(sorted(relations(v.query))) for v in views], pa.string()),
+            }
+        )
+
+    def _describe(self, name: str) -> pa.Table:
+        relation = self.catalog.relation(name)
+        key = {c.name for c in self.key_columns(relation.name)}
+        columns = relation.columns
+        return pa.table(
+            {
+                "column": pa.array([c.name for c in columns], pa.string()),
+                "type": pa.array([str(c.type) for c in columns], pa.string()),
+                "nullable": pa.array([c.nullable for c in columns], pa.bool_()),
+                "key": pa.array([c.name in key for c in columns], pa.bool_()),
+            }
+        )
+
+    def _explain(self, statement: st.Explain) -> str:
+        plan, sizes = self._plan()
+        view = statement.view
+        known = next((v for v in plan.views if v.name.lower() == view.name.lower()), None)
+        if known is not None and self.catalog.views.get(known.name) is view:
+            return explain(Plan((known,)), statement.format, sizes)
+        others = Plan(tuple(v for v in plan.views if v is not known))
+        return explain(Plan(plan_views(self.catalog, [view], others)), statement.format)
+
+    def _select(self, statement: st.Select) -> pa.Table:
+        from belvedere.sql.adhoc import select_to_duckdb
+
+        names = {self.catalog.relation(n).name for n in relations(statement.view.query)}
+        _, tables = self._consistent(names)
+        connection, name = verify.connect(tables)
+        try:
+            sql = select_to_duckdb(statement, lambda n: name(self.catalog.relation(n).name))
+            found = connection.sql(sql).to_arrow_table()
+        finally:
+            connection.close()
+        wanted = pa.schema([pa.field(c.name, c.type.arrow) for c in statement.view.columns])
+        return found if found.schema.equals(wanted) else found.cast(wanted)
+
+    def verify(self, view: str | None = None) -> verify.Report:
+        """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch."""
+        catalog = self.catalog
+        if view is None:
+            wanted = list(catalog.views.values())
+        else:
+            found = catalog.relation(view)
+            if isinstance(found, TableDef):
+                raise CatalogError(f"{found.name!r} is a base table; only views can be verified")
+            wanted = [found]
+        names: set[str] = {v.name for v in wanted}
+        for definition in wanted:
+            names |= verify.base_tables(catalog, definition)
+        epoch, tables = self._consistent(names)
+        base = {n: t for n, t in tables.items() if n in catalog.tables}
+        reports = [self._verify_one(v, epoch, tables[v.name], base) for v in wanted]
+        return reports[0] if view is not None else verify.together(reports, epoch)
+
+    def _verify_one(self, view: ViewDef, epoch: int, rows: pa.Table, tables: dict[str, pa.Table]) -> verify.Report:
+        needed = {n: tables[n] for n in verify.base_tables(self.catalog, view)}
+        return verify.compare(self.catalog, view, epoch, rows, needed, self.quarantine(view.name).num_rows)
+
+

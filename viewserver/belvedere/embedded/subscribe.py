@@ -1,0 +1,113 @@
+"""Subscriptions: the changes of one view, epoch by epoch, from the changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.engine.delta import Delta, concat_deltas
+from belvedere.errors import ViewReplaced
+from belvedere.store.embedded.commit import Token
+from belvedere.store.embedded.describe import ViewShape
+from belvedere.store.embedded.views import ViewTable
+
+if TYPE_CHECKING:
+    from belvedere.embedded.reading import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChange:
+    """What one epoch did to a view: rows (its visible columns) with weights, +1 it appeared, -1 it disappeared."""
+
+    epoch: int
+    table: pa.Table
+    weights: np.ndarray
+
+    @property
+    def token(self) -> Token:
+        """Subscribing after it goes on with the next change."""
+        return Token(self.epoch)
+
+    @property
+    def added(self) -> pa.Table:
+        return self.table.filter(pa.array(self.weights > 0))
+
+    @property
+    def removed(self) -> pa.Table:
+        return self.table.filter(pa.array(self.weights < 0))
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+class Subscription:
+    """An iterator over changes. It pins what it has not seen yet, until it is closed."""
+
+    def __init__(self, database: Reading, view: ViewTable, after: int, timeout: float | None):
+        self._database, self._shape, self._timeout = database, view.shape, timeout
+        self.epoch = after
+        self._pin: int | None = database.pins.pin(min(after, database.epoch), "subscription")
+        self._ready: Iterator[ViewChange] = iter(())
+
+    def __iter__(self) -> Subscription:
+        return self
+
+    def __next__(self) -> ViewChange:
+        while self._pin is not None:
+            found = next(self._ready, None)
+            if found is not None:
+                return found
+            if self._database.epoch <= self.epoch and not self._database._wait_for(self.epoch + 1, self._timeout):
+                self.close()
+                break
+            upto = self._database.epoch
+            self._ready = self._changes(self.epoch, upto)
+        raise StopIteration
+
+    def _changes(self, after: int, upto: int) -> Iterator[ViewChange]:
+        parts: list[Delta] = []
+        shapes = self._database._shapes()
+        for change in self._database._history(after, upto):
+            for start in change.meta.get("starts", ()):
+                if start["name"] == self._shape.name:
+                    self._follow(ViewShape.of(start), change.epoch)
+            if self._shape.name in change.meta.get("drops", ()):
+                raise ViewReplaced(f"view {self._shape.name!r} was dropped at epoch {change.epoch}")
+            parts += [d for _, d in change.deltas(shapes, self._shape.name)]
+            if change.last:
+                if parts:
+                    yield self._made(change.epoch, concat_deltas(parts))
+                parts = []
+                self._moved(change.epoch)
+        self._moved(upto)
+
+    def _follow(self, shape: ViewShape, epoch: int) -> None:
+        if shape.version != self._shape.version and shape.same_rows != self._shape.same_rows:
+            raise ViewReplaced(
+                f"view {shape.name!r} got other columns or another key at epoch {epoch}; read it and subscribe again"
+            )
+        self._shape = shape
+
+    def _moved(self, epoch: int) -> None:
+        self.epoch = epoch
+        if self._pin is not None:
+            self._database.pins.move(self._pin, epoch)
+
+    def _made(self, epoch: int, delta: Delta) -> ViewChange:
+        visible = self._shape.schema[: self._shape.visible]
+        arrays = [v.to_arrow() for v in delta.columns[: self._shape.visible]]
+        schema = pa.schema([pa.field(c.name, c.type.arrow) for c in visible])
+        return ViewChange(epoch, pa.Table.from_arrays(arrays, schema=schema), delta.weight)
+
+    def close(self) -> None:
+        """Let go of the history."""
+        if self._pin is not None:
+            self._database.pins.unpin(self._pin)
+            self._pin = None
+
+    def __del__(self) -> None:
+        self.close()

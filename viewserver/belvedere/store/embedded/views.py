@@ -1,0 +1,278 @@
+"""Rows of a view, readable at the committed epoch while the next one is being applied.
+
+The engine's thread writes, any thread reads. A lock per view protects its arrays; big deltas are applied in pieces, and the
+lock is free between them. Until the epoch is committed, readers look into its delta first: a row that it mentions was, at the
+committed epoch, the row that it removes, or absent. The same rule, applied to the changelog, gives any older epoch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.engine.delta import Delta, concat_deltas, empty_delta
+from belvedere.engine.operators.view import Quarantined
+from belvedere.engine.state.index import HashIndex
+from belvedere.engine.state.pyvalues import converter
+from belvedere.engine.state.table import Table
+from belvedere.engine.vec import Status, Vec
+from belvedere.store.embedded.describe import ViewShape
+from belvedere.types import INT, Schema
+
+APPLY_ROWS = 1 << 15
+"""Rows applied under one hold of the lock: readers wait for at most this many."""
+
+Row = tuple[Any, ...]
+
+
+class Overlay:
+    """What an uncommitted delta hides: old images by id. Made by the first reader who needs it."""
+
+    def __init__(self, delta: Delta):
+        self._delta = delta
+        self._order = np.argsort(delta.id[:, 0], kind="stable")
+        self._sorted = delta.id[self._order, 0]
+
+    def find(self, id: np.ndarray) -> tuple[bool, Row | None]:
+        """Whether the id is mentioned, and its row before."""
+        at = int(np.searchsorted(self._sorted, id[0]))
+        found = False
+        while at < len(self._sorted) and self._sorted[at] == id[0]:
+            row = int(self._order[at])
+            if self._delta.id[row, 1] == id[1]:
+                found = True
+                if self._delta.weight[row] < 0:
+                    return True, values_at(self._delta.columns, row)
+            at += 1
+        return found, None
+
+
+def values_at(columns: Sequence[Vec], row: int) -> Row:
+    """One row of a batch as Python values."""
+    out = []
+    for vec in columns:
+        if vec.status is not None and vec.status[row] != Status.VALUE:
+            out.append(None)
+        elif isinstance(vec.data, np.ndarray):
+            raw = vec.data[row]
+            out.append(converter(vec.type)(tuple(raw.tolist()) if vec.type.wide else raw.item()))
+        else:
+            out.append(vec.data[row].as_py())
+    return tuple(out)
+
+
+def find_before(deltas: Iterable[Delta], id: np.ndarray) -> tuple[bool, Row | None]:
+    """The row before these deltas (in order), if they mention it."""
+    for delta in deltas:
+        rows = np.flatnonzero((delta.id[:, 0] == id[0]) & (delta.id[:, 1] == id[1]))
+        if len(rows):
+            old = rows[delta.weight[rows] < 0]
+            return True, values_at(delta.columns, int(old[0])) if len(old) else None
+    return False, None
+
+
+def rewind(current: Delta, later: Sequence[tuple[int, Delta]]) -> Delta:
+    """The rows before `later` (epoch and delta, in order), given the rows after them."""
+    if not later:
+        return current
+    deltas = concat_deltas([d for _, d in later])
+    epochs = np.concatenate([np.full(len(d), e, np.int64) for e, d in later])
+    order = np.lexsort((epochs, deltas.id[:, 1], deltas.id[:, 0]))
+    ids = deltas.id[order]
+    head = np.ones(len(order), np.bool_)
+    head[1:] = (ids[1:] != ids[:-1]).any(axis=1)
+    starts = np.flatnonzero(head)
+    first_epoch = epochs[order][starts][np.cumsum(head) - 1]
+    old = order[(epochs[order] == first_epoch) & (deltas.weight[order] < 0)]
+    mentioned = HashIndex()
+    mentioned.insert(np.ascontiguousarray(ids[starts]))
+    kept = current.filter(mentioned.find(current.id) < 0)
+    images = deltas.take(old)
+    images.weight = np.ones(len(old), np.int8)
+    return concat_deltas([kept, images])
+
+
+class ViewTable:
+    """One version of one view. `committed` tells the newest committed epoch."""
+
+    def __init__(self, shape: ViewShape, committed: Callable[[], int], since: int = 0):
+        self.shape, self._committed = shape, committed
+        self.since = since
+        """Its history begins after this epoch."""
+        self.lock = threading.Lock()
+        self.table = Table([c.type for c in shape.schema])
+        self.quarantine = Table([*(c.type for c in shape.schema), INT, INT])
+        self._pending: list[Delta] = []
+        self._pending_epoch = 0
+        self._overlay: Overlay | None = None
+        self._blocked = False
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    # ------------------------------------------------------------------ the engine's thread
+
+    def begin(self, epoch: int, chunks: Iterable[Delta], quarantine: Sequence[Quarantined], *, spilled: bool = False) -> None:
+        """Apply an epoch's delta; readers see nothing of it before `committed` says so. A delta that spilled to disk
+        cannot be kept for readers: they wait until `finish`."""
+        if spilled:
+            self.lock.acquire()
+            self._blocked = True
+            parts = chunks
+        else:
+            parts = list(chunks)
+            with self.lock:
+                self._pending, self._pending_epoch, self._overlay = parts, epoch, None
+        for part in _pieces(parts):
+            if self._blocked:
+                self.table.apply(part)
+            else:
+                with self.lock:
+                    self.table.apply(part)
+        if quarantine:
+            if self._blocked:
+                self._apply_quarantine(quarantine)
+            else:
+                with self.lock:
+                    self._apply_quarantine(quarantine)
+
+    def _apply_quarantine(self, quarantine: Sequence[Quarantined]) -> None:
+        deltas = []
+        for part in quarantine:
+            extra = (Vec(INT, part.column.astype(np.int32)), Vec(INT, part.code.astype(np.int32)))
+            deltas.append(Delta((*part.delta.columns, *extra), part.delta.weight, part.delta.id))
+        for delta in _pieces(deltas):
+            self.quarantine.apply(delta)
+
+    def finish(self) -> None:
+        """The epoch is committed: its delta need not be hidden any more."""
+        if not self._blocked:
+            self.lock.acquire()
+        try:
+            self._pending, self._overlay = [], None
+            self.table.end_epoch()
+            self.quarantine.end_epoch()
+        finally:
+            self._blocked = False
+            self.lock.release()
+
+    def apply_now(self, chunks: Iterable[Delta], quarantine: Sequence[Quarantined] = ()) -> None:
+        """For a table that nobody reads yet."""
+        self.begin(0, chunks, quarantine, spilled=True)
+        self.finish()
+
+    def chunks(self, rows: int = 1 << 16) -> Iterator[Delta]:
+        """All rows in pieces, between epochs."""
+        slots = self.table.slots()
+        for start in range(0, len(slots), rows):
+            yield self.table.rows(slots[start : start + rows])
+
+    # ------------------------------------------------------------------ any thread
+
+    def get(self, id: np.ndarray) -> tuple[int, Row | None]:
+        """The committed epoch, and the row at it."""
+        with self.lock:
+            epoch = self._committed()
+            if self._pending and self._pending_epoch > epoch:
+                if self._overlay is None:
+                    self._overlay = Overlay(concat_deltas(self._pending))
+                found, row = self._overlay.find(id)
+                if found:
+                    return epoch, row
+            return epoch, self.table.get(id)
+
+    def rows(self) -> tuple[int, Delta]:
+        """The committed epoch, and all rows at it."""
+        with self.lock:
+            epoch = self._committed()
+            rows = self.table.rows()
+            pending = list(self._pending) if self._pending_epoch > epoch else []
+            pending_epoch = self._pending_epoch
+        rows.error = None
+        return epoch, rewind(rows, [(pending_epoch, d) for d in pending])
+
+    def quarantined(self) -> pa.Table:
+        """Rows in quarantine and why; cells that failed are NULL."""
+        with self.lock:
+            rows = self.quarantine.rows()
+        names = [c.name for c in self.shape.schema]
+        column, code = (np.asarray(v.data) for v in rows.columns[-2:])
+        reasons = [
+            (f"column {names[c]}: " if c >= 0 else "condition: ") + Status(s).text
+            for c, s in zip(column.tolist(), code.tolist(), strict=True)
+        ]
+        visible = self.shape.visible
+        columns = {n: v.to_arrow() for n, v in zip(names[:visible], rows.columns, strict=False)}
+        return pa.table({**columns, "reason": pa.array(reasons, pa.string())})
+
+    def nbytes(self) -> int:
+        with self.lock:
+            return self.table.nbytes() + self.quarantine.nbytes()
+
+    def dump(self) -> dict[str, np.ndarray]:
+        """For a snapshot, between epochs."""
+        parts = {f"rows.{k}": v for k, v in self.table.dump().items()}
+        if len(self.quarantine):
+            parts |= {f"quarantine.{k}": v for k, v in self.quarantine.dump().items()}
+        return parts
+
+    def load(self, arrays: dict[str, np.ndarray]) -> None:
+        self.table.load({k[5:]: v for k, v in arrays.items() if k.startswith("rows.")})
+        quarantine = {k[11:]: v for k, v in arrays.items() if k.startswith("quarantine.")}
+        if quarantine:
+            self.quarantine.load(quarantine)
+
+
+def _pieces(chunks: Iterable[Delta]) -> Iterator[Delta]:
+    """Deltas of one epoch in pieces that can be applied one by one: what goes comes before what appears, because an id
+    whose two rows are in different pieces must end as the new one."""
+    if isinstance(chunks, list) and len(chunks) == 1 and len(chunks[0]) <= APPLY_ROWS:
+        yield chunks[0]
+        return
+    for sign in (-1, 1):
+        for chunk in chunks:
+            rows = np.flatnonzero(chunk.weight == sign)
+            for start in range(0, len(rows), APPLY_ROWS):
+                yield chunk.take(rows[start : start + APPLY_ROWS])
+
+
+def difference(schema: Schema, old: ViewTable, new: ViewTable) -> Iterator[Delta]:
+    """What turns the rows of one version into those of the next; both have one schema and key."""
+    for chunk in old.chunks():
+        slots = new.table.find(chunk.id)
+        both = slots >= 0
+        same = np.zeros(len(chunk), np.bool_)
+        if both.any():
+            now = new.table.columns.gather(slots[both])
+            equal = np.ones(int(both.sum()), np.bool_)
+            for before, after in zip(chunk.columns, now, strict=True):
+                equal &= _equal(before.filter(both), after)
+            same[both] = equal
+        gone = chunk.filter(~same)
+        gone.weight = np.full(len(gone), -1, np.int8)
+        changed = both & ~same
+        come = new.table.rows(slots[changed]) if changed.any() else empty_delta(schema)
+        if len(gone) or len(come):
+            yield concat_deltas([gone, come])
+    for chunk in new.chunks():
+        fresh = chunk.filter(old.table.find(chunk.id) < 0)
+        if len(fresh):
+            yield fresh
+
+
+def _equal(a: Vec, b: Vec) -> np.ndarray:
+    """Rows in which two columns hold the same; NaN is NaN, whatever its bits."""
+    left, right = a.valid, b.valid
+    if isinstance(a.data, np.ndarray):
+        same = a.data == b.data
+        if a.data.ndim == 2:
+            same = same.all(axis=1)
+        if a.data.dtype == np.float64:
+            same |= np.isnan(a.data) & np.isnan(b.data)
+    else:
+        same = pa.compute.equal(a.data, b.data).to_numpy(zero_copy_only=False)
+    return np.asarray((left == right) & (same | ~left))
