@@ -19,7 +19,7 @@ from belvedere.engine.engine import Engine
 from belvedere.engine.expr.literal import to_pylist, vec_of
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.state.table import Table
-from belvedere.plan.nodes import Plan, View
+from belvedere.plan.nodes import View
 from belvedere.plan.planner import plan_views
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef

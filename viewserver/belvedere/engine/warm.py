@@ -18,7 +18,6 @@ STEPS = ("hashing and tables", "aggregates", "expressions", "operators")
 def warm(progress: Callable[[str], None] = lambda text: None) -> float:
     """Compile (or load from the cache) everything; `progress` hears what is being done. Returns the seconds taken."""
     from belvedere.engine.expr.warm import warm as warm_expressions
-
     from belvedere.engine.state.accumulators import warm as warm_accumulators
     from belvedere.engine.state.warm import warm as warm_state
 

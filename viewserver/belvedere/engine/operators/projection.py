@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from belvedere.engine.buffer import Budget, DeltaBuffer
 from belvedere.engine.delta import Delta
-from belvedere.engine.expr.evaluate import evaluate
+from belvedere.engine.expr.evaluate import compile_exprs
 from belvedere.engine.operators.base import collect
 from belvedere.plan import nodes
 
@@ -14,6 +14,7 @@ from belvedere.plan import nodes
 class Projection:
     def __init__(self, node: nodes.Projection, budget: Budget):
         self._node, self._budget = node, budget
+        self._program = compile_exprs(node.exprs)
 
     def apply(self, rows: DeltaBuffer) -> DeltaBuffer:
         return collect(self._node.schema, self._budget, map(self._project, rows))
@@ -25,5 +26,5 @@ class Projection:
         pass
 
     def _project(self, delta: Delta) -> Delta:
-        columns = tuple(evaluate(e, delta.columns, len(delta)) for e in self._node.exprs)
+        columns = self._program.run(delta.columns, len(delta))
         return Delta(columns, delta.weight, delta.id, delta.error)
