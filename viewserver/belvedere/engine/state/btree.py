@@ -376,15 +376,6 @@ def _full(roots: Any, g: Any, x: Any, mem: Any, m32: Any, ctl: Any, path: Any, h
     return h
 
 
-@njit(inline="always", **JIT)
-def _find(mem: Any, o: Any, n: Any, x: Any) -> Any:
-    """Position of x in a leaf, or n; without an early end, so that it becomes vector instructions."""
-    at = np.int64(0)
-    for i in range(n):
-        at = max(at, (i + 1) & -np.int64(mem[o + 1 + i] == x))
-    return at - 1 if at > 0 else n
-
-
 @njit(**PART)
 def _add(roots: Any, g: Any, x: Any, w: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any) -> None:
     """Weight of x in group g += w; h: its leaf, or 0 if unknown. |w| < 2^31."""
@@ -400,7 +391,7 @@ def _add(roots: Any, g: Any, x: Any, w: Any, mem: Any, m32: Any, ctl: Any, path:
     n, c = head & 0xFFFF, (head >> 16) & 255
     p = _payload(h, c)
     if w < 0 or head & NEGATIVE:  # change an entry of the opposite sign
-        i = np.int64(0) if head & NEGATIVE else _find(mem, o, n, x)
+        i = 0
         while i < n:
             if mem[o + 1 + i] == x and (w < 0) == (m32[p + i] > 0):
                 s = m32[p + i] + w
@@ -440,16 +431,28 @@ def _add(roots: Any, g: Any, x: Any, w: Any, mem: Any, m32: Any, ctl: Any, path:
             roots[g + STATE] &= ~2
 
 
+@njit(inline="always", **JIT)
+def _prefetch_node(mem: Any, m32: Any, h: Any, c: Any) -> None:
+    """All lines of a node that hold entries."""
+    n = mem[h * UNIT] & 0xFFFF
+    for k in range(16, n + 1, 8):
+        prefetch(mem, h * UNIT + k)
+    p = _payload(h, c)
+    for k in range(0, n, 16):
+        prefetch(m32, p + k)
+
+
 @njit(**JIT)
 def add(slots: Any, values: Any, weights: Any, start: Any, roots: Any, mem: Any, m32: Any, ctl: Any, path: Any) -> Any:
     """Apply changes from `start` on; -> how far it came: less than all if the arena must grow first.
 
-    Staged by blocks so that cache misses overlap: group records, roots, descents of big groups, leaves, then the changes
+    Staged by blocks so that cache misses overlap: group records, roots, inner nodes level by level, leaves, then the changes
     themselves, which use the leaf found before unless its range has changed meanwhile."""
     n = slots.shape[0]
     room = mem.shape[0] // UNIT - 2
     leaf = np.zeros(BLOCK, np.int64)
     stamps = np.zeros(BLOCK, np.int64)
+    levels = np.zeros(BLOCK, np.int64)
     for b in range(start, n, BLOCK):
         if ctl[0] + ROOM > room:
             return b
@@ -460,29 +463,35 @@ def add(slots: Any, values: Any, weights: Any, start: Any, roots: Any, mem: Any,
             h = roots[np.int64(slots[i]) * GROUP + ROOT] * UNIT
             prefetch(mem, h)
             prefetch(mem, h + 8)
+        deepest = np.int64(0)
         for i in range(b, stop):
             g = np.int64(slots[i]) * GROUP
-            h = roots[g + ROOT]
-            leaf[i - b] = 0
-            height = roots[g + STATE] >> 2
-            if height > 0:
-                for _ in range(height):
+            levels[i - b] = roots[g + STATE] >> 2
+            leaf[i - b] = roots[g + ROOT] if levels[i - b] > 0 else 0
+            deepest = max(deepest, levels[i - b])
+        for level in range(deepest):
+            for i in range(b, stop):
+                if levels[i - b] > level:
+                    _prefetch_node(mem, m32, leaf[i - b], INNER)
+            for i in range(b, stop):
+                if levels[i - b] > level:
+                    h = leaf[i - b]
                     o = h * UNIT
                     h = np.int64(m32[_payload(h, INNER) + _child(mem, o, mem[o] & 0xFFFF, values[i])])
-                leaf[i - b] = h
-                prefetch(mem, h * UNIT)
+                    leaf[i - b] = h
+                    prefetch(mem, h * UNIT)
+                    prefetch(mem, h * UNIT + 8)
         for i in range(b, stop):
             h = leaf[i - b]
             if h != 0:
                 o = h * UNIT
                 stamps[i - b] = mem[o] >> 32
-                end = (mem[o] & 0xFFFF) + 1
                 if weights[i] < 0:
-                    for k in range(8, end, 8):
-                        prefetch(mem, o + k)
+                    _prefetch_node(mem, m32, h, LEAF)
                 else:
+                    end = (mem[o] & 0xFFFF) + 1
                     prefetch(mem, o + end)
-                prefetch(m32, _payload(h, LEAF) + end)
+                    prefetch(m32, _payload(h, LEAF) + end)
         for i in range(b, stop):
             g = np.int64(slots[i]) * GROUP
             h = leaf[i - b]

@@ -1,11 +1,12 @@
 """Multisets of byte strings per group with their least and greatest member: one treap per group, all in one node array.
 
 Unlike in a B+-tree there are no separators: each distinct value of a group is held once, by its own node, and dies with it, so
-nothing has to be counted to know when its bytes are free. The first eight bytes are the node's `image`, compared as one
-integer; only ties look at the tail, which lives in `text` in blocks of the size classes 16, 24, 32, 48, 64, ... bytes.
+nothing has to be counted to know when its bytes are free. A node is one cache line, and its first 32 bytes of the value are
+images: four integers, most significant byte first, so that comparing them in order compares the bytes. Only what ties on
+these looks at the tail, which lives in `text` in blocks of the size classes 16, 24, 32, 48, 64, ... bytes.
 
-Node (5 words): image, start of the tail (or link of the free list), weight; then int32: length, priority, left, right. Node 0 is
-no node: its left link holds the root of the group at hand. Group record (int32[4]): root, first node, last node (0: not known).
+Node (8 words): 4 images, start of the tail (or link of the free list), weight; then int32: length, priority, left, right. Node 0
+is no node: its left link holds the root of the group at hand. Group record (int32[4]): root, first, last node (0: not known).
 `ctl`: 0 nodes ever used, 1 head of the free nodes, 2 nodes in use, 3 bytes of text ever used, 4 bytes in use, 5 random state,
 8.. heads + 1 of free blocks by class.
 """
@@ -17,12 +18,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from belvedere.engine.state.jit import JIT, copy_bytes, prefetch
-from belvedere.engine.state.wide import PART, bitlen
+from belvedere.engine.state.jit import JIT, copy_bytes, load64, prefetch
+from belvedere.engine.state.wide import PART, U0, bitlen, swap64
 
-NODE, NODE32 = 5, 10
-IMAGE, START, WEIGHT = 0, 1, 2
-LENGTH, PRIORITY, LEFT, RIGHT = 6, 7, 8, 9
+NODE, NODE32 = 8, 16
+START, WEIGHT = 4, 5
+LENGTH, PRIORITY, LEFT, RIGHT = 12, 13, 14, 15
+IMAGES, HEAD = 4, 32
+"""Words and bytes of a value that are in the node."""
 GROUP = 4
 CONTROL = 80
 BLOCK = 16
@@ -30,12 +33,16 @@ SIGN = np.uint64(1 << 63)
 
 
 @njit(inline="always", **JIT)
-def _image(text: Any, start: Any, length: Any) -> Any:
-    """The first eight bytes, padded with zeros, so that signed comparison orders them."""
-    x = np.uint64(0)
-    for i in range(min(length, 8)):
-        x |= np.uint64(text[start + i]) << np.uint64(56 - 8 * i)
-    return np.int64(x ^ SIGN)
+def _images(text: Any, start: Any, length: Any, probe: Any) -> None:
+    """The first 32 bytes as four integers, padded with zeros; flipped so that signed comparison orders them."""
+    for k in range(IMAGES):
+        x = U0
+        if length >= 8 * k + 8:
+            x = swap64(load64(text, start + 8 * k))
+        else:
+            for i in range(8 * k, length):
+                x |= np.uint64(text[start + i]) << np.uint64(56 - 8 * (i - 8 * k))
+        probe[k] = np.int64(x ^ SIGN)
 
 
 @njit(inline="always", **JIT)
@@ -52,25 +59,35 @@ def _size(c: Any) -> Any:
     return (np.int64(16) if c & 1 == 0 else np.int64(24)) << (c >> 1)
 
 
-@njit(**PART)
-def _compare(ext: Any, start: Any, length: Any, image: Any, node: Any, n64: Any, n32: Any, text: Any) -> Any:
-    """Sign of (value - node's value); the value is ext[start : start + length]."""
-    other = n64[node * NODE + IMAGE]
-    if image != other:
-        return -1 if image < other else 1
+@njit(inline="always", **JIT)
+def _tails(a: Any, i: Any, la: Any, b: Any, j: Any, lb: Any) -> Any:
+    """Sign of the comparison of two values that agree in their heads; their tails are at a[i] and b[j]."""
+    for k in range(min(la, lb) - HEAD):
+        if a[i + k] != b[j + k]:
+            return -1 if a[i + k] < b[j + k] else 1
+    return np.int64(la > lb) - np.int64(la < lb)
+
+
+@njit(inline="always", **JIT)
+def _compare(ext: Any, start: Any, length: Any, probe: Any, node: Any, n64: Any, n32: Any, text: Any) -> Any:
+    """Sign of (value - node's value); the value is ext[start : start + length], its images are in `probe`."""
+    o = node * NODE
+    for k in range(IMAGES):
+        if probe[k] != n64[o + k]:
+            return np.int64(-1) if probe[k] < n64[o + k] else np.int64(1)
     m = np.int64(n32[node * NODE32 + LENGTH])
-    at = n64[node * NODE + START] - 8
-    for i in range(8, min(length, m)):
-        if ext[start + i] != text[at + i]:
-            return -1 if ext[start + i] < text[at + i] else 1
-    return np.int64(length > m) - np.int64(length < m)
+    return np.int64(_tails(ext, start + HEAD, length, text, n64[o + START], m))
 
 
-@njit(**PART)
+@njit(inline="always", **JIT)
 def _order(a: Any, b: Any, n64: Any, n32: Any, text: Any) -> Any:
     """Sign of (value of node a - value of node b)."""
-    start = n64[a * NODE + START] - 8
-    return _compare(text, start, np.int64(n32[a * NODE32 + LENGTH]), n64[a * NODE + IMAGE], b, n64, n32, text)
+    o, p = a * NODE, b * NODE
+    for k in range(IMAGES):
+        if n64[o + k] != n64[p + k]:
+            return np.int64(-1) if n64[o + k] < n64[p + k] else np.int64(1)
+    la, lb = np.int64(n32[a * NODE32 + LENGTH]), np.int64(n32[b * NODE32 + LENGTH])
+    return np.int64(_tails(text, n64[o + START], la, text, n64[p + START], lb))
 
 
 @njit(inline="always", **JIT)
@@ -85,7 +102,7 @@ def _draw(ctl: Any) -> Any:
 
 @njit(**PART)
 def _make(
-    ext: Any, start: Any, length: Any, image: Any, w: Any, priority: Any, n64: Any, n32: Any, text: Any, ctl: Any
+    ext: Any, start: Any, length: Any, probe: Any, w: Any, priority: Any, n64: Any, n32: Any, text: Any, ctl: Any
 ) -> Any:
     node = ctl[1]
     if node != 0:
@@ -95,9 +112,9 @@ def _make(
         node = ctl[0]
     ctl[2] += 1
     o, p = node * NODE, node * NODE32
-    at = np.int64(8)
-    if length > 8:
-        c = _class(length - 8)
+    at = np.int64(0)
+    if length > HEAD:
+        c = _class(length - HEAD)
         size = _size(c)
         at = ctl[8 + c] - 1
         if at >= 0:
@@ -106,8 +123,9 @@ def _make(
             at = ctl[3]
             ctl[3] += size
         ctl[4] += size
-        copy_bytes(text, at, ext, start + 8, length - 8)
-    n64[o + IMAGE] = image
+        copy_bytes(text, at, ext, start + HEAD, length - HEAD)
+    for k in range(IMAGES):
+        n64[o + k] = probe[k]
     n64[o + START] = at
     n64[o + WEIGHT] = w
     n32[p + LENGTH] = length
@@ -120,8 +138,8 @@ def _make(
 @njit(**PART)
 def _drop(node: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
     length = np.int64(n32[node * NODE32 + LENGTH])
-    if length > 8:
-        c = _class(length - 8)
+    if length > HEAD:
+        c = _class(length - HEAD)
         at = n64[node * NODE + START]
         text[at : at + 8].view(np.int64)[0] = ctl[8 + c]
         ctl[8 + c] = at + 1
@@ -163,9 +181,20 @@ def _change(g: Any, node: Any, link: Any, w: Any, roots: Any, n64: Any, n32: Any
 
 
 @njit(**PART)
-def _add(g: Any, ext: Any, start: Any, length: Any, w: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
+def _add(
+    g: Any,
+    ext: Any,
+    start: Any,
+    length: Any,
+    w: Any,
+    probe: Any,
+    roots: Any,
+    n64: Any,
+    n32: Any,
+    text: Any,
+    ctl: Any,
+) -> None:
     """Weight of a value in group g += w. One descent finds the value or, by a priority drawn before, where it has to go."""
-    image = _image(ext, start, length)
     priority = _draw(ctl)
     r = g * GROUP
     n32[LEFT] = roots[r]
@@ -176,7 +205,7 @@ def _add(g: Any, ext: Any, start: Any, length: Any, w: Any, roots: Any, n64: Any
     while node != 0:
         if place < 0 and n32[node * NODE32 + PRIORITY] < priority:
             place = link
-        sign = _compare(ext, start, length, image, node, n64, n32, text)
+        sign = _compare(ext, start, length, probe, node, n64, n32, text)
         if sign == 0:
             _change(g, node, link, w, roots, n64, n32, text, ctl)
             return
@@ -190,7 +219,7 @@ def _add(g: Any, ext: Any, start: Any, length: Any, w: Any, roots: Any, n64: Any
     if place >= 0:
         link = place
         node = np.int64(n32[link])
-    fresh = _make(ext, start, length, image, w, priority, n64, n32, text, ctl)
+    fresh = _make(ext, start, length, probe, w, priority, n64, n32, text, ctl)
     n32[link] = fresh
     low, high = fresh * NODE32 + LEFT, fresh * NODE32 + RIGHT
     while node != 0:  # split what hung there
@@ -217,16 +246,35 @@ def add(
 ) -> None:
     """Apply changes; value i is ext[starts[i] : stops[i]]. The caller made room for a node and its text per change."""
     n = slots.shape[0]
+    probes = np.empty((BLOCK, IMAGES), np.int64)
+    at = np.empty(BLOCK, np.int64)
     for b in range(0, n, BLOCK):
         stop = min(b + BLOCK, n)
         for i in range(b, stop):
             prefetch(roots, np.int64(slots[i]) * GROUP)
         for i in range(b, stop):
-            prefetch(n64, np.int64(roots[np.int64(slots[i]) * GROUP]) * NODE)
+            at[i - b] = roots[np.int64(slots[i]) * GROUP]
+            prefetch(n64, at[i - b] * NODE)
+            start = np.int64(starts[i])
+            _images(ext, start, np.int64(stops[i]) - start, probes[i - b])
+        left = True
+        while left:  # all descents of the block one level at a time: their cache misses overlap, the changes then find all
+            left = False
+            for i in range(b, stop):
+                node = at[i - b]
+                if node != 0:
+                    start = np.int64(starts[i])
+                    length = np.int64(stops[i]) - start
+                    sign = _compare(ext, start, length, probes[i - b], node, n64, n32, text)
+                    node = np.int64(n32[node * NODE32 + (LEFT if sign < 0 else RIGHT)]) if sign != 0 else np.int64(0)
+                    at[i - b] = node
+                    prefetch(n64, node * NODE)
+                    left |= node != 0
         for i in range(b, stop):
             start = np.int64(starts[i])
             length = np.int64(stops[i]) - start
-            _add(np.int64(slots[i]), ext, start, length, np.int64(weights[i]), roots, n64, n32, text, ctl)
+            g, w = np.int64(slots[i]), np.int64(weights[i])
+            _add(g, ext, start, length, w, probes[i - b], roots, n64, n32, text, ctl)
 
 
 @njit(**JIT)
@@ -253,11 +301,11 @@ def fetch(nodes: Any, offsets: Any, n64: Any, n32: Any, text: Any, out: Any) -> 
         if node != 0:
             length = np.int64(n32[node * NODE32 + LENGTH])
             at = np.int64(offsets[j])
-            image = np.uint64(n64[node * NODE + IMAGE]) ^ SIGN
-            for i in range(min(length, 8)):
-                out[at + i] = np.uint8((image >> np.uint64(56 - 8 * i)) & np.uint64(255))
-            if length > 8:
-                copy_bytes(out, at + 8, text, n64[node * NODE + START], length - 8)
+            for i in range(min(length, HEAD)):
+                image = np.uint64(n64[node * NODE + (i >> 3)]) ^ SIGN
+                out[at + i] = np.uint8((image >> np.uint64(56 - 8 * (i & 7))) & np.uint64(255))
+            if length > HEAD:
+                copy_bytes(out, at + HEAD, text, n64[node * NODE + START], length - HEAD)
 
 
 @njit(**JIT)

@@ -156,6 +156,18 @@ def bitlen(tc: Any, x: Any) -> Any:
     return sig, gen
 
 
+@intrinsic
+def swap64(tc: Any, x: Any) -> Any:
+    """The bytes of a word in reverse order."""
+    sig = types.uint64(types.uint64)
+
+    def gen(ctx: Any, b: Any, s: Any, a: Any) -> Any:
+        fn = cgutils.get_or_insert_function(b.module, ir.FunctionType(I64, [I64]), "llvm.bswap.i64")
+        return b.call(fn, [a[0]])
+
+    return sig, gen
+
+
 @njit(**PART)
 def div192(lo: Any, mi: Any, hi: Any, n: Any) -> Any:
     """Unsigned (lo, mi, hi) by 0 < n < 2^63 -> quotient words and remainder."""
