@@ -1,4 +1,4 @@
-"""Keys that are not resident: an engine that forgets its state after every epoch stays exact, loading what it touches."""
+"""Keys that are not resident: an engine that forgets its state after every epoch stays exact."""
 
 from __future__ import annotations
 

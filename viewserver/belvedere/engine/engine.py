@@ -236,7 +236,7 @@ class Engine:
         return sizes
 
     def evict(self, share: Callable[[int], np.ndarray]) -> None:
-        """Forget resident groups between epochs. `share(n)` is a mask of which of n groups go; the store has them all."""
+        """Forget resident groups between epochs: `share(n)` masks which of n groups go. The store has them all."""
         for operator in self.running.values():
             if isinstance(operator, Arrangement) and operator.on:
                 slots = operator.index.slots()
