@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from belvedere.cli import context, output
 from belvedere.cli.sql import run_script
+from belvedere.sql.manifest import parse_manifests
+from belvedere.sql.statements import CreateTable
+
+if TYPE_CHECKING:
+    from belvedere.database import Database
 
 
 def is_sql(name: str, text: str) -> bool:
@@ -41,8 +47,23 @@ def apply(ctx: click.Context, files: tuple[str, ...]) -> None:
             if is_sql(file, text):
                 run_script(db, text, settings)
                 continue
-            for change in db.apply(text):
+            for change in apply_manifests(db, text):
                 if settings.json:
-                    output.emit_json({"kind": change.kind, "name": change.name, "action": change.action})
+                    output.emit_json(change)
                 else:
-                    click.echo(f"{change.kind} {change.name}: {change.action}")
+                    click.echo("{kind} {name}: {action}".format_map(change))
+
+
+def apply_manifests(db: Database, text: str) -> list[dict[str, str]]:
+    """Apply every document; what became of each."""
+    before = db.catalog
+    db.apply_manifest(text)
+    changes = []
+    for manifest in parse_manifests(text, lambda: db.catalog):
+        statement = manifest.statement
+        table = isinstance(statement, CreateTable)
+        name = statement.table.name if isinstance(statement, CreateTable) else statement.view.name
+        known, now = before.find(name), db.catalog.find(name)
+        action = "created" if known is None else "unchanged" if known == now else "changed"
+        changes.append({"kind": "table" if table else "view", "name": name, "action": action})
+    return changes

@@ -116,9 +116,11 @@ class Totals:
 
     @staticmethod
     def query(db: Database) -> Totals:
-        orders = db.execute("SELECT count(*) AS n FROM orders").to_pylist()[0]
-        items = db.execute("SELECT count(*) AS n, sum(quantity) AS units FROM items").to_pylist()[0]
-        return Totals(int(orders["n"]), int(items["n"]), int(items["units"] or 0))
+        orders = db.execute("SELECT count(*) AS n FROM orders")
+        items = db.execute("SELECT count(*) AS n, sum(quantity) AS units FROM items")
+        assert isinstance(orders, pa.Table) and isinstance(items, pa.Table)
+        found = items.to_pylist()[0]
+        return Totals(orders["n"][0].as_py(), found["n"], found["units"] or 0)
 
 
 class Model:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from belvedere.cli import apply, context, script
+
+if TYPE_CHECKING:
+    from belvedere.embedded.statements import Statements
 
 
 @click.command(short_help="Show how a view is maintained: text, JSON or SVG.")
@@ -26,12 +31,25 @@ def explain(ctx: click.Context, views: tuple[str, ...], file: str | None, format
         text = _explain_file(file, views, format)
     else:
         with settings.reader() as db:
-            text = db.explain(*views, format=format)
+            text = plans(db, views, format)
     if target is None:
         click.echo(text)
     else:
         target.write_text(text)
         click.echo(f"{target}: {len(text):,} characters", err=True)
+
+
+def plans(db: Statements, views: tuple[str, ...], format: str) -> str:
+    """The plans of some views, or of all: texts below each other, a JSON document a line, or one picture."""
+    names = views or tuple(db.catalog.views)
+    if format == "svg" and len(names) != 1:
+        raise click.UsageError(f"a picture shows one view; name one of {', '.join(db.catalog.views) or '(none yet)'}")
+    texts = []
+    for name in names:
+        quoted = name.replace("`", "``")
+        text = str(db.execute(f"EXPLAIN FORMAT {format} `{quoted}`")).rstrip()
+        texts.append(json.dumps(json.loads(text)) if format == "json" else text)
+    return "\n".join(texts) if format == "json" else "\n\n".join(texts)
 
 
 def _explain_file(file: str, views: tuple[str, ...], format: str) -> str:
@@ -46,8 +64,7 @@ def _explain_file(file: str, views: tuple[str, ...], format: str) -> str:
                 for piece in script.split(text):
                     db.execute(piece.sql)
             else:
-                db.apply(text)
-            plans: str = db.explain(*views, format=format)
-            return plans
+                db.apply_manifest(text)
+            return plans(db, views, format)
         finally:
             db.close()

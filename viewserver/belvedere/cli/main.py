@@ -58,7 +58,7 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             ctx.exit(exits.INTERRUPTED)
         except Exception as error:
-            ctx.exit(exits.report(error, context.settings(ctx).statement))
+            ctx.exit(exits.report(error, ctx.obj.statement if ctx.obj is not None else None))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -12,10 +12,10 @@ from belvedere.errors import DataError
 from belvedere.types import Column
 
 if TYPE_CHECKING:
-    from belvedere.database import Database
+    from belvedere.embedded.statements import Statements
 
 
-def key_of(db: Database, relation: str, texts: tuple[str, ...]) -> Any:
+def key_of(db: Statements, relation: str, texts: tuple[str, ...]) -> Any:
     """Key values given on the command line, in the types of the relation's key columns."""
     columns = db.key_columns(relation)
     return parse_key(relation, columns, texts)
@@ -39,8 +39,8 @@ def moment(text: str | None) -> int | dt.datetime | None:
     """`--at`: an epoch (a number), or a date and time (UTC unless it names a zone)."""
     if text is None:
         return None
-    if text.isdigit():
-        return int(text)
+    if text.removeprefix("e").isdigit():
+        return int(text.removeprefix("e"))
     try:
         parsed = dt.datetime.fromisoformat(text)
     except ValueError:
@@ -48,6 +48,14 @@ def moment(text: str | None) -> int | dt.datetime | None:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
 
 
+def token(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """`--after`: a token as `put` prints it, or an epoch."""
+    if text is not None and not text.removeprefix("e").isdigit():
+        raise click.BadParameter(f"{text!r} is no token; give what put or delete printed, or an epoch")
+    return text
+
+
+AFTER = click.option("--after", metavar="TOKEN", callback=token, help="Wait until this write is visible.")
 AT = click.option("--at", metavar="EPOCH|TIME", help="Read as of this epoch or UTC time, within the retention.")
 
 
@@ -55,11 +63,11 @@ AT = click.option("--at", metavar="EPOCH|TIME", help="Read as of this epoch or U
 @click.argument("view")
 @click.argument("key", nargs=-1, required=True)
 @AT
-@click.option("--after", metavar="TOKEN", type=int, help="Wait until this write is visible.")
+@AFTER
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for --after.")
 @context.common
 @click.pass_context
-def get(ctx: click.Context, view: str, key: tuple[str, ...], at: str | None, after: int | None, timeout: float) -> None:
+def get(ctx: click.Context, view: str, key: tuple[str, ...], at: str | None, after: str | None, timeout: float) -> None:
     """Print the row of VIEW whose key is KEY (one value per key column). Exit code 1 when there is none."""
     settings = context.settings(ctx)
     with settings.reader() as db:

@@ -61,11 +61,19 @@ def _database(settings: context.Settings, read_only: bool) -> Iterator[Database]
         yield db
 
 
+def execute(db: Database, sql: str) -> Any:
+    """Carry out a statement; the next one sees what it wrote."""
+    result = db.execute(sql)
+    if result is not None and not isinstance(result, pa.Table | str):
+        db.wait(result)
+    return result
+
+
 def run_script(db: Database, text: str, settings: context.Settings) -> None:
     """Run every statement of a text; errors point into the statement at fault."""
     for piece in script.split(text):
         settings.statement = piece.sql
-        show(db.execute(piece.sql), settings)
+        show(execute(db, piece.sql), settings)
         settings.statement = None
 
 
@@ -74,7 +82,7 @@ def run_at_prompt(db: Database, text: str, settings: context.Settings) -> None:
     for piece in script.split(text):
         started = time.monotonic()
         try:
-            result = db.execute(piece.sql)
+            result = execute(db, piece.sql)
         except Exception as error:
             exits.report(error, piece.sql)
             return

@@ -22,7 +22,7 @@ def status(ctx: click.Context) -> None:
         output.emit_json(found)
         return
     plain = {name: value for name, value in found.items() if not isinstance(value, Mapping | list)}
-    output.emit_record({name.replace("_", " "): value for name, value in plain.items()}, as_json=False)
+    output.emit_record(plain, as_json=False)
     for name, value in found.items():
         rows = _rows(value)
         if rows:
@@ -38,3 +38,18 @@ def _rows(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, list):
         return [dict(row) for row in value if isinstance(row, Mapping)]
     return []
+
+
+@click.command(short_help="How far views are behind what is durable.")
+@context.common
+@click.pass_context
+def lag(ctx: click.Context) -> None:
+    """Print the newest committed epoch, how old it is, and how far it is behind the newest durable write.
+
+    A database that nobody writes has an old epoch and no lag.
+    """
+    settings = context.settings(ctx)
+    with settings.reader() as db:
+        found = db.status()
+    shown = {name: found[name] for name in ("epoch", "age_ms", "written_epoch", "lag_ms", "backlog_rows") if name in found}
+    output.emit_record(shown, as_json=settings.json)

@@ -23,7 +23,7 @@ def verify(ctx: click.Context, views: tuple[str, ...]) -> None:
             report = db.verify(name)
             good &= bool(report.ok)
             if settings.json:
-                output.emit_json(report.to_dict())
+                output.emit_json({k: v for k, v in report.to_dict().items() if k != "parts"})
             else:
                 click.echo(str(report))
     if not good:

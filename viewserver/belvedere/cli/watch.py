@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from belvedere.cli import context, output
+from belvedere.cli.read import token
+
+if TYPE_CHECKING:
+    from belvedere.embedded.subscribe import ViewChange
 
 
 @click.command(short_help="Follow the changes of a view.")
 @click.argument("view")
-@click.option("--after", metavar="TOKEN", type=int, help="Start after this epoch or token.  [default: now]")
+@click.option("--after", metavar="TOKEN", callback=token, help="Start after this epoch or token.  [default: now]")
 @click.option("--initial", is_flag=True, help="Print the current rows first.")
 @click.option("--seconds", type=float, help="Stop after so many seconds.  [default: run until Ctrl-C]")
 @click.option("--changes", type=click.IntRange(1), help="Stop after so many changed rows.")
 @context.common
 @click.pass_context
 def watch(
-    ctx: click.Context, view: str, after: int | None, initial: bool, seconds: float | None, changes: int | None
+    ctx: click.Context, view: str, after: str | None, initial: bool, seconds: float | None, changes: int | None
 ) -> None:
     """Print every change of VIEW: - the row before, + the row after, grouped by epoch.
 
@@ -32,9 +36,12 @@ def watch(
     with settings.reader() as db:
         if initial:
             with db.snapshot() as snapshot:
-                after = snapshot.epoch
+                after = str(snapshot.epoch)
                 for row in snapshot.scan(view).to_pylist():
-                    _line(after, "+", row, settings.json)
+                    _line(snapshot.epoch, "+", row, settings.json)
+                    seen += 1
+        if changes is not None and seen >= changes:
+            return
         for delta in db.subscribe(view, after=after, timeout=seconds):
             for sign, row in _rows(delta):
                 _line(delta.epoch, sign, row, settings.json)
@@ -45,7 +52,7 @@ def watch(
                 return
 
 
-def _rows(delta: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(delta: ViewChange) -> Iterator[tuple[str, dict[str, Any]]]:
     """The changed rows of one epoch: what disappears first, then what appears."""
     for row in delta.removed.to_pylist():
         yield "-", row
