@@ -10,6 +10,7 @@ import pytest
 from belvedere.errors import CatalogError, UnsupportedSql
 from belvedere.plan import nodes as n
 from belvedere.plan.explain import StateSize, describe, explain
+from belvedere.plan.exprs import text
 from belvedere.plan.layout import Box, lay_out
 from belvedere.plan.planner import plan_views
 from belvedere.sql.catalog import Catalog, ViewDef
@@ -64,6 +65,19 @@ def test_a_view_that_reads_itself_is_refused() -> None:
     again = ViewDef("a", "", bind_query("select n_name from b", catalog.with_view(one).with_view(other)))
     with pytest.raises(CatalogError, match="reads itself: a -> b -> a"):
         plan_views(catalog, [again, other], n.Plan(()))
+
+
+def test_a_conjunct_that_can_fail_waits_for_its_guard() -> None:
+    """The guard reads both sides, so the division must not run below the join although it reads one side only."""
+    plan = _plan(
+        "select o_orderkey from orders, customer where o_custkey = c_custkey and o_shippriority <> c_nationkey"
+        " and 10 / c_acctbal > 2 and o_orderstatus = 'F'"
+    )
+    filtered = [text(s.predicate) for s in _of(plan, n.Selection) if isinstance(s, n.Selection)]
+    assert filtered == ["o_orderstatus = 'F'"]
+    (join,) = _of(plan, n.Join)
+    assert isinstance(join, n.Join) and join.residual is not None
+    assert text(join.residual).startswith("o_shippriority <> c_nationkey and (10")
 
 
 def test_aliases_do_not_keep_equal_views_apart() -> None:

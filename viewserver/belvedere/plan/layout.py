@@ -8,7 +8,7 @@ overlaps, so edges stay short.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from belvedere.plan import nodes as n
 from belvedere.plan.explain import Described
 from belvedere.plan.zones import Zone
 
-CARD_WIDTH = 232
+CARD_WIDTH = 248
 LINE_HEIGHT = 16
 TITLE_HEIGHT = 30
 STATE_HEIGHT = 34
@@ -24,7 +24,7 @@ NODE_GAP_X, NODE_GAP_Y = 22, 28
 ZONE_PAD, ZONE_HEAD = 18, 38
 ZONE_GAP_X, ZONE_GAP_Y = 76, 34
 MARGIN, HEADER, FOOTER = 32, 84, 56
-DETAIL_CHARS, DETAIL_LINES = 36, 4
+DETAIL_CHARS, DETAIL_LINES = 33, 5
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -82,14 +82,14 @@ def lay_out(described: Sequence[Described], zones: Sequence[Zone]) -> Picture:
     columns = _zone_columns(zones)
     widths = [max(sizes[z][0] for z in column) for column in columns]
     ports = _zone_ports(zones, inner)
-    tops = _stacked(columns, {z: sizes[z][1] for z in inner}, ports, ZONE_GAP_Y)
+    tops = _centered(columns, {z: sizes[z][1] for z in inner}, ports)
     cards: list[Card] = []
     boxes: list[tuple[Zone, Box]] = []
     x = float(MARGIN)
     place: dict[int, tuple[float, float]] = {}
     for column, width in zip(columns, widths, strict=True):
         for number in column:
-            place[number] = (x + (width - sizes[number][0]) / 2, HEADER + tops[number])
+            place[number] = (x + width - sizes[number][0], HEADER + tops[number])
         x += width + ZONE_GAP_X
     for zone in zones:
         left, top = place[zone.number]
@@ -132,7 +132,9 @@ def _inside(zone: Zone, heights: Mapping[n.Node, float]) -> dict[n.Node, Box]:
     for node in zone.nodes:
         rows[depth[node]].append(node)
     above = {node: [(i, CARD_WIDTH / 2) for i in n.inputs(node) if i in members] for node in zone.nodes}
-    lefts = _stacked(rows, dict.fromkeys(zone.nodes, float(CARD_WIDTH)), above, NODE_GAP_X)
+    # What receives rows from other zones stands left, where their edges arrive.
+    receiving = {node for node in zone.nodes if any(i not in members for i in n.inputs(node))}
+    lefts = _stacked(rows, dict.fromkeys(zone.nodes, float(CARD_WIDTH)), above, NODE_GAP_X, receiving)
     boxes: dict[n.Node, Box] = {}
     top = float(ZONE_HEAD)
     for row in rows:
@@ -172,14 +174,30 @@ def _zone_ports(zones: Sequence[Zone], inner: Mapping[int, dict[n.Node, Box]]) -
     return ports
 
 
+def _centered(
+    columns: Sequence[Sequence[int]], heights: Mapping[int, float], ports: Mapping[int, Sequence[tuple[int, float]]]
+) -> dict[int, float]:
+    """Tops of zones: columns ordered as `_stacked` would, each centred on the tallest, so the picture stays low."""
+    wished = _stacked(columns, heights, ports, ZONE_GAP_Y)
+    lengths = [_length(column, heights, ZONE_GAP_Y) for column in columns]
+    tops: dict[int, float] = {}
+    for column, length in zip(columns, lengths, strict=True):
+        top = (max(lengths) - length) / 2
+        for number in sorted(column, key=lambda z: wished[z]):
+            tops[number] = top
+            top += heights[number] + ZONE_GAP_Y
+    return tops
+
+
 def _stacked(
     columns: Sequence[Sequence[_K]],
     heights: Mapping[_K, float],
     ports: Mapping[_K, Sequence[tuple[_K, float]]],
     gap: float,
+    first: Collection[_K] = (),
 ) -> dict[_K, float]:
-    """Tops of the items of every column: each as near as possible to the middle of where its edges come from, or go
-    to."""
+    """Tops of the items of every column: each as near as possible to the middle of where its edges come from, or go to;
+    those in `first` before the others."""
     tops: dict[_K, float] = {}
     consumers: dict[_K, list[_K]] = {}
     for item, sources in ports.items():
@@ -195,11 +213,11 @@ def _stacked(
         return sum(known) / len(known) - heights[item] / 2 if known else None
 
     for column in columns:
-        _spread(column, heights, tops, from_inputs, gap)
+        _spread(column, heights, tops, from_inputs, gap, first)
     for column in reversed(columns):
-        _spread(column, heights, tops, to_outputs, gap)
+        _spread(column, heights, tops, to_outputs, gap, first)
     for column in columns:
-        _spread(column, heights, tops, from_inputs, gap)
+        _spread(column, heights, tops, from_inputs, gap, first)
     lowest = min(tops.values(), default=0.0)
     return {item: top - lowest for item, top in tops.items()}
 
@@ -210,10 +228,11 @@ def _spread(
     tops: dict[_K, float],
     desired: Callable[[_K], float | None],
     gap: float,
+    first: Collection[_K],
 ) -> None:
     wish = {item: desired(item) for item in column}
     current = {item: (w if w is not None else tops.get(item, 0.0)) for item, w in wish.items()}
-    order = sorted(column, key=lambda item: current[item] + heights[item] / 2)
+    order = sorted(column, key=lambda item: (item not in first, current[item] + heights[item] / 2))
     # Pack items that would overlap into blocks, each block around the mean of what its items wish.
     blocks: list[tuple[list[_K], float]] = []
     for item in order:

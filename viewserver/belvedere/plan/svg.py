@@ -39,10 +39,9 @@ text { font-family: Inter, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, s
 .number { font-size: 11px; fill: #98a2b3; }
 .detail { font-size: 11.5px; fill: #475467; }
 .state { font-size: 11px; fill: #344054; }
-.cost { font-size: 11px; fill: #667085; }
 .view .card { fill: #22357d; stroke: #16245a; }
 .view text { fill: #ffffff; }
-.view .detail, .view .state, .view .cost, .view .number { fill: #cdd7f5; }
+.view .detail, .view .state, .view .number { fill: #cdd7f5; }
 .edge { fill: none; stroke: #98a7bd; stroke-width: 1.5; }
 .moves { stroke: #5b7db1; stroke-width: 2; stroke-dasharray: 6 4; }
 """
@@ -110,16 +109,23 @@ def _zone(number: int, key: tuple[str, ...], box: Box) -> str:
 
 def _edges(picture: Picture) -> list[str]:
     cards = {card.described.node: card for card in picture.cards}
+    homes = {zone.number: box for zone, box in picture.zones}
     drawn: list[str] = []
     for card in picture.cards:
-        below = n.inputs(card.described.node)
-        for i, node in enumerate(below):
-            source = cards[node]
+        sources = [cards[node] for node in n.inputs(card.described.node)]
+        below = sorted(sources, key=lambda c: (c.box.center, c.box.middle))
+        for i, source in enumerate(below):
             share = (i + 1) / (len(below) + 1)
             moves = source.described.zone != card.described.zone
-            drawn.append(
-                _moving_edge(source.box, card.box, share) if moves else _inner_edge(source.box, card.box, share)
-            )
+            if moves:
+                home = homes[card.described.zone]
+                # Zones of a column end at one line; edges are level again before the first of them begins.
+                begin = min(box.x for box in homes.values() if abs(box.right - home.right) < 1)
+                beside = sum(c.box.y == card.box.y and home.x < c.box.x < card.box.x for c in picture.cards)
+                gap = (homes[source.described.zone].right, begin)
+                drawn.append(_moving_edge(source.box, card.box, share - 0.16 * min(beside, 2), gap))
+            else:
+                drawn.append(_inner_edge(source.box, card.box, share))
     return drawn
 
 
@@ -133,13 +139,14 @@ def _inner_edge(source: Box, target: Box, share: float) -> str:
     )
 
 
-def _moving_edge(source: Box, target: Box, share: float) -> str:
-    """From the right of a card to the left of one in a later zone."""
-    x1, y1, x2, y2 = source.right, source.middle, target.x - 1, target.y + target.height * share
-    bend = max(24.0, min(120.0, abs(x2 - x1) / 2))
+def _moving_edge(source: Box, target: Box, share: float, gap: tuple[float, float]) -> str:
+    """From the right of a card to the left of one in a later zone: level inside both zones, bent only in the `gap`."""
+    y1, y2 = source.middle, target.y + target.height * share
+    start, end = gap
+    bend = max(24.0, min(120.0, abs(end - start) / 2))
     return (
-        f'<path class="edge moves" marker-end="url(#arrow-moves)" d="M{x1:.1f} {y1:.1f} C{x1 + bend:.1f} {y1:.1f}'
-        f' {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"/>'
+        f'<path class="edge moves" marker-end="url(#arrow-moves)" d="M{source.right:.1f} {y1:.1f} H{start:.1f}'
+        f' C{start + bend:.1f} {y1:.1f} {end - bend:.1f} {y2:.1f} {end:.1f} {y2:.1f} H{target.x - 1:.1f}"/>'
     )
 
 
@@ -177,9 +184,7 @@ def _cylinder(x: float, y: float, state: State, color: str) -> str:
         f'<path d="M{x:.1f} {top:.1f} v{bottom - top:.1f} a{width / 2} 3.6 0 0 0 {width} 0 v{top - bottom:.1f}"'
         f' fill="{color}" fill-opacity="0.28" stroke="{color}" stroke-width="1.2"/>'
         f'<ellipse cx="{x + width / 2:.1f}" cy="{top:.1f}" rx="{width / 2}" ry="3.6" fill="#ffffff" stroke="{color}"'
-        f' stroke-width="1.2"/>'
-        + _text(x + width + 9, y + 19, "state", state.table)
-        + _text(x + layout.CARD_WIDTH - 28, y + 19, "cost", state.cost, anchor="end")
+        f' stroke-width="1.2"/>' + _text(x + width + 9, y + 19, "state", state.cost)
     )
 
 
