@@ -181,9 +181,12 @@ def wider(left: Type, right: Type) -> Type | None:
     return None
 
 
-def common(exprs: Iterable[Expr], what: str) -> tuple[Type, list[Expr]]:
-    """All expressions as their common type."""
+def common(exprs: Iterable[Expr], what: str, *, narrow: bool = False) -> tuple[Type, list[Expr]]:
+    """All expressions as their common type. `narrow`: an integer constant beside a decimal counts by its digits, which
+    Spark does in comparisons and not in CASE, coalesce or IN."""
     items = list(exprs)
+    if narrow and any(i.type.kind is Kind.DECIMAL for i in items):
+        items = [as_decimal(i) if i.type.kind in INTEGERS else i for i in items]
     decided = items[0].type
     for position, item in enumerate(items[1:], 1):
         found = wider(decided, item.type)
@@ -192,12 +195,6 @@ def common(exprs: Iterable[Expr], what: str) -> tuple[Type, list[Expr]]:
                 f"{what} mixes {decided} and {item.type}", f"cast one of them: cast(… as {decided})", position
             )
         decided = found
-    if decided.kind is Kind.DECIMAL:  # narrow integer constants first, as Spark does
-        items = [as_decimal(i) if i.type.kind in INTEGERS else i for i in items]
-        decided = next(i.type for i in items if i.type.kind is Kind.DECIMAL)
-        for item in items:
-            if item.type.kind is Kind.DECIMAL:
-                decided = decimals.wider(decided, item.type)
     return decided, [cast(i, decided) for i in items]
 
 

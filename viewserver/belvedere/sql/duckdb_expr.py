@@ -169,19 +169,27 @@ def _case(call: Call, args: list[str]) -> str:
     return f"CASE {whens} ELSE {args[-1]} END"
 
 
+def _at_least_zero(text: str, expr: Expr) -> str:
+    """A length; NULL stays NULL, which DuckDB's greatest would skip."""
+    if isinstance(expr, Literal) and isinstance(expr.value, int):
+        return f"CAST({max(expr.value, 0)} AS {type_name(expr.type)})"
+    return f"CASE WHEN {text} < 0 THEN 0 ELSE {text} END"
+
+
 def _substring(call: Call, args: list[str]) -> str:
     text, start, length = args
     position = call.args[1]
     if isinstance(position, Literal) and isinstance(position.value, int) and position.value >= 0:
-        return f"substring({text}, {max(position.value, 1)}, greatest({length}, 0))"
+        return f"substring({text}, {max(position.value, 1)}, {_at_least_zero(length, call.args[2])})"
     first = f"(CASE WHEN {start} > 0 THEN {start} - 1 WHEN {start} < 0 THEN length({text}) + {start} ELSE 0 END)"
     stop = f"({first} + CAST({length} AS BIGINT))"
-    return f"substring({text}, greatest({first}, 0) + 1, greatest({stop} - greatest({first}, 0), 0))"
+    part = f"substring({text}, greatest({first}, 0) + 1, greatest({stop} - greatest({first}, 0), 0))"
+    return f"CASE WHEN {start} IS NULL OR {length} IS NULL THEN NULL ELSE {part} END"
 
 
 def _pad(call: Call, args: list[str]) -> str:
     text, length, pad = args
-    size = f"greatest({length}, 0)"
+    size = _at_least_zero(length, call.args[1])
     return f"CASE WHEN {pad} = '' THEN left({text}, {size}) ELSE {call.name}({text}, {size}, {pad}) END"
 
 
@@ -249,7 +257,7 @@ _TEMPLATES = {
     "starts_with": "starts_with({0}, {1})",
     "ends_with": "ends_with({0}, {1})",
     "contains": "contains({0}, {1})",
-    "repeat": "repeat({0}, greatest({1}, 0))",
+    "repeat": "repeat({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END)",
     "instr": "CAST(instr({0}, {1}) AS INTEGER)",
     "sign": "CAST(sign({0}) AS DOUBLE)",
     "sqrt": "CASE WHEN {0} < 0 THEN CAST('NaN' AS DOUBLE) ELSE sqrt({0}) END",

@@ -128,16 +128,15 @@ def intdiv(left: Expr, right: Expr) -> Expr:
 
 
 def negate(arg: Expr) -> Expr:
-    """-x; constants at once, so that -2147483648 is an int."""
+    """-x; constants at once, so that -2147483648 is an int although 2147483648 is not."""
     if isinstance(arg, Literal) and isinstance(arg.value, int | float | Decimal) and is_number(arg.type):
         value = -arg.value
-        if arg.type.kind in INTEGERS or (arg.type.kind is Kind.DECIMAL and arg.type.scale == 0):
-            return (
-                integer_literal(int(value))
-                if arg.type.kind is not Kind.DECIMAL or value == -(2**63)
-                else Literal(value, arg.type)
-            )
-        return Literal(value, arg.type)
+        if value == -(2**31) and arg.type.kind is Kind.BIGINT:
+            return Literal(value, INT)
+        if value == -(2**63) and arg.type.kind is Kind.DECIMAL and arg.type.scale == 0:
+            return Literal(int(value), BIGINT)
+        if not (arg.type.kind in INTEGERS and value in (2**31, 2**63)):
+            return Literal(value, arg.type)
     arg = _number(arg, "-")
     return call("neg", arg, type=arg.type)
 
@@ -153,7 +152,7 @@ def integer_literal(value: int) -> Literal:
 
 def compare(operator: str, left: Expr, right: Expr) -> Expr:
     """A comparison of two values brought to one type."""
-    _, (left, right) = common((left, right), "the comparison")
+    _, (left, right) = common((left, right), "the comparison", narrow=True)
     return call(operator, left, right, type=BOOLEAN)
 
 
@@ -280,7 +279,7 @@ def _coalesce(args: Sequence[Expr]) -> Expr:
 def _nullif(args: Sequence[Expr]) -> Expr:
     # The result keeps the type of the first argument; only the comparison widens.
     result = args[0].type
-    type_, (left, right) = common(args, "nullif")
+    type_, (left, right) = common(args, "nullif", narrow=True)
     if type_ == result:
         return call("nullif", left, right, type=type_)
     return call("case", call("eq", left, right, type=BOOLEAN), Literal(None, result), args[0], type=result)

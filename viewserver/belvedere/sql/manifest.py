@@ -52,8 +52,8 @@ class Manifest:
 class _Document:
     """A YAML document and the way to the part that is being looked at, for messages."""
 
-    def __init__(self, number: int, value: Any, path: str = "", line: int | None = None):
-        self.number, self.value, self.path, self.line = number, value, path, line
+    def __init__(self, number: int, value: Any, path: str = ""):
+        self.number, self.value, self.path = number, value, path
 
     def fail(self, message: str, hint: str | None = None) -> SqlError:
         where = f"document {self.number}, {self.path or 'top level'}: {message}"

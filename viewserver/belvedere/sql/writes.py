@@ -121,12 +121,18 @@ def bind_delete(source: Source, tree: exp.Delete, catalog: Catalog) -> Delete:
                 left,
                 f"key: {', '.join(table.key)}",
             )
-        by_column[column.name] = [_constant(source, v, column) for v in values]
+        by_column[column.name] = [_key(source, part, _constant(source, v, column)) for v in values]
     missing = [k for k in table.key if k not in by_column]
     if missing:
         raise source.unsupported(f"DELETE lacks key column {missing[0]!r}", where.this, _DELETE_HINT)
     keys = tuple(dict.fromkeys(itertools.product(*(by_column[k] for k in table.key))))
     return Delete(table.name, keys)
+
+
+def _key(source: Source, node: exp.Expr, value: Value) -> Value:
+    if value is None:
+        raise source.error("a key is never NULL", node)
+    return value
 
 
 def _tuples(source: Source, table: TableDef, part: exp.In) -> tuple[tuple[Value, ...], ...]:
@@ -137,6 +143,8 @@ def _tuples(source: Source, table: TableDef, part: exp.In) -> tuple[tuple[Value,
     for row in part.expressions:
         if not isinstance(row, exp.Tuple) or len(row.expressions) != len(columns):
             raise source.error(f"expected a row of {len(columns)} constants", row)
-        values = {c.name: _constant(source, v, c) for c, v in zip(columns, row.expressions, strict=True)}
+        values = {
+            c.name: _key(source, row, _constant(source, v, c)) for c, v in zip(columns, row.expressions, strict=True)
+        }
         keys.append(tuple(values[k] for k in table.key))
     return tuple(dict.fromkeys(keys))

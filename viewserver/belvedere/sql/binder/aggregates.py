@@ -49,7 +49,7 @@ class Collector:
             raise self.source.error(error.message, node, error.hint) from None
         if call not in self.calls:
             self.calls.append(call)
-            self.labels.append(sql_text(node).lower())
+            self.labels.append(sql_text(node))
         position = self.calls.index(call)
         return ColumnRef(PENDING + position, call.type, self.labels[position])
 

@@ -117,8 +117,8 @@ class ExpressionBinder:
                 at = offset_before(self.source, node, ("(",))
             elif isinstance(node, exp.Placeholder | exp.Parameter):
                 at = word(self.source, ("?", ":", "$", "@"))
-            elif isinstance(node, exp.Exists):
-                at = offset_before(self.source, node, ("EXISTS",))
+            elif isinstance(node, exp.Exists | exp.Any | exp.All):
+                at = offset_before(self.source, node, ("EXISTS", "ANY", "SOME", "ALL"))
             return self.source.unsupported(message, at, hint)
         return self.source.unsupported(f"{sql_text(node)!r} is not supported here", node, None)
 
@@ -134,6 +134,10 @@ class ExpressionBinder:
             return node
         if isinstance(node, exp.Anonymous):
             return node.expressions[argument] if argument < len(node.expressions) else node
+        if isinstance(node, exp.In):
+            return [node.this, *node.expressions][argument]
+        if isinstance(node, exp.Case):
+            return [*(branch.args["true"] for branch in node.args["ifs"]), node.args.get("default") or node][argument]
         parts = [p for p in (node.this, node.args.get("expression")) if isinstance(p, exp.Expr)]
         return parts[argument] if argument < len(parts) else node
 

@@ -169,6 +169,8 @@ def _join(ctx: Context, left: Relation, join: exp.Join) -> Relation:
     shift = len(left.query.schema)
     moved = tuple(c.shifted(shift) for c in right.columns)
     on, using = join.args.get("on"), join.args.get("using") or []
+    if kind in _SIDES.values() and isinstance(on, exp.Boolean) and on.this:
+        on = None  # what sqlglot writes where ON is missing
     if on is None and not using and kind is not JoinKind.CROSS:
         raise ctx.source.error(f"a {kind.value} join needs a condition", _at(ctx, join), "JOIN … ON a.x = b.y")
     if using:
