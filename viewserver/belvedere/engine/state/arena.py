@@ -1,7 +1,7 @@
-"""Bytes of strings: appended in blocks, referred to by one word per row, compacted when more than half is garbage.
+"""Bytes of strings: one word per row refers to them, updates take the place of what they replace where they fit.
 
-A reference is (position << 24 | code); 0 is the empty string. Codes below 2**23 are the length itself; above, they count units
-of 256 bytes and the exact length stands in the first eight bytes, so a string may have up to 2 GiB.
+Memory that was never touched is by far the dearest to write, so an update that only appended would cost more in page faults than in
+anything else. What no longer fits is garbage, and when more than half is, the arena is compacted.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.state.jit import plain
-from belvedere.engine.state.kernels.columns import (
+from belvedere.engine.state.kernels.strings import (
     HUGE,
-    append_each,
+    UNIT,
     compact_refs,
     copy_refs,
-    make_refs,
     measure_refs,
-    occupied,
+    release_refs,
+    store_strings,
 )
 from belvedere.engine.state.memory import Buffer
 
 SLACK = 64
-_SMALL = 1 << 16
+"""Bytes beyond the end of strings that kernels may touch."""
+_SMALL = 1 << 13
 _NO_BYTES = np.zeros(1, np.uint8)
 
 
@@ -41,57 +42,64 @@ def string_parts(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Arena:
-    """The bytes of one column."""
+    """The strings of one column. `used` and `garbage` count words of eight bytes, `text` the bytes of strings in use."""
 
     def __init__(self) -> None:
-        self.buffer = Buffer(np.uint8, slack=SLACK)
-        self.used = 0
-        self.garbage = 0
+        self.words = Buffer(np.int64, slack=SLACK // 8)
+        self.used = self.garbage = self.text = 0
 
-    def append(self, array: pa.Array, slots: np.ndarray, status: np.ndarray) -> np.ndarray:
-        """Store strings; returns references (uint64[n]), 0 where the slot is negative or the row holds no value."""
+    @property
+    def bytes(self) -> np.ndarray:
+        return self.words.array.view(np.uint8)
+
+    def store(self, place: tuple[np.ndarray, int, int], slots: np.ndarray, array: pa.Array, status: np.ndarray) -> None:
+        """Give the rows at `slots` (skipping negative ones) new strings. `place`: the flat rows, stride and offset, in words,
+        of their references."""
         offsets, values = string_parts(array)
-        refs = np.empty(len(array), np.uint64)
-        first, total = int(offsets[0]), int(offsets[-1]) - int(offsets[0])
-        if total >= HUGE and int(np.diff(offsets).max()) >= HUGE:
-            total = int(occupied(offsets, slots, status))
-            self.buffer.reserve(self.used + total)
-            append_each(offsets, values, self.used, slots, status, self.buffer.array, refs)
-        else:
-            self.buffer.reserve(self.used + total)
-            self.buffer.array[self.used : self.used + total] = values[first : first + total]
-            self.garbage += int(make_refs(offsets, self.used, slots, status, refs))
-        self.used += total
-        return refs
+        total = int(offsets[-1]) - int(offsets[0])
+        bound = total // 8 + len(array) * (1 if total < HUGE else 2 + UNIT)
+        self.words.reserve(self.used + bound + 1)
+        self.used, garbage, growth = store_strings(
+            *place, slots, offsets, values, status, self.words.array, self.bytes, self.used
+        )
+        self.garbage += garbage
+        self.text += growth
+
+    def release(self, place: tuple[np.ndarray, int, int], slots: np.ndarray) -> None:
+        """Forget the strings of the rows at `slots`."""
+        freed, text = release_refs(*place, slots, self.words.array)
+        self.garbage += freed
+        self.text -= text
 
     def read(self, refs: np.ndarray, type: pa.DataType) -> pa.Array:
         """The referred strings as an Arrow array."""
         offsets = np.empty(len(refs) + 1, np.int32)
-        total = int(measure_refs(refs, self.buffer.array, offsets))
+        total = int(measure_refs(refs, self.words.array, offsets))
         if total > 0x7FFFFFFF:
             raise OverflowError(f"{len(refs)} strings of together {total} bytes do not fit one batch; read fewer rows")
         out = np.empty(total + SLACK, np.uint8)
-        copy_refs(refs, self.buffer.array, out)
+        copy_refs(refs, self.bytes, offsets, out)
         return pa.Array.from_buffers(type, len(refs), [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
 
     def read_one(self, ref: int) -> bytes:
         """One string; the way of single-row reads."""
-        start, code = ref >> 24, ref & 0xFFFFFF
-        bytes_ = self.buffer.array
-        if code >= HUGE:
-            code = int.from_bytes(bytes_[start : start + 8].tobytes(), "little")
+        start, length = (ref >> 27) * 8, ref & 0xFFFFFF
+        if length >= HUGE:
+            length = int(self.words.array[ref >> 27])
             start += 8
-        return bytes_[start : start + code].tobytes()
+        return self.bytes[start : start + length].tobytes()
 
     def crowded(self) -> bool:
         """More garbage than strings."""
         return self.garbage > _SMALL and 2 * self.garbage > self.used
 
-    def compact(self, rows: np.ndarray, stride: int, offset: int, limit: int) -> None:
-        """Keep only what the references in these rows need."""
-        fresh = Buffer(np.uint8, rows=max(0, self.used - self.garbage), slack=SLACK)
-        self.used = int(compact_refs(rows, stride, offset, limit, self.buffer.array, fresh.array))
-        self.buffer, self.garbage = fresh, 0
+    def compact(self, place: tuple[np.ndarray, int, int], limit: int) -> None:
+        """Keep only what the references of slots below `limit` need."""
+        rows, stride, offset = place
+        fresh = Buffer(np.int64, rows=max(0, self.used - self.garbage), slack=SLACK // 8)
+        target = fresh.array.view(np.uint8)
+        self.used = int(compact_refs(rows, stride, offset, limit, self.bytes, target))
+        self.words, self.garbage = fresh, 0
 
     def nbytes(self) -> int:
-        return self.buffer.nbytes(self.used + SLACK)
+        return self.words.nbytes(self.used + SLACK // 8)

@@ -21,8 +21,6 @@ from belvedere.engine.vec import Status, Vec
 from belvedere.types import Type
 
 _NO_STATUS = np.empty(0, np.uint8)
-_VIEWS = {8: np.int64, 4: np.int32, 1: np.uint8}
-_GATHER: dict[int, Any] = {8: k.gather_8, 4: k.gather_4, 1: k.gather_1}
 
 
 def _width(type: Type) -> int:
@@ -33,18 +31,13 @@ class _Record:
     """One buffer of records; `offsets` (bytes) says where in a record each of its columns stands."""
 
     def __init__(self, types: Sequence[Type]) -> None:
-        order = sorted(range(len(types)), key=lambda i: -_width(types[i]))
         self.offsets = [0] * len(types)
         at = 0
-        for i in order:
+        for i in sorted(range(len(types)), key=lambda i: -_width(types[i])):
             self.offsets[i] = at
             at += _width(types[i])
         self.stride = max(8, -(-at // 8) * 8)
         self.buffer = Buffer(np.int64, self.stride // 8)
-
-    def view(self, item: int) -> np.ndarray:
-        """All records as one flat array of items of that size."""
-        return self.buffer.array.reshape(-1).view(_VIEWS[item])
 
 
 class Columns:
@@ -89,20 +82,10 @@ class Columns:
                 if status is not None:
                     status.reserve(limit)
 
-    def make_room(self, limit: int) -> None:
-        """Make room for slots below `limit` in the records alone: a kernel is about to write to some of them."""
-        for record in self._records:
-            record.buffer.reserve(limit)
-
     def words(self, column: int) -> tuple[np.ndarray, int, int]:
         """(flat int64 array, stride, offset) of an eight-byte column, for kernels of this package."""
         record, offset = self._place[column]
-        return record.view(8), record.stride // 8, offset // 8
-
-    def bytes(self, column: int) -> tuple[np.ndarray, int, int]:
-        """(flat uint8 array, stride, offset) of a one-byte column, for kernels of this package."""
-        record, offset = self._place[column]
-        return record.view(1), record.stride, offset
+        return record.buffer.array.reshape(-1), record.stride // 8, offset // 8
 
     # ------------------------------------------------------------------ rows out
 
@@ -111,19 +94,15 @@ class Columns:
         slots = _slots(slots)
         wanted = range(len(self.types)) if which is None else which
         raw: list[np.ndarray] = []
-        groups: dict[tuple[int, int], list[tuple[int, np.ndarray]]] = {}
+        groups: dict[int, list[tuple[int, np.ndarray]]] = {}
         for column in wanted:
             type = self.types[column]
-            dtype: Any = np.uint64 if type.varlen else type.dtype
-            out = np.empty((len(slots), 2) if type.wide else len(slots), dtype)
-            raw.append(out)
-            group = groups.setdefault((id(self._place[column][0]), min(8, _width(type))), [])
-            group.append((column, out))
+            dtype: Any = np.int64 if type.varlen else type.dtype
+            raw.append(np.empty((len(slots), 2) if type.wide else len(slots), dtype))
+            groups.setdefault(id(self._place[column][0]), []).append((column, raw[-1]))
         if len(slots):
-            for (_, item), parts in groups.items():
-                record = self._place[parts[0][0]][0]
-                offsets, addresses, steps = self._ports(parts, item)
-                _GATHER[item](record.view(item), record.stride // item, offsets, addresses, steps, slots)
+            for parts in groups.values():
+                k.gather_rows(*self._ports(parts), slots)
         return tuple(self._vec(column, out, slots) for column, out in zip(wanted, raw, strict=True))
 
     def _vec(self, column: int, data: np.ndarray, slots: np.ndarray) -> Vec:
@@ -150,7 +129,7 @@ class Columns:
             arena = self._arenas[column]
             raw: Any
             if arena is not None:
-                raw = arena.read_one(int(words[offset // 8]) & 0xFFFFFFFFFFFFFFFF)
+                raw = arena.read_one(int(words[offset // 8]))
             elif width == 16:
                 raw = (int(words[offset // 8]), int(words[offset // 8 + 1]))
             else:
@@ -167,31 +146,17 @@ class Columns:
         if not len(slots):
             return
         self.reserve(int(slots.max()) + 1)
-        groups: dict[tuple[int, int], list[tuple[int, np.ndarray]]] = {}
+        groups: dict[int, list[tuple[int, np.ndarray]]] = {}
         for column, vec in zip(range(len(self.types)) if which is None else which, columns, strict=True):
             status = self._scatter_status(column, slots, vec.status)
             arena = self._arenas[column]
-            data = plain(vec.data) if arena is None else arena.append(vec.data, slots, status)
-            group = groups.setdefault((id(self._place[column][0]), min(8, _width(self.types[column]))), [])
-            group.append((column, data))
-        for (_, item), parts in groups.items():
-            self._scatter_group(slots, parts, item)
-
-    def _scatter_group(self, slots: np.ndarray, parts: list[tuple[int, np.ndarray]], item: int) -> None:
-        record = self._place[parts[0][0]][0]
-        offsets, addresses, steps = self._ports(parts, item)
-        view, stride = record.view(item), record.stride // item
-        if item == 4:
-            k.scatter_4(view, stride, offsets, addresses, steps, slots)
-        elif item == 1:
-            k.scatter_1(view, stride, offsets, addresses, steps, slots)
-        else:
-            owners = [c for c, _ in parts for _ in range(_width(self.types[c]) // 8)]
-            refs = np.array([self._arenas[c] is not None for c in owners], np.uint8)
-            garbage = np.zeros(len(owners), np.int64)
-            k.scatter_8(view, stride, offsets, addresses, steps, refs, slots, garbage)
-            for column, freed in zip(owners, garbage.tolist(), strict=True):
-                self._waste(column, freed)
+            if arena is None:
+                groups.setdefault(id(self._place[column][0]), []).append((column, plain(vec.data)))
+            else:
+                arena.store(self.words(column), slots, vec.data, status)
+                self._tidy(column, arena)
+        for parts in groups.values():
+            k.scatter_rows(*self._ports(parts), slots)
 
     def _scatter_status(self, column: int, slots: np.ndarray, status: np.ndarray | None) -> np.ndarray:
         flags = self._status[column]
@@ -205,16 +170,16 @@ class Columns:
         k.scatter_status(flags.array, slots, status)
         return status
 
-    def _ports(self, parts: list[tuple[int, np.ndarray]], item: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where the parts of one item size stand inside records and outside; a wide decimal is two words."""
-        offsets, addresses, steps = [], [], []
+    def _ports(self, parts: list[tuple[int, np.ndarray]]) -> tuple[Any, ...]:
+        """Where columns of one record stand inside and outside; a wide decimal is two words."""
+        record = self._place[parts[0][0]][0]
+        ports = []
         for column, data in parts:
-            width, start = _width(self.types[column]), address(data)
+            width, start, offset = _width(self.types[column]), address(data), self._place[column][1]
             for word in range(max(1, width // 8)):
-                offsets.append((self._place[column][1] + 8 * word) // item)
-                addresses.append(start + 8 * word)
-                steps.append(width)
-        return np.array(offsets, np.int64), np.array(addresses, np.int64), np.array(steps, np.int64)
+                ports.append((offset + 8 * word, min(8, width), start + 8 * word, width))
+        offsets, widths, addresses, steps = np.array(ports, np.int64).T.copy()
+        return address(record.buffer.array), record.stride, offsets, widths, addresses, steps
 
     # ------------------------------------------------------------------ upkeep
 
@@ -222,18 +187,14 @@ class Columns:
         """The rows at `slots` are gone: their strings become garbage. Negative slots are skipped."""
         slots = _slots(slots)
         for column in range(len(self.types)) if which is None else which:
-            if self._arenas[column] is not None and len(slots):
-                record, offset = self._place[column]
-                freed = k.release_refs(record.view(8), record.stride // 8, offset // 8, slots)
-                self._waste(column, int(freed))
+            arena = self._arenas[column]
+            if arena is not None and len(slots):
+                arena.release(self.words(column), slots)
+                self._tidy(column, arena)
 
-    def _waste(self, column: int, nbytes: int) -> None:
-        arena = self._arenas[column]
-        if arena is not None:
-            arena.garbage += nbytes
-            if arena.crowded():
-                record, offset = self._place[column]
-                arena.compact(record.view(8), record.stride // 8, offset // 8, self.limit)
+    def _tidy(self, column: int, arena: Arena) -> None:
+        if arena.crowded():
+            arena.compact(self.words(column), self.limit)
 
     def nbytes(self) -> int:
         """Memory in use."""
@@ -243,7 +204,7 @@ class Columns:
 
     def plain_bytes(self, rows: int) -> int:
         """What that many rows would take in plain arrays: widths, and the strings in use."""
-        strings = sum(a.used - a.garbage for a in self._arenas if a is not None)
+        strings = sum(a.text for a in self._arenas if a is not None)
         return rows * sum(_width(t) for t in self.types) + strings
 
     def dump(self) -> dict[str, np.ndarray]:
@@ -253,8 +214,8 @@ class Columns:
             arrays[f"record{i}"] = record.buffer.array[: self.limit].copy()
         for i, arena in enumerate(self._arenas):
             if arena is not None:
-                arrays[f"arena{i}"] = arena.buffer.array[: arena.used].copy()
-                arrays[f"garbage{i}"] = np.array([arena.garbage], np.int64)
+                arrays[f"arena{i}"] = arena.words.array[: arena.used].copy()
+                arrays[f"counts{i}"] = np.array([arena.garbage, arena.text], np.int64)
         for i, flags in enumerate(self._status):
             if flags is not None:
                 arrays[f"status{i}"] = flags.array[: self.limit].copy()
@@ -268,10 +229,10 @@ class Columns:
             record.buffer.array[:limit] = arrays[f"record{i}"]
         for i, arena in enumerate(self._arenas):
             if arena is not None:
-                bytes_ = arrays[f"arena{i}"]
-                arena.buffer.reserve(len(bytes_))
-                arena.buffer.array[: len(bytes_)] = bytes_
-                arena.used, arena.garbage = len(bytes_), int(arrays[f"garbage{i}"][0])
+                arena.used = len(arrays[f"arena{i}"])
+                arena.words.reserve(arena.used)
+                arena.words.array[: arena.used] = arrays[f"arena{i}"]
+                arena.garbage, arena.text = arrays[f"counts{i}"].tolist()
             if f"status{i}" in arrays:
                 flags = self._status[i] = Buffer(np.uint8, rows=limit)
                 flags.array[:limit] = arrays[f"status{i}"]

@@ -26,13 +26,10 @@ from belvedere.engine.state.kernels import merge as k
 from belvedere.engine.state.memory import Buffer
 from belvedere.engine.vec import Status, Vec
 from belvedere.sql.catalog import TableDef
-from belvedere.types import BIGINT, BOOLEAN, Schema
+from belvedere.types import Schema
 
 __all__ = ["BaseChange", "DeltaTable"]
 
-HIDDEN = 2
-"""Columns that stand before the table's own in each record: the row's timestamp and its state."""
-_TS, _FLAG = 0, 1
 _GRAVES = 1 << 14
 _DUMP_ROWS = 1 << 17
 _NEVER = np.iinfo(np.int64).max
@@ -44,8 +41,8 @@ class DeltaTable:
 
     def __init__(self, table: TableDef) -> None:
         self.table = table
-        self._index = HashIndex()
-        self._columns = Columns([BIGINT, BOOLEAN, *(c.type for c in table.columns)])
+        self._index = HashIndex(extra=k.SLOT_WORDS - 2)
+        self._columns = Columns([c.type for c in table.columns])
         self._keys = table.key_positions
         self._cells = [i for i in range(len(table.columns)) if i not in self._keys]
         self._counts = np.zeros(5, np.int64)
@@ -83,19 +80,19 @@ class DeltaTable:
             cells, (rows, again, parts) = self._merge(changes, ids, slots, whole, made, touched, before, change, repeated)
         touched, before, change = touched[:rows], before[:rows], change[:rows]
         after = np.empty(rows, np.uint8)
-        live = int(k.untouch(*self._columns.bytes(_FLAG), touched, after)) if rows else 0
+        live = int(k.untouch(self._flag_bytes, touched, after)) if rows else 0
         if again:
             k.last_changes(touched, change, slots, repeated[:again])
         self._columns.reserve(self.limit)
         wanted = [c for c in sorted(needed) if c not in self._keys]
         was = touched if before.all() else touched[before.view(np.bool_)]
-        images = self._columns.gather(was, [c + HIDDEN for c in wanted])
+        images = self._columns.gather(was, wanted)
         if len(self._index) > known:
-            self._columns.scatter(made, [changes.columns[i] for i in self._keys], [i + HIDDEN for i in self._keys])
+            self._columns.scatter(made, [changes.columns[i] for i in self._keys], self._keys)
         if parts:
             self._write_parts(changes, slots, whole, cells)
         elif rows and self._cells:
-            self._columns.scatter(whole, [changes.columns[i] for i in self._cells], [i + HIDDEN for i in self._cells])
+            self._columns.scatter(whole, [changes.columns[i] for i in self._cells], self._cells)
         if live < rows:
             self._bury(touched[after == 0])
         new = self._reader(touched if live == rows else touched[after == 1])
@@ -118,13 +115,11 @@ class DeltaTable:
             self._side.reserve(int(self._counts[k.SIDE_USED]) + count)
         cells = np.zeros((len(self._cells), count if present.size or self._counts[k.MIXED_ROWS] else 0), np.uint8)
         index.reserve(count)
-        room = index.limit + count
-        self._columns.make_room(room)
-        self._side_of.reserve(room)
+        self._side_of.reserve(index.limit + count)
         delete = _NO_MASK if changes.delete is None else plain(changes.delete)
         slots, whole, made, touched, before, change, repeated = out
         counted = k.merge(
-            index.entries, index.all_ids, index.free, index.ctl, *self._columns.words(_TS), *self._columns.bytes(_FLAG),
+            index.entries, index.all_ids, index.free, index.ctl, self._words, self._flag_bytes,
             self._side_of.array, self._side.array.reshape(-1, 1 + len(self._cells)), self._side_free.array, self._counts,
             ids, plain(changes.ts), delete, present, slots, whole, made, cells, touched, before, change, repeated,
         )  # fmt: skip
@@ -140,7 +135,7 @@ class DeltaTable:
                 status = np.ones(len(rows), np.uint8) if vec.status is None else vec.status.copy()
                 status[cleared] = Status.NULL
                 vec = Vec(vec.type, vec.data, status)
-            self._columns.scatter(slots[rows], [vec], [column + HIDDEN])
+            self._columns.scatter(slots[rows], [vec], [column])
 
     def _reader(self, live: np.ndarray) -> Any:
         """Reads a column of the rows at these slots, once."""
@@ -148,16 +143,15 @@ class DeltaTable:
 
         def read(column: int) -> Vec:
             if column not in cache:
-                cache[column] = self._columns.gather(live, [column + HIDDEN])[0]
+                cache[column] = self._columns.gather(live, [column])[0]
             return cache[column]
 
         return read
 
     def _bury(self, dead: np.ndarray) -> None:
         """Rows became tombstones: of their values only the key stays."""
-        self._columns.release(dead, [c + HIDDEN for c in self._cells])
-        words, stride, offset = self._columns.words(_TS)
-        oldest = int(words[dead.astype(np.int64) * stride + offset].min())
+        self._columns.release(dead, self._cells)
+        oldest = int(self._timestamps(0, self.limit)[dead].min())
         if self._graves and len(self._graves[-1][1]) + len(dead) <= _GRAVES:
             last, slots = self._graves.pop()
             oldest, dead = min(oldest, last), np.concatenate([slots, dead])
@@ -170,8 +164,7 @@ class DeltaTable:
             oldest, slots = self._graves.popleft()
             if oldest < horizon_ts:
                 verdict = np.empty(len(slots), np.uint8)
-                places = (*self._columns.words(_TS), *self._columns.bytes(_FLAG))
-                oldest = int(k.exhume(*places, horizon_ts, slots, verdict))
+                oldest = int(k.exhume(self._words, self._flag_bytes, horizon_ts, slots, verdict))
                 gone.append(slots[verdict == 2])
                 slots = slots[verdict == 1]
             if len(slots):
@@ -180,9 +173,8 @@ class DeltaTable:
         dead = np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int32)
         if len(dead):
             self._index.remove(self._index.ids(dead))
-            self._columns.release(dead, [c + HIDDEN for c in self._keys])
-            flags, stride, offset = self._columns.bytes(_FLAG)
-            flags[dead.astype(np.int64) * stride + offset] = k.ABSENT
+            self._columns.release(dead, self._keys)
+            self._flags(0, self.limit)[dead] = k.ABSENT
             self._counts[k.TOMBSTONES] -= len(dead)
         return len(dead)
 
@@ -192,7 +184,7 @@ class DeltaTable:
         """Live rows of the slots [start, start + count) with weight +1, and where to go on (None: that was all)."""
         stop = min(start + count, self.limit)
         slots = (start + np.flatnonzero(self._flags(start, stop) & 1)).astype(np.int32)
-        rows = self._columns.gather(slots, [c + HIDDEN for c in columns])
+        rows = self._columns.gather(slots, columns)
         delta = Delta(rows, np.ones(len(slots), np.int8), self._index.ids(slots))
         return delta, stop if stop < self.limit else None
 
@@ -201,15 +193,22 @@ class DeltaTable:
         slot = self._index.find_one(id)
         if slot < 0 or not self._flags(slot, slot + 1)[0] & 1:
             return None
-        return self._columns.row(slot)[HIDDEN:]
+        return self._columns.row(slot)
+
+    @property
+    def _words(self) -> np.ndarray:
+        """The index's words by slot, flat: id, timestamp, state."""
+        return self._index.all_ids.reshape(-1).view(np.int64)
+
+    @property
+    def _flag_bytes(self) -> np.ndarray:
+        return self._index.all_ids.reshape(-1).view(np.uint8)
 
     def _flags(self, start: int, stop: int) -> np.ndarray:
-        flags, stride, offset = self._columns.bytes(_FLAG)
-        return flags.reshape(-1, stride)[start:stop, offset]
+        return self._flag_bytes.reshape(-1, 8 * k.SLOT_WORDS)[start:stop, k.FLAG_BYTE]
 
     def _timestamps(self, start: int, stop: int) -> np.ndarray:
-        words, stride, offset = self._columns.words(_TS)
-        return words.reshape(-1, stride)[start:stop, offset]
+        return self._words.reshape(-1, k.SLOT_WORDS)[start:stop, k.TS_WORD]
 
     # ------------------------------------------------------------------ shape and upkeep
 
@@ -252,7 +251,7 @@ class DeltaTable:
         chosen = np.flatnonzero(flags)
         flags = flags[chosen]
         slots = (start + chosen).astype(np.int32)
-        columns = list(self._columns.gather(slots, range(HIDDEN, HIDDEN + len(self.table.columns))))
+        columns = list(self._columns.gather(slots, range(len(self.table.columns))))
         dead = flags == k.DEAD
         for i in self._cells:
             if dead.any():
@@ -283,7 +282,9 @@ class DeltaTable:
         tombs = np.asarray(dead)
         mixed = np.asarray(cells.is_valid())
         states = np.where(tombs, k.DEAD, np.where(mixed, k.MIXED, k.LIVE))
-        self._columns.scatter(slots, [Vec(BIGINT, np.asarray(ts)), Vec(BOOLEAN, states.astype(np.uint8)), *vecs])
+        self._columns.scatter(slots, vecs)
+        self._timestamps(0, self.limit)[slots] = np.asarray(ts)
+        self._flags(0, self.limit)[slots] = states
         used, more = int(self._counts[k.SIDE_USED]), int(mixed.sum())
         self._side.reserve(used + more)
         self._side_free.reserve(used + more)

@@ -57,20 +57,22 @@ class BaseChange:
         new = {c: self._new(c) for c in columns}
         changed = self._changed(columns, new)
         count = len(self._slots)
-        old_rows, new_rows, old_k, new_k = (np.empty(count, np.int64) for _ in range(4))
-        olds, news = k.select(self._before, self._after, changed, self._pair, old_rows, new_rows, old_k, new_k)
-        old_rows, new_rows = old_rows[:olds], self._source[new_rows[:news]]
-        touched = np.concatenate([old_k[:olds], new_k[:news]])
-        keyed = self._change[old_k[:olds]]
+        old_rows, old_changes, new_rows = (np.empty(count, np.int64) for _ in range(3))
+        ids, slots = np.empty((2 * count, 2), np.uint64), np.empty(2 * count, np.int32)
+        olds, news = k.select(
+            self._before, self._after, changed, self._pair, self._change, self._source, self._ids, self._slots,
+            old_rows, old_changes, new_rows, ids, slots,
+        )  # fmt: skip
+        old_rows, old_changes, new_rows = old_rows[:olds], old_changes[:olds], new_rows[:news]
         out = tuple(
-            self._assemble(self._columns[c], keyed, new[c], new_rows)
+            self._assemble(self._columns[c], old_changes, new[c], new_rows)
             if c in self._keys
             else self._assemble(self._old.get(c), old_rows, new[c], new_rows)
             for c in columns
         )
         weight = np.ones(olds + news, np.int8)
         weight[:olds] = -1
-        return Delta(out, weight, self._ids[self._change[touched]]), self._slots[touched]
+        return Delta(out, weight, ids[: olds + news]), slots[: olds + news]
 
     def _changed(self, columns: tuple[int, ...], new: Mapping[int, Vec]) -> np.ndarray:
         differ = np.zeros(len(self._old_at), np.uint8)

@@ -16,10 +16,11 @@ _NEW_LOAD = 0.4
 class HashIndex:
     """Ids to int32 slots. Slots freed in an epoch stay as they are until `end_epoch`, then they are reused."""
 
-    def __init__(self) -> None:
+    def __init__(self, extra: int = 0) -> None:
+        """`extra`: words per slot that the owner keeps beside the id, in the same cache line."""
         self._entries = Buffer(np.uint64, rows=_FIRST)
         self.entries = self._entries.array[:_FIRST]
-        self._ids = Buffer(np.uint64, 2)
+        self._ids = Buffer(np.uint64, 2 + extra)
         self._free = Buffer(np.int32)
         self._pending = Buffer(np.int32)
         self.ctl = np.zeros(4, np.int64)
@@ -34,7 +35,7 @@ class HashIndex:
 
     @property
     def all_ids(self) -> np.ndarray:
-        """Ids by slot (capacity many; take it anew after every insert). For kernels of this package."""
+        """Ids by slot, then the extra words (capacity many; take it anew after `reserve`). For kernels of this package."""
         return self._ids.array
 
     @property
@@ -107,7 +108,7 @@ class HashIndex:
 
     def ids(self, slots: np.ndarray) -> np.ndarray:
         """Ids (uint64[n, 2]) of slots, also of those freed in this epoch."""
-        return np.asarray(self._ids.array[slots])
+        return np.asarray(self._ids.array[slots, :2] if self._ids.width > 2 else self._ids.array[slots])
 
     def nbytes(self) -> int:
         count = self.limit
@@ -118,7 +119,7 @@ class HashIndex:
     def dump(self) -> dict[str, np.ndarray]:
         """Arrays from which `load` makes an equal index; call it between epochs."""
         return {
-            "ids": self._ids.array[: self.limit].copy(),
+            "ids": self._ids.array[: self.limit, :2].copy(),
             "free": self._free.array[: self.ctl[k.FREE]].copy(),
             "pending": self.removed(),
         }

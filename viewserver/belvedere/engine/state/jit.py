@@ -20,8 +20,6 @@ BLOCK = 32
 """Rows per prefetched block: enough misses in flight to hide memory latency, few enough to stay in the first cache."""
 
 kernel: Any = njit(**JIT)
-inlined: Any = njit(inline="always", **JIT)
-"""For the small parts of kernels: a call would count references to its arrays, which costs more than the part itself."""
 
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)
@@ -37,19 +35,33 @@ def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     return builder.gep(base, [builder.mul(index, stride)])
 
 
+def _prefetch(builder: Any, pointer: Any) -> None:
+    kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
+
+
 @intrinsic
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of array[index] (first axis) without waiting for it."""
     signature = types.void(array, types.intp)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pointer = _address(context, builder, sig.args[0], args[0], args[1])
-        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
+        _prefetch(builder, _address(context, builder, sig.args[0], args[0], args[1]))
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@intrinsic
+def prefetch_at(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at an address."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        _prefetch(builder, builder.inttoptr(args[0], _I8.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
 
 
 @intrinsic

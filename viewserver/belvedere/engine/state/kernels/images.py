@@ -60,27 +60,34 @@ def differ_strings(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def select(before, after, changed, pair, old_rows, new_rows, old_k, new_k):  # type: ignore[no-untyped-def]
-    """Rows to emit, of touched rows: old images (`old_rows`: their rank among rows that were live, `old_k`: among touched) and
-    new ones (`new_rows`: rank among rows that are live). `changed`: per pair of images. Returns how many of each."""
+def select(  # type: ignore[no-untyped-def]
+    before, after, changed, pair, change, source, ids, slots, old_rows, old_changes, new_rows, out_ids, out_slots
+):
+    """Rows to emit, of touched rows: first old images (`old_rows`: rank among rows that were live, `old_changes`: the change that
+    touched it), then new ones (`new_rows`: where it stands). `changed`: per pair of images. Returns how many of each."""
     o = 0
-    n = 0
     was = 0
-    now = 0
     for k in range(before.shape[0]):
-        keep = True
-        if before[k] and after[k]:
-            keep = changed[pair[k]] != 0
         if before[k]:
-            if keep:
+            if not after[k] or changed[pair[k]]:
+                c = change[k]
                 old_rows[o] = was
-                old_k[o] = k
+                old_changes[o] = c
+                out_ids[o, 0] = ids[c, 0]
+                out_ids[o, 1] = ids[c, 1]
+                out_slots[o] = slots[k]
                 o += 1
             was += 1
+    n = 0
+    now = 0
+    for k in range(before.shape[0]):
         if after[k]:
-            if keep:
-                new_rows[n] = now
-                new_k[n] = k
+            if not before[k] or changed[pair[k]]:
+                c = change[k]
+                new_rows[n] = source[now]
+                out_ids[o + n, 0] = ids[c, 0]
+                out_ids[o + n, 1] = ids[c, 1]
+                out_slots[o + n] = slots[k]
                 n += 1
             now += 1
     return o, n

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import inlined, kernel, prefetch
+from belvedere.engine.state.jit import kernel, prefetch
 
 _AHEAD = 12
 START = 0
@@ -17,7 +17,7 @@ SIZE = 1
 CLASS = 2
 
 
-@inlined
+@kernel
 def take_block(pool, free, ctl, c):  # type: ignore[no-untyped-def]
     link = free[c]
     if link > 0:
@@ -29,7 +29,7 @@ def take_block(pool, free, ctl, c):  # type: ignore[no-untyped-def]
     return start
 
 
-@inlined
+@kernel
 def give_block(pool, free, start, c):  # type: ignore[no-untyped-def]
     pool[start] = free[c]
     free[c] = start // 4 + 1
@@ -62,7 +62,8 @@ def add_members(heads, pool, free, ctl, position, groups, rows):  # type: ignore
                     pool[start] = heads[g, START]
                 else:
                     old = heads[g, START]
-                    pool[start : start + size] = pool[old : old + size]
+                    for j in range(size):
+                        pool[start + j] = pool[old + j]
                     give_block(pool, free, old, c)
                 heads[g, START] = start
                 heads[g, CLASS] = c + 1
@@ -104,7 +105,8 @@ def remove_members(heads, pool, free, ctl, position, groups, rows):  # type: ign
             give_block(pool, free, start, c)
         elif c > 0 and size <= (np.int64(1) << c) and (free[c - 1] > 0 or ctl[0] + (np.int64(2) << c) <= pool.shape[0]):
             smaller = take_block(pool, free, ctl, c - 1)
-            pool[smaller : smaller + size] = pool[start : start + size]
+            for j in range(size):
+                pool[smaller + j] = pool[start + j]
             give_block(pool, free, start, c)
             heads[g, START] = smaller
             heads[g, CLASS] = c - 1

@@ -13,20 +13,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import BLOCK, inlined, kernel, prefetch
-from belvedere.engine.state.kernels.table import candidate, enter, home, locate
+from belvedere.engine.state.jit import BLOCK, kernel, prefetch
+from belvedere.engine.state.kernels.table import aim, enter, home, locate
 
 _U = np.uint64
 _S32 = _U(32)
-_LOW = _U(0xFFFFFFFF)
-_ZERO = _U(0)
 
 ABSENT = 0
 LIVE = 1
 DEAD = 2
 MIXED = 3
 TOUCHED = 0x80
-MIN = np.iinfo(np.int64).min
+_MAX = np.int64(np.iinfo(np.int64).max)
+MIN = np.int64(np.iinfo(np.int64).min)
+
+# where the timestamp and the state stand beside the id of a slot
+SLOT_WORDS = 4
+TS_WORD = 2
+FLAG_BYTE = 24
 
 # what a change does to a cell
 KEEP = 0
@@ -41,14 +45,14 @@ SIDE_FREE = 3
 MIXED_ROWS = 4
 
 
-@inlined
+@kernel
 def give_side(side_free, counts, k):  # type: ignore[no-untyped-def]
     side_free[counts[SIDE_FREE]] = k
     counts[SIDE_FREE] += 1
     counts[MIXED_ROWS] -= 1
 
 
-@inlined
+@kernel
 def take_side(side_free, counts):  # type: ignore[no-untyped-def]
     counts[MIXED_ROWS] += 1
     if counts[SIDE_FREE] > 0:
@@ -119,7 +123,7 @@ def put_part(side, k, tombstone, others, t, present, cells, i, clear):  # type: 
 
 @kernel
 def merge(  # type: ignore[no-untyped-def]
-    entries, ids, free, ctl, words, stride, offset, flags, flag_stride, flag_offset, side_of, side, side_free, counts,
+    entries, ids, free, ctl, words, flags, side_of, side, side_free, counts,
     wanted, ts, delete, present, slots, whole, made, cells, touched, before, change, repeated,
 ):  # fmt: skip
     """`slots`: row of every change. `whole`: that row where the change replaces all of it, else -1. `made`: where it is new.
@@ -138,14 +142,7 @@ def merge(  # type: ignore[no-untyped-def]
         for i in range(b, stop):
             prefetch(entries, home(entries, wanted[i, 0] >> _S32))
         for i in range(b, stop):
-            p = candidate(entries, wanted[i, 0] >> _S32)
-            pos[i - b] = p
-            e = entries[p]
-            if e != _ZERO:
-                s = np.int64(e & _LOW) - 1
-                prefetch(ids, s)
-                prefetch(words, s * stride + offset)
-                prefetch(flags, s * flag_stride + flag_offset)
+            aim(entries, ids, pos, i - b, wanted[i, 0])
         for i in range(b, stop):
             s, p = locate(entries, ids, pos[i - b], wanted[i, 0], wanted[i, 1])
             fresh = s < 0
@@ -155,8 +152,8 @@ def merge(  # type: ignore[no-untyped-def]
             whole[i] = -1
             made[i] = s if fresh else -1
             t = ts[i]
-            at = s * stride + offset
-            at_flag = s * flag_stride + flag_offset
+            at = s * SLOT_WORDS + TS_WORD
+            at_flag = s * SLOT_WORDS * 8 + FLAG_BYTE
             flag = flags[at_flag]
             state = flag & 0x7F
             done = False
@@ -249,14 +246,14 @@ def merge(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def untouch(flags, stride, offset, touched, after):  # type: ignore[no-untyped-def]
+def untouch(flags, touched, after):  # type: ignore[no-untyped-def]
     """End of the batch: clear the marks and tell which touched rows are live. Returns how many are."""
     n = touched.shape[0]
     live = 0
     for i in range(n):
         if i + 16 < n:
-            prefetch(flags, np.int64(touched[i + 16]) * stride + offset)
-        at = np.int64(touched[i]) * stride + offset
+            prefetch(flags, np.int64(touched[i + 16]) * SLOT_WORDS * 8)
+        at = np.int64(touched[i]) * SLOT_WORDS * 8 + FLAG_BYTE
         flags[at] &= 0x7F
         after[i] = flags[at] & 1
         live += after[i]
@@ -269,43 +266,42 @@ def last_changes(touched, change, slots, repeated):  # type: ignore[no-untyped-d
     size = 16
     while size < 2 * repeated.shape[0]:
         size *= 2
-    keys = np.full(size, -1, np.int32)
+    keys = np.zeros(size, np.int32)
     last = np.empty(size, np.int64)
     for j in range(repeated.shape[0]):
         s = slots[repeated[j]]
         p = (np.int64(s) * 0x9E3779B1 >> 12) & (size - 1)
-        while keys[p] >= 0 and keys[p] != s:
+        while keys[p] != 0 and keys[p] != s + 1:
             p = (p + 1) & (size - 1)
-        keys[p] = s
+        keys[p] = s + 1
         last[p] = repeated[j]
     for i in range(touched.shape[0]):
         s = touched[i]
         p = (np.int64(s) * 0x9E3779B1 >> 12) & (size - 1)
-        while keys[p] >= 0:
-            if keys[p] == s:
+        while keys[p] != 0:
+            if keys[p] == s + 1:
                 change[i] = last[p]
                 break
             p = (p + 1) & (size - 1)
 
 
 @kernel
-def exhume(words, stride, offset, flags, flag_stride, flag_offset, horizon, slots, verdict):  # type: ignore[no-untyped-def]
+def exhume(words, flags, horizon, slots, verdict):  # type: ignore[no-untyped-def]
     """Which of these slots hold tombstones: 2 = older than the horizon, 1 = not yet, 0 = no tombstone any more. Returns the
     oldest timestamp among those that stay."""
-    oldest = np.iinfo(np.int64).max
+    oldest = _MAX
     n = slots.shape[0]
     for i in range(n):
         if i + 16 < n:
-            prefetch(words, np.int64(slots[i + 16]) * stride + offset)
-            prefetch(flags, np.int64(slots[i + 16]) * flag_stride + flag_offset)
+            prefetch(words, np.int64(slots[i + 16]) * SLOT_WORDS)
         s = np.int64(slots[i])
         verdict[i] = 0
-        if flags[s * flag_stride + flag_offset] == DEAD:
-            if words[s * stride + offset] < horizon:
+        if flags[s * SLOT_WORDS * 8 + FLAG_BYTE] == DEAD:
+            if words[s * SLOT_WORDS + TS_WORD] < horizon:
                 verdict[i] = 2
             else:
                 verdict[i] = 1
-                oldest = min(oldest, words[s * stride + offset])
+                oldest = min(oldest, words[s * SLOT_WORDS + TS_WORD])
     return oldest
 
 

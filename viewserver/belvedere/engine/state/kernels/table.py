@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import BLOCK, inlined, kernel, prefetch
+from belvedere.engine.state.jit import BLOCK, kernel, prefetch
 
 _U = np.uint64
 _S32 = _U(32)
@@ -24,13 +24,13 @@ LIVE = 2
 PENDING = 3
 
 
-@inlined
+@kernel
 def home(entries, f):  # type: ignore[no-untyped-def]
     """Where the search for fingerprint `f` begins."""
     return np.int64((f * _U(entries.shape[0])) >> _S32)
 
 
-@inlined
+@kernel
 def candidate(entries, f):  # type: ignore[no-untyped-def]
     """Position of the first entry, from home on, that is empty or has fingerprint `f`."""
     p = home(entries, f)
@@ -44,7 +44,7 @@ def candidate(entries, f):  # type: ignore[no-untyped-def]
     return p
 
 
-@inlined
+@kernel
 def aim(entries, ids, pos, j, lo):  # type: ignore[no-untyped-def]
     """Second stage of a block: note the candidate of row j and ask for the id it refers to."""
     p = candidate(entries, lo >> _S32)
@@ -54,7 +54,7 @@ def aim(entries, ids, pos, j, lo):  # type: ignore[no-untyped-def]
         prefetch(ids, np.int64(e & _LOW) - 1)
 
 
-@inlined
+@kernel
 def locate(entries, ids, p, lo, hi):  # type: ignore[no-untyped-def]
     """(slot or -1, position of its entry or of the empty entry where it belongs), searching from `p`: home, or a candidate
     found since the last removal (insertions move nothing, removals do)."""
@@ -76,7 +76,7 @@ def locate(entries, ids, p, lo, hi):  # type: ignore[no-untyped-def]
     return s, p
 
 
-@inlined
+@kernel
 def allocate(free, ctl):  # type: ignore[no-untyped-def]
     """A slot: the one freed last, else the next unused one."""
     if ctl[FREE] > 0:
@@ -87,7 +87,7 @@ def allocate(free, ctl):  # type: ignore[no-untyped-def]
     return s
 
 
-@inlined
+@kernel
 def enter(entries, ids, free, ctl, p, lo, hi):  # type: ignore[no-untyped-def]
     """Give a new id a slot; `p` is the empty entry that `locate` found."""
     s = allocate(free, ctl)
