@@ -132,13 +132,13 @@ class ExpressionBinder:
     def _argument(self, node: exp.Expr, argument: int | None) -> exp.Expr:
         if argument is None:
             return node
+        parts: list[exp.Expr] = [p for p in (node.this, node.args.get("expression")) if isinstance(p, exp.Expr)]
         if isinstance(node, exp.Anonymous):
-            return node.expressions[argument] if argument < len(node.expressions) else node
-        if isinstance(node, exp.In):
-            return [node.this, *node.expressions][argument]
-        if isinstance(node, exp.Case):
-            return [*(branch.args["true"] for branch in node.args["ifs"]), node.args.get("default") or node][argument]
-        parts = [p for p in (node.this, node.args.get("expression")) if isinstance(p, exp.Expr)]
+            parts = node.expressions
+        elif isinstance(node, exp.In):
+            parts = [node.this, *node.expressions]
+        elif isinstance(node, exp.Case):
+            parts = [*(branch.args["true"] for branch in node.args["ifs"]), node.args.get("default") or node]
         return parts[argument] if argument < len(parts) else node
 
     # Constants and names

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from belvedere.sql.catalog import Catalog
-from belvedere.sql.expr import Call, ColumnRef, Expr, Literal, remap
+from belvedere.sql.expr import ColumnRef, Expr, Literal, remap
 from belvedere.sql.parser import Source
 from belvedere.sql.query import Query
 from belvedere.types import Column, Schema
@@ -54,9 +54,6 @@ class Scope:
             return [c for c in self.columns if c.name.lower() == name and not c.hidden]
         wanted = qualifier.lower()
         return [c for c in self.columns if c.name.lower() == name and (c.qualifier or "").lower() == wanted]
-
-    def nullable(self, index: int) -> bool:
-        return any(isinstance(c.expr, ColumnRef) and c.expr.index == index and c.nullable for c in self.columns)
 
     def resolve(self, source: Source, node: exp.Column) -> ScopeColumn:
         """The one column that the name means, or a refusal that lists the candidates."""
@@ -142,11 +139,3 @@ def nullable(expr: Expr, is_nullable: Callable[[int], bool]) -> bool:
 def schema_of(exprs: Iterable[Expr], names: Iterable[str], below: Schema) -> Schema:
     """The schema of a projection."""
     return tuple(Column(n, e.type, nullable(e, lambda i: below[i].nullable)) for e, n in zip(exprs, names, strict=True))
-
-
-def conjunction(parts: Iterable[Expr], boolean: Callable[[tuple[Expr, ...]], Call]) -> Expr | None:
-    """All parts joined by AND; None for none."""
-    items = tuple(parts)
-    if not items:
-        return None
-    return items[0] if len(items) == 1 else boolean(items)
