@@ -60,6 +60,8 @@ def evaluate(expr: Expr, row: Row) -> Any:
         return ERROR
     if name in ("is_null", "is_not_null"):
         return (args[0] is None) == (name == "is_null")
+    if name == "null_safe_eq":
+        return (args[0] is None) == (args[1] is None) and _norm(args[0]) == _norm(args[1])
     if name == "is_true":
         return args[0] is True
     if name == "in":
