@@ -44,13 +44,7 @@ def parse_script(text: str, catalog_provider: Callable[[], Catalog]) -> Iterator
 
 
 def _statement(source: Source, catalog: Catalog) -> Statement:
-    try:
-        return _dispatch(source, Cursor(source), catalog)
-    except RecursionError:
-        raise source.error("the statement is nested too deeply", source.tokens[0], "split it into views") from None
-
-
-def _dispatch(source: Source, cursor: Cursor, catalog: Catalog) -> Statement:
+    cursor = Cursor(source)
     first = cursor.peek()
     if first in ("SELECT", "WITH", "FROM", "(", "VALUES"):
         return adhoc.bind_select(source, catalog)

@@ -27,6 +27,10 @@ class _Parser(SparkParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {k: v for k, v in SparkParser.FUNCTION_PARSERS.items() if k in _KEPT}
 
+    def _warn_unsupported(self) -> None:
+        # What sqlglot would log and pass on unparsed is a mistake here.
+        self.raise_error("Invalid expression / Unexpected token")
+
 
 class _Tokenizer(Spark.Tokenizer):
     # As in Spark 4, a doubled quote inside a string is the quote itself.
@@ -78,6 +82,10 @@ class Source:
         """A SqlError at the node; the caller raises it."""
         line, column = self.where(node) or (None, None)
         return SqlError(message, line=line, column=column, hint=hint)
+
+    def too_deep(self) -> SqlError:
+        """For trees that Python's stack cannot hold."""
+        return self.unsupported("the statement is nested too deeply", self.tokens[0], "split it into several views")
 
     def unsupported(self, message: str, node: exp.Expr | Token | int | None, hint: str | None = None) -> UnsupportedSql:
         """The same for valid SQL outside the scope."""
@@ -173,6 +181,8 @@ def parse(source: Source) -> exp.Expr:
         _refuse(source, error)
     except TokenError as error:
         raise source.error("a string in the text cannot be read", None) from error
+    except RecursionError:
+        raise source.too_deep() from None
     tree = trees[0]
     if len(trees) != 1 or tree is None:
         raise source.error("expected one statement", source.tokens[0])

@@ -18,7 +18,9 @@ from belvedere.sql.statements import Delete, Insert
 from belvedere.types import STRING, Column, Kind
 
 
-def _table(source: Source, catalog: Catalog, node: exp.Expr) -> TableDef:
+def _table(source: Source, catalog: Catalog, node: object) -> TableDef:
+    if not isinstance(node, exp.Table):
+        raise source.error("expected the name of one table", source.tokens[0], "INSERT INTO t …, DELETE FROM t …")
     found = catalog.find(node.name)
     if isinstance(found, TableDef):
         return found

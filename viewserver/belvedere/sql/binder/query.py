@@ -18,7 +18,10 @@ from belvedere.types import Column, Schema, Type
 
 def bind_tree(source: Source, tree: exp.Expr, catalog: Catalog) -> Query:
     """A parsed query against a catalog."""
-    return bind(Context(source, catalog, bind), tree)
+    try:
+        return bind(Context(source, catalog, bind), tree)
+    except RecursionError:
+        raise source.too_deep() from None
 
 
 def bind(ctx: Context, node: exp.Expr) -> Query:
