@@ -236,3 +236,21 @@ def test_hash_bits_are_even() -> None:
             ones = int(((words >> np.uint64(bit)) & np.uint64(1)).sum())
             assert abs(ones - 32768) < 700
         assert len(np.unique(words >> np.uint64(32))) > 65000
+
+
+@pytest.mark.parametrize("skew", ["even", "low", "high", "equal"])
+def test_index_grows_in_place_whatever_the_ids(skew: str) -> None:
+    rng = np.random.default_rng(3)
+    ids = rng.integers(0, 1 << 63, (30_000, 2), np.uint64)
+    if skew == "equal":
+        ids = ids[:2000]
+        ids[:, 0] = np.uint64(0xFFFFFFFF00000000)
+    elif skew != "even":
+        ids[:, 0] >>= np.uint64(9)
+        if skew == "high":
+            ids[:, 0] = ~ids[:, 0]
+    index = HashIndex()
+    for start in range(0, len(ids), 700):
+        assert index.insert(ids[start : start + 700])[1].all()
+        known = index.find(ids[: start + 700])
+        assert known.tolist() == list(range(min(start + 700, len(ids))))

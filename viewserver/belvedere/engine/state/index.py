@@ -49,12 +49,12 @@ class HashIndex:
     def reserve(self, count: int) -> None:
         """Make room for that many new ids."""
         need = len(self) + count
-        if need > _MAX_LOAD * len(self.entries):
+        old = len(self.entries)
+        if need > _MAX_LOAD * old:
             size = int(need / _NEW_LOAD) + 8
-            fresh = Buffer(np.uint64, rows=size)
-            entries = fresh.array[:size]
-            k.rehash(self.entries, entries)
-            self._entries, self.entries = fresh, entries
+            self._entries.reserve(size)
+            self.entries = self._entries.array[:size]
+            k.expand(self.entries, old, np.empty(len(self) + 1, np.uint64))
         reusable = int(self.ctl[k.FREE])
         self._ids.reserve(self.limit + max(0, count - reusable))
 

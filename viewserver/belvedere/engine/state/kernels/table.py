@@ -192,17 +192,40 @@ def remove_ids(entries, ids, pending, ctl, wanted, out):  # type: ignore[no-unty
 
 
 @kernel
-def rehash(old, new):  # type: ignore[no-untyped-def]
-    n = new.shape[0]
-    for i in range(old.shape[0]):
-        e = old[i]
+def expand(entries, old, stash):  # type: ignore[no-untyped-def]
+    """Grow the table in place from `old` entries to all of `entries`, so that growing touches no memory twice.
+
+    The entries are packed against the end first, then dealt out from there. Homes grow with position, so an entry's new place
+    lies before the packed ones that wait, but for a few near the end (and those that had wrapped around): these go through
+    `stash`."""
+    n = entries.shape[0]
+    to = n
+    for p in range(old - 1, -1, -1):
+        e = entries[p]
         if e != _ZERO:
-            p = home(new, e >> _S32)
-            while new[p] != _ZERO:
-                p += 1
-                if p == n:
-                    p = 0
-            new[p] = e
+            to -= 1
+            entries[to] = e
+    for p in range(to):
+        entries[p] = _ZERO
+    m = 0
+    for c in range(to, n):
+        e = entries[c]
+        entries[c] = _ZERO
+        p = home(entries, e >> _S32)
+        while p <= c and entries[p] != _ZERO:
+            p += 1
+        if p > c:
+            stash[m] = e
+            m += 1
+        else:
+            entries[p] = e
+    for j in range(m):
+        p = home(entries, stash[j] >> _S32)
+        while entries[p] != _ZERO:
+            p += 1
+            if p == n:
+                p = 0
+        entries[p] = stash[j]
 
 
 @kernel
