@@ -1,4 +1,4 @@
-"""Every aggregate call against naive recomputation in exact Python, over random histories with NULLs, errors and filters."""
+"""Every aggregate call against recomputation in exact Python, over random histories with NULLs, errors and filters."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ Cell = tuple[int, Any]
 
 def draw_value(rng: random.Random, type: Type) -> Any:
     if type == DOUBLE:
-        return rng.choice((0.0, -0.0, 1.5, 0.1, 1e300, -1e300, 5e-324, rng.uniform(-100, 100), rng.uniform(-1, 1) * 1e-200))
+        tiny = rng.uniform(-1, 1) * 1e-200
+        return rng.choice((0.0, -0.0, 1.5, 0.1, 1e300, -1e300, 5e-324, rng.uniform(-100, 100), tiny))
     if type == STRING:
         return rng.choice(("", "a", "long shared prefix, ", "zzz")) + str(rng.randrange(5))
     if type == BOOLEAN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import struct
@@ -68,10 +69,8 @@ def expected(live: list[float], total: int) -> tuple[float, float]:
         value = special[0] if len(set(special)) == 1 and special[0] == special[0] else math.nan
         return value, value
     want = rounded(total)
-    try:
+    with contextlib.suppress(OverflowError):  # fsum gives up where an intermediate sum is out of range
         assert bits(math.fsum(live)) == bits(want)
-    except OverflowError:  # fsum gives up where an intermediate sum is out of range
-        pass
     return want, rounded(total, len(live)) if live else 0.0
 
 

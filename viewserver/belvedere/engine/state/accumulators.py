@@ -1,7 +1,7 @@
 """The state of all aggregate calls over one key: arrays indexed by group slot, updated by batches of weighted rows.
 
-Calls share what they can: everything hangs on a `Selection`, the rows that a pair (argument, FILTER) takes into account.
-count(*) is the number of rows of the group, which is kept anyway.
+Calls share what they can: everything hangs on a `Selection`, the rows that a pair (argument, FILTER) takes into
+account. count(*) is the number of rows of the group, which is kept anyway.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 Deletes of any pattern cost about the same, which is what min and max need: the next minimum is always one leaf away.
 
 All nodes live in one int64 array. Node = header word, keys (int64), payloads (int32, packed behind the keys):
-  leaf    (value, weight), UNSORTED: insert appends, delete scans and moves the last entry down; a value may sit in it repeatedly
+  leaf    (value, weight), UNSORTED: insert appends, delete scans and moves the last entry down; values may repeat
   inner   (lower bound, child), sorted; key 0 counts as minus infinity
-Size classes of 128 B << c hold 10, 20, 42, 84 entries; a group of up to 42 values is a single leaf of the smallest class that
-fits. header = entries | class << 16 | NEGATIVE (a retraction came before its insertion) | stamp << 32. The stamp changes with
-the key range of a node, so a leaf found early in a block can be used later without a new descent. Only removing a value equal
-to the cached least (greatest) makes that stale; reading it again looks at one leaf. `ctl`: 0 units ever used, 1.. free lists by
-class, 8 units in use, 9 last stamp.
+Size classes of 128 B << c hold 10, 20, 42, 84 entries; a group of up to 42 values is a single leaf of the smallest
+class that fits. header = entries | class << 16 | NEGATIVE (a retraction came before its insertion) | stamp << 32. The
+stamp changes with the key range of a node, so a leaf found early in a block can be used later without a new descent.
+Only removing a value equal to the cached least (greatest) makes that stale; reading it again looks at one leaf. `ctl`:
+0 units ever used, 1.. free lists by class, 8 units in use, 9 last stamp.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from belvedere.engine.state.jit import BLOCK, JIT, prefetch
-from belvedere.engine.state.wide import PART
+from belvedere.engine.state.jit import BLOCK
+from belvedere.engine.state.wide import inlined, kernel, part, prefetch
 
 UNIT = 16
 LEAF, INNER = np.int64(2), np.int64(3)
@@ -38,24 +37,24 @@ NO, YES = np.int64(0), np.int64(1)
 """Flags as integers: numba compiles a function anew for every literal bool."""
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _cap(c: Any) -> Any:
     return ((UNIT << c) - 1) * 2 // 3
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _payload(h: Any, c: Any) -> Any:
     """Index of payload 0 in the int32 view."""
     return 2 * (h * UNIT + 1 + _cap(c))
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _stamp(mem: Any, ctl: Any, h: Any) -> None:
     ctl[9] = (ctl[9] + 1) & 0x7FFFFFFF
     mem[h * UNIT] = (mem[h * UNIT] & 0xFFFFFFFF) | (ctl[9] << 32)
 
 
-@njit(**PART)
+@part
 def _new(mem: Any, ctl: Any, c: Any) -> Any:
     h = ctl[1 + c]
     if h != 0:
@@ -69,7 +68,7 @@ def _new(mem: Any, ctl: Any, c: Any) -> Any:
     return h
 
 
-@njit(**PART)
+@part
 def _free(mem: Any, ctl: Any, h: Any) -> None:
     """The stamp changes too: a leaf found earlier in the block must not be taken for this node's next life."""
     c = (mem[h * UNIT] >> 16) & 255
@@ -80,7 +79,7 @@ def _free(mem: Any, ctl: Any, h: Any) -> None:
     ctl[8] -= 1 << c
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _child(mem: Any, o: Any, n: Any, x: Any) -> Any:
     """Last i with key[i] <= x, without branches."""
     lo = np.int64(0)
@@ -91,7 +90,7 @@ def _child(mem: Any, o: Any, n: Any, x: Any) -> Any:
     return lo
 
 
-@njit(**PART)
+@part
 def _sort(mem: Any, m32: Any, o: Any, p: Any, n: Any) -> Any:
     """Shell sort of a leaf by value, then equal values merged; -> new number of entries."""
     for gap in (23, 10, 4, 1):
@@ -118,7 +117,7 @@ def _sort(mem: Any, m32: Any, o: Any, p: Any, n: Any) -> Any:
     return k
 
 
-@njit(**PART)
+@part
 def _resize(mem: Any, m32: Any, ctl: Any, h: Any, c2: Any) -> Any:
     """Move a leaf to another size class."""
     o = h * UNIT
@@ -135,7 +134,7 @@ def _resize(mem: Any, m32: Any, ctl: Any, h: Any, c2: Any) -> Any:
     return h2
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _pivot(mem: Any, o: Any, n: Any) -> Any:
     """Median of five spread entries."""
     st = n // 5
@@ -148,7 +147,7 @@ def _pivot(mem: Any, o: Any, n: Any) -> Any:
     return max(min(b, d), min(max(b, d), f))
 
 
-@njit(**PART)
+@part
 def _split(mem: Any, m32: Any, ctl: Any, h: Any) -> Any:
     """A full leaf keeps the values below a pivot, a new right leaf takes the rest; -> (right, pivot), or right = 0 if
     merging repeated values made room instead."""
@@ -158,14 +157,14 @@ def _split(mem: Any, m32: Any, ctl: Any, h: Any) -> Any:
     p = _payload(h, c)
     if not head & NEGATIVE:
         pivot = _pivot(mem, o, n)
-        below = same = 0
+        below = same = np.int64(0)
         for i in range(n):
             below += np.int64(mem[o + 1 + i] < pivot)
             same += np.int64(mem[o + 1 + i] == pivot)
         if 4 * below >= n and 4 * below <= 3 * n and 8 * same <= n:
             r = _new(mem, ctl, c)
             o2, p2 = r * UNIT, _payload(r, c)
-            k = q = 0
+            k = q = np.int64(0)
             for i in range(n):  # partition without branches
                 v, w = mem[o + 1 + i], m32[p + i]
                 mem[o + 1 + k] = v
@@ -203,7 +202,7 @@ def _split(mem: Any, m32: Any, ctl: Any, h: Any) -> Any:
     return r, mem[o2 + 1]
 
 
-@njit(**PART)
+@part
 def _inner_insert(mem: Any, m32: Any, h: Any, i: Any, key: Any, child: Any) -> None:
     o, p = h * UNIT, _payload(h, INNER)
     for j in range(mem[o] & 0xFFFF, i, -1):
@@ -214,7 +213,7 @@ def _inner_insert(mem: Any, m32: Any, h: Any, i: Any, key: Any, child: Any) -> N
     mem[o] += 1
 
 
-@njit(**PART)
+@part
 def _inner_remove(mem: Any, m32: Any, h: Any, i: Any) -> None:
     o, p = h * UNIT, _payload(h, INNER)
     for j in range(i, (mem[o] & 0xFFFF) - 1):
@@ -223,7 +222,7 @@ def _inner_remove(mem: Any, m32: Any, h: Any, i: Any) -> None:
     mem[o] -= 1
 
 
-@njit(**PART)
+@part
 def _grow(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, left: Any, key: Any, right: Any) -> None:
     """Hook a new right sibling of leaf `left` in; path[k] = (node, child index) on the way down to it."""
     level = (roots[g + STATE] >> 2) - 1
@@ -263,7 +262,7 @@ def _grow(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, left: Any
         level -= 1
 
 
-@njit(**PART)
+@part
 def _shrink(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any) -> None:
     """Leaf h, at the end of the path, is under-full: merge it with a neighbour, and so on upwards."""
     level = (roots[g + STATE] >> 2) - 1
@@ -313,7 +312,7 @@ def _shrink(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any)
         level -= 1
 
 
-@njit(**PART)
+@part
 def _descend(roots: Any, g: Any, x: Any, mem: Any, m32: Any, path: Any) -> Any:
     h = roots[g + ROOT]
     for k in range(roots[g + STATE] >> 2):
@@ -325,7 +324,7 @@ def _descend(roots: Any, g: Any, x: Any, mem: Any, m32: Any, path: Any) -> Any:
     return h
 
 
-@njit(**PART)
+@part
 def _removed(roots: Any, g: Any, x: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any) -> None:
     """An entry has left leaf h: give memory back where the leaf became small."""
     n, c = mem[h * UNIT] & 0xFFFF, (mem[h * UNIT] >> 16) & 255
@@ -344,7 +343,7 @@ def _removed(roots: Any, g: Any, x: Any, mem: Any, m32: Any, ctl: Any, path: Any
         roots[g + STATE] = 0
 
 
-@njit(**PART)
+@part
 def _full(roots: Any, g: Any, x: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any, insert: Any) -> Any:
     """Leaf h has no room: the next size class, or a split; -> the leaf for x."""
     o = h * UNIT
@@ -376,7 +375,7 @@ def _full(roots: Any, g: Any, x: Any, mem: Any, m32: Any, ctl: Any, path: Any, h
     return h
 
 
-@njit(**PART)
+@part
 def _add(roots: Any, g: Any, x: Any, w: Any, mem: Any, m32: Any, ctl: Any, path: Any, h: Any) -> None:
     """Weight of x in group g += w; h: its leaf, or 0 if unknown. |w| < 2^31."""
     if h == 0:
@@ -431,7 +430,7 @@ def _add(roots: Any, g: Any, x: Any, w: Any, mem: Any, m32: Any, ctl: Any, path:
             roots[g + STATE] &= ~2
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _prefetch_node(mem: Any, m32: Any, h: Any, c: Any) -> None:
     """All lines of a node that hold entries."""
     n = mem[h * UNIT] & 0xFFFF
@@ -442,12 +441,12 @@ def _prefetch_node(mem: Any, m32: Any, h: Any, c: Any) -> None:
         prefetch(m32, p + k)
 
 
-@njit(**JIT)
+@kernel
 def add(slots: Any, values: Any, weights: Any, start: Any, roots: Any, mem: Any, m32: Any, ctl: Any, path: Any) -> Any:
     """Apply changes from `start` on; -> how far it came: less than all if the arena must grow first.
 
-    Staged by blocks so that cache misses overlap: group records, roots, inner nodes level by level, leaves, then the changes
-    themselves, which use the leaf found before unless its range has changed meanwhile."""
+    Staged by blocks so that cache misses overlap: group records, roots, inner nodes level by level, leaves, then the
+    changes themselves, which use the leaf found before unless its range has changed meanwhile."""
     n = slots.shape[0]
     room = mem.shape[0] // UNIT - 2
     leaf = np.zeros(BLOCK, np.int64)
@@ -503,7 +502,7 @@ def add(slots: Any, values: Any, weights: Any, start: Any, roots: Any, mem: Any,
     return n
 
 
-@njit(**PART)
+@part
 def _collect(root: Any, height: Any, mem: Any, m32: Any, ctl: Any, values: Any, weights: Any, free: Any) -> Any:
     """Entries of a tree, into `values` and `weights` if they have room; frees the nodes if asked; -> their number."""
     stack = np.empty((DEPTH * 96, 2), np.int64)
@@ -531,7 +530,7 @@ def _collect(root: Any, height: Any, mem: Any, m32: Any, ctl: Any, values: Any, 
     return found
 
 
-@njit(**PART)
+@part
 def _edge(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, right: Any) -> Any:
     """Greatest (right) or least value, from the leaf at that end."""
     h = roots[g + ROOT]
@@ -566,7 +565,7 @@ def _edge(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, right: Any) -> Any:
     return best
 
 
-@njit(**JIT)
+@kernel
 def read(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any, low: Any, high: Any) -> None:
     """Least and greatest value of each group (anything for empty groups)."""
     n = slots.shape[0]
@@ -584,7 +583,7 @@ def read(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any, low: Any, high: A
         high[j] = roots[g + HIGH]
 
 
-@njit(**JIT)
+@kernel
 def clear(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any) -> None:
     """Forget the values of these groups."""
     for j in range(slots.shape[0]):
@@ -596,7 +595,7 @@ def clear(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any) -> None:
         roots[g + HIGH] = 0
 
 
-@njit(**JIT)
+@kernel
 def export(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any, ends: Any, values: Any, weights: Any) -> None:
     """Entries of each group one after the other; ends[j] = where those of group j end. Empty arrays: only count."""
     total = np.int64(0)

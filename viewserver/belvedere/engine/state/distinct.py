@@ -1,29 +1,31 @@
 """Which values a group holds, and how often: turns changes of rows into changes of the set of distinct values.
 
-A (group, value) pair is known by a 128-bit hash alone, so no values are kept: whoever sums distinct values sees each value in
-the very batch in which it appears or disappears. Entries of a group form a doubly linked list, for groups that move or go.
+A (group, value) pair is known by a 128-bit hash alone, so no values are kept: whoever sums distinct values sees each
+value in the very batch in which it appears or disappears. Entries of a group form a doubly linked list, for groups
+that move or go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from belvedere.engine.state.hashing import combine, hash_rows
 from belvedere.engine.state.index import HashIndex
-from belvedere.engine.state.jit import BLOCK, JIT, prefetch
+from belvedere.engine.state.jit import BLOCK
 from belvedere.engine.state.memory import Buffer
 from belvedere.engine.state.tally import Tally
+from belvedere.engine.state.wide import inlined, kernel, prefetch
 from belvedere.engine.vec import Vec
 
 Arrays = dict[str, np.ndarray]
 
 COUNT, NEXT, PREVIOUS, OWNER, TOUCHED = 0, 2, 3, 4, 5
 ENTRY, ENTRY32 = 3, 6
-"""Record of an entry in words and half-words: int64 count; int32 next, previous (entry + 1, 0 = none), owner, touched."""
+"""Words and half-words of an entry: int64 count; int32 next, previous (entry + 1, 0 = none), owner, touched."""
 
 
 class DistinctCounts:
@@ -48,7 +50,7 @@ class DistinctCounts:
     def update(
         self, groups: np.ndarray, group_ids: np.ndarray, weight: np.ndarray, values: Vec
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Count rows; -> (row indices, +1 or -1): values that appeared in or vanished from their group, one row for each.
+        """Count rows; -> (row indices, +1 or -1): one row for each value that appeared in or vanished from its group.
 
         Only the net effect of the batch counts, so a retraction may come before its insertion."""
         ids = combine(group_ids, hash_rows([Vec(values.type, values.data)], len(groups)))
@@ -72,7 +74,7 @@ class DistinctCounts:
     def _members(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Entries of groups, one group after the other, and where each group's entries end."""
         ends = np.empty(len(groups), np.int64)
-        words, halves = self._arrays()
+        _, halves = self._arrays()
         members = np.empty(int(self.counts(groups).sum()), np.int64)
         follow(groups, halves, self._heads.array, members, ends)
         return members, ends
@@ -92,7 +94,7 @@ class DistinctCounts:
         counts = self._arrays()[0][members * ENTRY + COUNT]
         bounds = [0, *ends.tolist()]
         return [
-            {"ids": ids[2 * a : 2 * b], "counts": counts[a:b]} for a, b in zip(bounds, bounds[1:], strict=False)
+            {"ids": ids[2 * a : 2 * b], "counts": counts[a:b]} for a, b in pairwise(bounds)
         ]
 
     def import_(self, groups: np.ndarray, packed: Sequence[Arrays]) -> None:
@@ -129,7 +131,7 @@ class DistinctCounts:
         self._live.load(arrays["live"])
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _link(entry: Any, owner: Any, halves: Any, heads: Any) -> None:
     o = entry * ENTRY32
     first = np.int64(heads[owner])
@@ -141,7 +143,7 @@ def _link(entry: Any, owner: Any, halves: Any, heads: Any) -> None:
     heads[owner] = entry + 1
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _unlink(entry: Any, halves: Any, heads: Any) -> None:
     o = entry * ENTRY32
     after, before = np.int64(halves[o + NEXT]), np.int64(halves[o + PREVIOUS])
@@ -153,7 +155,7 @@ def _unlink(entry: Any, halves: Any, heads: Any) -> None:
         halves[(after - 1) * ENTRY32 + PREVIOUS] = before
 
 
-@njit(**JIT)
+@kernel
 def shift(
     groups: Any,
     found: Any,
@@ -205,7 +207,7 @@ def shift(
     return changed, left
 
 
-@njit(**JIT)
+@kernel
 def follow(groups: Any, halves: Any, heads: Any, members: Any, ends: Any) -> None:
     """Entries of each group by its list."""
     found = 0
@@ -218,7 +220,7 @@ def follow(groups: Any, halves: Any, heads: Any, members: Any, ends: Any) -> Non
         ends[j] = found
 
 
-@njit(**JIT)
+@kernel
 def adopt(owners: Any, found: Any, counts: Any, words: Any, halves: Any, heads: Any) -> None:
     """Entries that come from elsewhere."""
     for i in range(owners.shape[0]):

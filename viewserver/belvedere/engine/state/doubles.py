@@ -1,12 +1,13 @@
 """Exact, order-free, retractable sums of doubles per group: kernels over a sparse superaccumulator.
 
-A double is m * 2^(p-1074) with 0 <= m < 2^53 and 0 <= p <= 2045. An accumulator is a row of int64 digits of weight 2^(52 i), so
-m << p touches two neighbouring digits and adds less than 2^52 to each. Digits stay in [-2^62, 2^62); a carry moves up only when
-a digit leaves that range (once in 1024 additions at most), so nothing ripples whatever the signs do.
+A double is m * 2^(p-1074) with 0 <= m < 2^53 and 0 <= p <= 2045. An accumulator is a row of int64 digits of weight
+2^(52 i), so m << p touches two neighbouring digits and adds less than 2^52 to each. Digits stay in [-2^62, 2^62); a
+carry moves up only when a digit leaves that range (once in 1024 additions at most), so nothing ripples whatever the
+signs do.
 
-Group record (8 words, a cache line): 4 consecutive digits, then meta: 0 empty, > 0 a window that starts at digit BIG - meta,
-< 0 the digits live in dense row -meta-1 of a side table (44 digits, counts of NaN, +inf, -inf, link of the free list). Values
-of ordinary range never leave the window. `ctl`: rows ever used, free list head + 1, rows in use.
+Group record (8 words, a cache line): 4 consecutive digits, then meta: 0 empty, > 0 a window that starts at digit BIG -
+meta, < 0 the digits live in dense row -meta-1 of a side table (44 digits, counts of NaN, +inf, -inf, link of the free
+list). Values of ordinary range never leave the window. `ctl`: rows ever used, free list head + 1, rows in use.
 """
 
 from __future__ import annotations
@@ -14,10 +15,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from belvedere.engine.state.jit import BLOCK, JIT, prefetch
-from belvedere.engine.state.wide import EXPONENT, PART, U0, bitlen, quotient, round128, shl128
+from belvedere.engine.state.jit import BLOCK
+from belvedere.engine.state.wide import (
+    EXPONENT,
+    U0,
+    bitlen,
+    inlined,
+    kernel,
+    part,
+    prefetch,
+    quotient,
+    round128,
+    shl128,
+)
 
 DIGITS, RECORD, META = 4, 8, 4
 DENSE, ROW = 44, 48
@@ -28,18 +39,18 @@ LIMIT = np.uint64(1 << 62)
 SIGN = np.uint64(1 << 63)
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _shifted(d: Any) -> Any:
     """Has its top bit set iff d is outside [-2^62, 2^62); unsigned, because a signed test would be compiled away."""
     return np.uint64(d) + LIMIT
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _low(m: Any, s: Any) -> Any:
     return np.int64((np.uint64(m) << np.uint64(s)) & np.uint64(MASK))
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _parts(bits: Any) -> Any:
     """Mantissa, digit and shift inside it, of the bits of a finite double."""
     exponent = (bits >> 52) & 0x7FF
@@ -50,7 +61,7 @@ def _parts(bits: Any) -> Any:
     return m, b, p - 52 * b
 
 
-@njit(**PART)
+@part
 def _carry(d: Any, i: Any) -> None:
     while True:
         t = d[i]
@@ -61,7 +72,7 @@ def _carry(d: Any, i: Any) -> None:
         d[i] += t >> 52
 
 
-@njit(**PART)
+@part
 def _dense_add(dense: Any, o: Any, bits: Any, w: Any) -> None:
     if (bits & EXPONENT) == EXPONENT:
         if bits & MASK:
@@ -81,7 +92,7 @@ def _dense_add(dense: Any, o: Any, bits: Any, w: Any) -> None:
     _carry(dense, i + 1)
 
 
-@njit(**PART)
+@part
 def _spill(acc: Any, o: Any, dense: Any, ctl: Any) -> Any:
     """Move a record into a dense row; the caller made sure that there is room."""
     d = ctl[1] - 1
@@ -104,7 +115,7 @@ def _spill(acc: Any, o: Any, dense: Any, ctl: Any) -> Any:
     return d
 
 
-@njit(**PART)
+@part
 def _fix(acc: Any, o: Any, i: Any, dense: Any, ctl: Any) -> None:
     """Digits i, i + 1 may have left their range."""
     while i < DIGITS - 1:
@@ -117,7 +128,7 @@ def _fix(acc: Any, o: Any, i: Any, dense: Any, ctl: Any) -> None:
         _spill(acc, o, dense, ctl)
 
 
-@njit(**PART)
+@part
 def _slow(acc: Any, o: Any, dense: Any, ctl: Any, bits: Any, w: Any) -> None:
     if (bits & 0x7FFFFFFFFFFFFFFF) == 0:  # zeros add nothing; fsum never returns -0.0 either
         return
@@ -138,7 +149,7 @@ def _slow(acc: Any, o: Any, dense: Any, ctl: Any, bits: Any, w: Any) -> None:
     _dense_add(dense, d * ROW, bits, w)
 
 
-@njit(**JIT)
+@kernel
 def add(slots: Any, bits: Any, weights: Any, start: Any, acc: Any, dense: Any, ctl: Any) -> Any:
     """acc[slots[i]] += weights[i] * value i from `start` on, values given as their int64 bits, |weight| <= 128.
 
@@ -174,7 +185,7 @@ def add(slots: Any, bits: Any, weights: Any, start: Any, acc: Any, dense: Any, c
     return n
 
 
-@njit(**PART)
+@part
 def _normal(scr: Any, n: Any) -> Any:
     """Digits -> magnitude digits in [0, 2^52), scr[n] catching what leaves on top; -> (negative, top index or -1)."""
     c = np.int64(0)
@@ -198,7 +209,7 @@ def _normal(scr: Any, n: Any) -> Any:
     return negative, t
 
 
-@njit(**PART)
+@part
 def _refold(acc: Any, o: Any, dense: Any, ctl: Any, scr: Any, top: Any, negative: Any) -> None:
     """A dense row whose (normalised) digits fit a window again, with a digit to spare, goes back into it."""
     q = (-acc[o + META] - 1) * ROW
@@ -214,13 +225,13 @@ def _refold(acc: Any, o: Any, dense: Any, ctl: Any, scr: Any, top: Any, negative
     acc[o + META] = 0
     if top < 0:
         return
-    base = min(max(lo - 1, 0), DENSE - DIGITS)
+    base: Any = min(max(lo - 1, 0), DENSE - DIGITS)
     for i in range(lo, top + 1):
         acc[o + i - base] = -scr[i] if negative else scr[i]
     acc[o + META] = BIG - base
 
 
-@njit(**PART)
+@part
 def _leading(scr: Any, top: Any) -> Any:
     """The 128 highest bits of normalised digits as (lo, hi, sticky); the highest bit of hi is set."""
     lo, hi = U0, U0
@@ -246,7 +257,7 @@ def _leading(scr: Any, top: Any) -> Any:
     return lo, hi, sticky
 
 
-@njit(**JIT)
+@kernel
 def read(slots: Any, counts: Any, acc: Any, dense: Any, ctl: Any, sums: Any, means: Any, scr: Any) -> None:
     """Bits of the correctly rounded sum (if `sums` has room) and sum / counts[i] (if `means` has) of every slot."""
     want_sum, want_mean = sums.shape[0] > 0, means.shape[0] > 0
@@ -293,7 +304,7 @@ def read(slots: Any, counts: Any, acc: Any, dense: Any, ctl: Any, sums: Any, mea
             means[j] = mean
 
 
-@njit(**JIT)
+@kernel
 def clear(slots: Any, acc: Any, dense: Any, ctl: Any) -> None:
     """Empty the records."""
     for j in range(slots.shape[0]):
@@ -308,7 +319,7 @@ def clear(slots: Any, acc: Any, dense: Any, ctl: Any) -> None:
         acc[o : o + RECORD] = 0
 
 
-@njit(**JIT)
+@kernel
 def export(slots: Any, acc: Any, dense: Any, out: Any) -> None:
     """out[i] (47 words): all digits and the counts of specials, whatever form the record has."""
     for j in range(slots.shape[0]):
@@ -324,7 +335,7 @@ def export(slots: Any, acc: Any, dense: Any, out: Any) -> None:
                 out[j, i] = dense[q + i]
 
 
-@njit(**JIT)
+@kernel
 def import_(slots: Any, rows: Any, acc: Any, dense: Any, ctl: Any) -> None:
     """Set empty records from exported ones; the next read folds them into windows where they fit."""
     for j in range(slots.shape[0]):

@@ -1,22 +1,23 @@
 """Least and greatest value per group slot, correct under deletes of any pattern without looking at the group again.
 
-Types whose values fit 64 bits become integers that sort like the values and live in B+-trees (`btree`); strings, binaries and
-wide decimals become byte strings that do and live in treaps (`treap`).
+Types whose values fit 64 bits become integers that sort like the values and live in B+-trees (`btree`); strings,
+binaries and wide decimals become byte strings that do and live in treaps (`treap`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from belvedere.engine.state import btree, treap
 from belvedere.engine.state.arena import string_parts
-from belvedere.engine.state.jit import JIT, plain
+from belvedere.engine.state.jit import plain
 from belvedere.engine.state.memory import Buffer
+from belvedere.engine.state.wide import kernel
 from belvedere.engine.vec import Data
 from belvedere.types import Kind, Type
 
@@ -106,7 +107,7 @@ class Words:
         values, weights = np.empty(total, np.int64), np.empty(total, np.int64)
         btree.export(slots, *self._arrays(), ends, values, weights)
         bounds = [0, *ends.tolist()]
-        return [{"values": values[a:b], "weights": weights[a:b]} for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [{"values": values[a:b], "weights": weights[a:b]} for a, b in pairwise(bounds)]
 
     def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
         sizes = [len(part.get("values", ())) for part in packed]
@@ -179,7 +180,7 @@ class Texts:
             out[nodes != 0] = _decimal_words(text[: int(offsets[-1])])
             return out
         if offsets[-1] > 0x7FFFFFFF:
-            raise OverflowError(f"{len(slots)} strings of together {offsets[-1]} bytes do not fit one batch; read fewer")
+            raise OverflowError(f"{len(slots)} strings of together {offsets[-1]} bytes do not fit; read fewer at once")
         buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text)]
         return pa.Array.from_buffers(self._type.arrow, len(slots), buffers, 0)
 
@@ -209,8 +210,12 @@ class Texts:
         weights = self._nodes.array[nodes * treap.NODE + treap.WEIGHT]
         bounds = [0, *ends.tolist()]
         return [
-            {"ends": offsets[a + 1 : b + 1] - offsets[a], "text": text[offsets[a] : offsets[b]], "weights": weights[a:b]}
-            for a, b in zip(bounds, bounds[1:], strict=False)
+            {
+                "ends": offsets[a + 1 : b + 1] - offsets[a],
+                "text": text[offsets[a] : offsets[b]],
+                "weights": weights[a:b],
+            }
+            for a, b in pairwise(bounds)
         ]
 
     def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
@@ -272,7 +277,7 @@ def _decimal_words(text: np.ndarray) -> np.ndarray:
     return out.view(np.int64)
 
 
-@njit(**JIT)
+@kernel
 def double_images(bits: Any, out: Any) -> None:
     """-inf < ... < 0 < ... < +inf < NaN; -0.0 becomes 0.0, and every NaN the same one."""
     top = np.int64(0x7FFFFFFFFFFFFFFF)

@@ -1,4 +1,4 @@
-"""Named arrays as one byte string: how the state of a single group travels or rests outside of the arrays it lived in."""
+"""Named arrays as one byte string: how the state of a single group travels, or rests outside of its arrays."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The rows that one pair (argument, FILTER) of an aggregate takes into account, and what is kept about their values.
 
-count(x) costs nothing while no NULL appears: a selection counts the rows it skips, not those it takes. On demand it holds one
-exact sum (for sum and avg), one multiset (for min and max), the distinct values, and the exact sum of those.
+count(x) costs nothing while no NULL appears: a selection counts the rows it skips, not those it takes. On demand it
+holds one exact sum (for sum and avg), one multiset (for min and max), the distinct values, and the exact sum of those.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Selection:
         if self.filter is not None:
             condition = columns[self.filter]
             hit = condition.data if condition.status is None else condition.data & (condition.status == Status.VALUE)
-            if condition.errors is not None:
+            if condition.status is not None and condition.errors is not None:
                 codes = np.where(condition.errors, condition.status, 0)
             take = hit if take is None else take & hit
         status = None if self.arg is None else columns[self.arg].status
@@ -146,7 +146,13 @@ class Selection:
         return out
 
     def _read_sums(
-        self, out: dict[str, Vec], suffix: str, sums: Sum, groups: np.ndarray, counts: np.ndarray, codes: np.ndarray | None
+        self,
+        out: dict[str, Vec],
+        suffix: str,
+        sums: Sum,
+        groups: np.ndarray,
+        counts: np.ndarray,
+        codes: np.ndarray | None,
     ) -> None:
         total, mean = self._results.get("sum" + suffix), self._results.get("avg" + suffix)
         values: dict[str, Values] = {}
@@ -217,7 +223,9 @@ def _numbers(vec: Vec) -> np.ndarray:
     return vec.data
 
 
-def _result(type: Type, values: tuple[Data, np.ndarray | None], counts: np.ndarray | None, codes: np.ndarray | None) -> Vec:
+def _result(
+    type: Type, values: tuple[Data, np.ndarray | None], counts: np.ndarray | None, codes: np.ndarray | None
+) -> Vec:
     """A column whose rows are NULL where `counts` is 0, then OVERFLOW where marked, then the group's own error."""
     data, overflow = values
     status = None

@@ -1,6 +1,7 @@
-"""Exact sums and averages per group slot: 128-bit for integers and small decimals, 192-bit for wide ones, doubles exactly.
+"""Exact sums and averages per group slot: integers and small decimals in 128 bits, wide ones in 192, doubles exactly.
 
-Overflow is judged when a sum is read, never while it is kept: retracting a row heals it, and the order of changes is invisible.
+Overflow is judged when a sum is read, never while it is kept: retracting a row heals it, and the order of changes is
+invisible.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numba import njit
 
 from belvedere.engine.state import doubles
-from belvedere.engine.state.jit import BLOCK, JIT, plain, prefetch
+from belvedere.engine.state.jit import BLOCK, plain
 from belvedere.engine.state.wide import (
     U0,
     U1,
@@ -21,8 +21,11 @@ from belvedere.engine.state.wide import (
     div192,
     fma128,
     fma192,
+    inlined,
+    kernel,
     mul192,
     neg192,
+    prefetch,
     quotient,
     shl128,
 )
@@ -197,7 +200,7 @@ def _shape(words: np.ndarray, type: Type) -> np.ndarray:
     return signed if type.wide else np.ascontiguousarray(signed[:, 0])
 
 
-@njit(**JIT)
+@kernel
 def add_narrow(slots: Any, values: Any, weights: Any, acc: Any) -> None:
     n = slots.shape[0]
     for j in range(n):
@@ -207,7 +210,7 @@ def add_narrow(slots: Any, values: Any, weights: Any, acc: Any) -> None:
         acc[o], acc[o + 1] = fma128(acc[o], acc[o + 1], values[j], np.int64(weights[j]))
 
 
-@njit(**JIT)
+@kernel
 def add_wide(slots: Any, values: Any, weights: Any, acc: Any) -> None:
     n = slots.shape[0]
     for j in range(n):
@@ -219,7 +222,7 @@ def add_wide(slots: Any, values: Any, weights: Any, acc: Any) -> None:
         )
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _magnitude(acc: Any, slot: Any, width: Any) -> Any:
     """Words of |sum| and its sign."""
     o = np.int64(slot) * width
@@ -231,7 +234,7 @@ def _magnitude(acc: Any, slot: Any, width: Any) -> Any:
     return lo, mi, hi, negative
 
 
-@njit(**JIT)
+@kernel
 def read_total(slots: Any, acc: Any, width: Any, bound_lo: Any, bound_hi: Any, out: Any, bad: Any) -> None:
     """128-bit sums; `bad` where |sum| >= bound (except -2^63, which a bigint can hold)."""
     least = np.uint64(1 << 63)
@@ -247,11 +250,11 @@ def read_total(slots: Any, acc: Any, width: Any, bound_lo: Any, bound_hi: Any, o
         out[j, 1] = mi
 
 
-@njit(**JIT)
+@kernel
 def mean_double(slots: Any, counts: Any, acc: Any, width: Any, out: Any) -> None:
     """Correctly rounded sum / count."""
     for j in range(slots.shape[0]):
-        lo, mi, hi, negative = _magnitude(acc, slots[j], width)
+        lo, mi, _, negative = _magnitude(acc, slots[j], width)
         out[j] = 0
         if counts[j] > 0 and (lo | mi) != U0:
             length = bitlen(lo) if mi == U0 else np.int64(64) + bitlen(mi)
@@ -259,7 +262,7 @@ def mean_double(slots: Any, counts: Any, acc: Any, width: Any, out: Any) -> None
             out[j] = quotient(a, b, np.int64(1074 - 128) + length, False, negative, counts[j])
 
 
-@njit(**JIT)
+@kernel
 def mean_decimal(
     slots: Any, counts: Any, acc: Any, width: Any, factor: Any, bound_lo: Any, bound_hi: Any, out: Any, bad: Any
 ) -> None:

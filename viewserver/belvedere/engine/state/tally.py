@@ -1,14 +1,13 @@
-"""Counters per group slot that cost nothing until something is counted: skipped rows and errors are rare in most data."""
+"""Counters per group slot that cost nothing until something is counted: skipped rows and errors are rare."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from belvedere.engine.state.jit import BLOCK, JIT, prefetch
-from belvedere.engine.state.wide import Region
+from belvedere.engine.state.jit import BLOCK
+from belvedere.engine.state.wide import Region, kernel, prefetch
 
 CODES = 8
 """Room for every error code of `vec.Status`, as columns of one record."""
@@ -83,7 +82,7 @@ class ErrorTally:
         self._region.load(counts)
 
 
-@njit(**JIT)
+@kernel
 def add_weights(slots: Any, weights: Any, counts: Any) -> None:
     n = slots.shape[0]
     for j in range(n):

@@ -1,14 +1,15 @@
 """Multisets of byte strings per group with their least and greatest member: one treap per group, all in one node array.
 
-Unlike in a B+-tree there are no separators: each distinct value of a group is held once, by its own node, and dies with it, so
-nothing has to be counted to know when its bytes are free. A node is one cache line, and its first 32 bytes of the value are
-images: four integers, most significant byte first, so that comparing them in order compares the bytes. Only what ties on
-these looks at the tail, which lives in `text` in blocks of the size classes 16, 24, 32, 48, 64, ... bytes.
+Unlike in a B+-tree there are no separators: each distinct value of a group is held once, by its own node, and dies
+with it, so nothing has to be counted to know when its bytes are free. A node is one cache line, and its first 32 bytes
+of the value are images: four integers, most significant byte first, so that comparing them in order compares the
+bytes. Only what ties on these looks at the tail, which lives in `text` in blocks of the size classes 16, 24, 32, 48,
+64, ... bytes.
 
-Node (8 words): 4 images, start of the tail (or link of the free list), weight; then int32: length, priority, left, right. Node 0
-is no node: its left link holds the root of the group at hand. Group record (int32[4]): root, first, last node (0: not known).
-`ctl`: 0 nodes ever used, 1 head of the free nodes, 2 nodes in use, 3 bytes of text ever used, 4 bytes in use, 5 random state,
-8.. heads + 1 of free blocks by class.
+Node (8 words): 4 images, start of the tail (or link of the free list), weight; then int32: length, priority, left,
+right. Node 0 is no node: its left link holds the root of the group at hand. Group record (int32[4]): root, first, last
+node (0: not known). `ctl`: 0 nodes ever used, 1 head of the free nodes, 2 nodes in use, 3 bytes of text ever used, 4
+bytes in use, 5 random state, 8.. heads + 1 of free blocks by class.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from belvedere.engine.state.jit import JIT, copy_bytes, load64, prefetch
-from belvedere.engine.state.wide import PART, U0, bitlen, swap64
+from belvedere.engine.state.jit import load64
+from belvedere.engine.state.wide import U0, bitlen, copy_bytes, inlined, kernel, part, prefetch, swap64
 
 NODE, NODE32 = 8, 16
 START, WEIGHT = 4, 5
@@ -32,7 +32,7 @@ BLOCK = 16
 SIGN = np.uint64(1 << 63)
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _images(text: Any, start: Any, length: Any, probe: Any) -> None:
     """The first 32 bytes as four integers, padded with zeros; flipped so that signed comparison orders them."""
     for k in range(IMAGES):
@@ -45,7 +45,7 @@ def _images(text: Any, start: Any, length: Any, probe: Any) -> None:
         probe[k] = np.int64(x ^ SIGN)
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _class(size: Any) -> Any:
     """Class of a block of `size` > 0 bytes: 16, 24, 32, 48, 64, ..."""
     if size <= 16:
@@ -54,12 +54,12 @@ def _class(size: Any) -> Any:
     return 2 * (k - 4) + (1 if size <= 3 << (k - 1) else 2)
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _size(c: Any) -> Any:
     return (np.int64(16) if c & 1 == 0 else np.int64(24)) << (c >> 1)
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _tails(a: Any, i: Any, la: Any, b: Any, j: Any, lb: Any) -> Any:
     """Sign of the comparison of two values that agree in their heads; their tails are at a[i] and b[j]."""
     for k in range(min(la, lb) - HEAD):
@@ -68,7 +68,7 @@ def _tails(a: Any, i: Any, la: Any, b: Any, j: Any, lb: Any) -> Any:
     return np.int64(la > lb) - np.int64(la < lb)
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _compare(ext: Any, start: Any, length: Any, probe: Any, node: Any, n64: Any, n32: Any, text: Any) -> Any:
     """Sign of (value - node's value); the value is ext[start : start + length], its images are in `probe`."""
     o = node * NODE
@@ -79,7 +79,7 @@ def _compare(ext: Any, start: Any, length: Any, probe: Any, node: Any, n64: Any,
     return np.int64(_tails(ext, start + HEAD, length, text, n64[o + START], m))
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _order(a: Any, b: Any, n64: Any, n32: Any, text: Any) -> Any:
     """Sign of (value of node a - value of node b)."""
     o, p = a * NODE, b * NODE
@@ -90,7 +90,7 @@ def _order(a: Any, b: Any, n64: Any, n32: Any, text: Any) -> Any:
     return np.int64(_tails(text, n64[o + START], la, text, n64[p + START], lb))
 
 
-@njit(inline="always", **JIT)
+@inlined
 def _draw(ctl: Any) -> Any:
     """The next pseudo-random priority (31 bits): splitmix64, so that equal histories make equal trees."""
     x = np.uint64(ctl[5]) + np.uint64(0x9E3779B97F4A7C15)
@@ -100,7 +100,7 @@ def _draw(ctl: Any) -> Any:
     return np.int64(x >> np.uint64(33))
 
 
-@njit(**PART)
+@part
 def _make(
     ext: Any, start: Any, length: Any, probe: Any, w: Any, priority: Any, n64: Any, n32: Any, text: Any, ctl: Any
 ) -> Any:
@@ -135,7 +135,7 @@ def _make(
     return node
 
 
-@njit(**PART)
+@part
 def _drop(node: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
     length = np.int64(n32[node * NODE32 + LENGTH])
     if length > HEAD:
@@ -149,7 +149,7 @@ def _drop(node: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
     ctl[2] -= 1
 
 
-@njit(**PART)
+@part
 def _merge(link: Any, a: Any, b: Any, n32: Any) -> None:
     """Hang trees a < b, joined, at the link."""
     while a != 0 and b != 0:
@@ -164,7 +164,7 @@ def _merge(link: Any, a: Any, b: Any, n32: Any) -> None:
     n32[link] = a + b
 
 
-@njit(**PART)
+@part
 def _change(g: Any, node: Any, link: Any, w: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
     """Change the weight of the node that hangs at the link; it goes when nothing is left of it."""
     weight = n64[node * NODE + WEIGHT] + w
@@ -180,7 +180,7 @@ def _change(g: Any, node: Any, link: Any, w: Any, roots: Any, n64: Any, n32: Any
     roots[r] = n32[LEFT]
 
 
-@njit(**PART)
+@part
 def _add(
     g: Any,
     ext: Any,
@@ -194,7 +194,8 @@ def _add(
     text: Any,
     ctl: Any,
 ) -> None:
-    """Weight of a value in group g += w. One descent finds the value or, by a priority drawn before, where it has to go."""
+    """Weight of a value in group g += w. One descent finds the value or, by a priority drawn before, where it has to
+    go."""
     priority = _draw(ctl)
     r = g * GROUP
     n32[LEFT] = roots[r]
@@ -240,7 +241,7 @@ def _add(
     roots[r] = n32[LEFT]
 
 
-@njit(**JIT)
+@kernel
 def add(
     slots: Any, starts: Any, stops: Any, ext: Any, weights: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any
 ) -> None:
@@ -258,7 +259,7 @@ def add(
             start = np.int64(starts[i])
             _images(ext, start, np.int64(stops[i]) - start, probes[i - b])
         left = True
-        while left:  # all descents of the block one level at a time: their cache misses overlap, the changes then find all
+        while left:  # all descents one level at a time: their cache misses overlap, and the changes find all warm
             left = False
             for i in range(b, stop):
                 node = at[i - b]
@@ -277,7 +278,7 @@ def add(
             _add(g, ext, start, length, w, probes[i - b], roots, n64, n32, text, ctl)
 
 
-@njit(**JIT)
+@kernel
 def ends(slots: Any, roots: Any, n32: Any, right: Any, nodes: Any) -> None:
     """The first (or last) node of each group, 0 if it is empty."""
     side, known = (RIGHT, 2) if right else (LEFT, 1)
@@ -293,7 +294,7 @@ def ends(slots: Any, roots: Any, n32: Any, right: Any, nodes: Any) -> None:
         nodes[j] = node
 
 
-@njit(**JIT)
+@kernel
 def fetch(nodes: Any, offsets: Any, n64: Any, n32: Any, text: Any, out: Any) -> None:
     """Write the values of nodes (0: none) at their offsets."""
     for j in range(nodes.shape[0]):
@@ -301,17 +302,19 @@ def fetch(nodes: Any, offsets: Any, n64: Any, n32: Any, text: Any, out: Any) -> 
         if node != 0:
             length = np.int64(n32[node * NODE32 + LENGTH])
             at = np.int64(offsets[j])
-            for i in range(min(length, HEAD)):
+            head = length if length < HEAD else np.int64(HEAD)
+            for i in range(head):
                 image = np.uint64(n64[node * NODE + (i >> 3)]) ^ SIGN
                 out[at + i] = np.uint8((image >> np.uint64(56 - 8 * (i & 7))) & np.uint64(255))
             if length > HEAD:
                 copy_bytes(out, at + HEAD, text, n64[node * NODE + START], length - HEAD)
 
 
-@njit(**JIT)
+@kernel
 def walk(slots: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any, bounds: Any, nodes: Any, free: Any) -> None:
-    """Nodes of each group, parents first, into `nodes` as far as it has room; those of group j end at bounds[j]. `free`: they
-    are given back and the group is empty afterwards."""
+    """Nodes of each group, parents first, into `nodes` as far as it has room; those of group j end at bounds[j].
+
+    `free`: they are given back, and the group is empty afterwards."""
     stack = np.empty(1024, np.int64)  # a treap of 2^31 nodes is less than 200 deep in all likelihood there is
     found = np.int64(0)
     for j in range(slots.shape[0]):
@@ -336,7 +339,7 @@ def walk(slots: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any, bounds
         bounds[j] = found
 
 
-@njit(**JIT)
+@kernel
 def lengths(nodes: Any, n32: Any, offsets: Any) -> Any:
     """Offsets of the nodes' values if laid out one after the other; -> their total length."""
     total = np.int64(0)

@@ -1,27 +1,38 @@
 """Integers wider than a machine word inside numba kernels, and the records by slot which hold them.
 
-Numba has no 128-bit type and marks signed additions `nsw` (so LLVM drops wrap-around tests on them): words travel as uint64,
-and the few operations that need more bits are LLVM intrinsics here. Every kernel of the accumulators imports from this module.
+Numba has no 128-bit type and marks signed additions `nsw` (so LLVM drops wrap-around tests on them): words travel as
+uint64, and the few operations that need more bits are LLVM intrinsics here. Every kernel of the accumulators imports
+from this module.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import extending, njit
+from numba import types as numba_types
+from numba.core import cgutils as numba_cgutils
 
+from belvedere.engine.state import jit
 from belvedere.engine.state.jit import JIT
 from belvedere.engine.state.memory import Buffer
 
-PART: dict[str, Any] = JIT | {"cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Options of functions that only kernels call: they are compiled into their callers, and cached with them."""
+Decorator = Callable[[Callable[..., Any]], Any]
+kernel: Decorator = jit.kernel
+part: Decorator = njit(**JIT | {"cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+"""Decorates functions that only kernels call: they are compiled into their callers, and cached with them."""
+inlined: Decorator = njit(inline="always", **JIT)
+prefetch: Any = jit.prefetch
+copy_bytes: Any = jit.copy_bytes
+intrinsic: Decorator = extending.intrinsic
 
 U0, U1 = np.uint64(0), np.uint64(1)
 I64 = ir.IntType(64)
+types: Any = numba_types
+cgutils: Any = numba_cgutils
 
 
 class Region:
@@ -168,7 +179,7 @@ def swap64(tc: Any, x: Any) -> Any:
     return sig, gen
 
 
-@njit(**PART)
+@part
 def div192(lo: Any, mi: Any, hi: Any, n: Any) -> Any:
     """Unsigned (lo, mi, hi) by 0 < n < 2^63 -> quotient words and remainder."""
     low32 = np.uint64(0xFFFFFFFF)
@@ -205,7 +216,7 @@ def div192(lo: Any, mi: Any, hi: Any, n: Any) -> Any:
 EXPONENT = np.int64(0x7FF << 52)
 
 
-@njit(**PART)
+@part
 def round128(lo: Any, hi: Any, weight: Any, sticky: Any, negative: Any) -> Any:
     """(lo, hi) * 2^(weight - 1074), plus a fraction if sticky, as the bits of the nearest double (ties to even).
 
@@ -230,7 +241,7 @@ def round128(lo: Any, hi: Any, weight: Any, sticky: Any, negative: Any) -> Any:
     return bits | np.int64(-(1 << 63)) if negative else bits
 
 
-@njit(**PART)
+@part
 def quotient(lo: Any, hi: Any, weight: Any, sticky: Any, negative: Any, n: Any) -> Any:
     """(lo, hi) * 2^(weight - 1074), top bit of hi set, divided by n and correctly rounded to a double."""
     a, b, _, rem = div192(lo, hi, U0, np.uint64(n))
