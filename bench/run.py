@@ -31,7 +31,7 @@ def comparisons(operations: int, repeats: int) -> list[dict[str, Any]]:
                 result["target"] = TARGETS[query]
                 out.append(result)
                 rates = (
-                    f"{result['belvedere_per_cpu_s'] / 1e6:7.3f} M/CPU-s, naive {result['naive_per_cpu_s'] / 1e6:7.3f}"
+                    f"{result['belvedere_per_cpu_s'] / 1e6:7.3f} M/CPU-s, naive {result['naive_per_cpu_s'] / 1e6:.3f}"
                 )
                 verdict = f"ratio {result['ratio']:5.2f} (target {result['target']}), equal: {result['equal']}"
                 print(f"{query:6s} groups={groups:<7d} {result['distribution']:8s} {rates}, {verdict}", flush=True)

@@ -40,7 +40,7 @@ class Stream:
         return list(zip(self.op.tolist(), *(self.rows[n].to_pylist() for n in names), strict=True))
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _keys(count, zipf, seed, inserts):  # type: ignore[no-untyped-def]
     np.random.seed(seed)
     op = np.empty(count, np.int8)

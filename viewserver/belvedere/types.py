@@ -48,7 +48,7 @@ class Type:
     def __str__(self) -> str:
         if self.kind is Kind.DECIMAL:
             return f"decimal({self.precision},{self.scale})"
-        return self.kind.value
+        return str(self.kind.value)
 
     @property
     def wide(self) -> bool:

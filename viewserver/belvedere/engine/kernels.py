@@ -10,14 +10,14 @@ import numpy as np
 JIT: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False}
 
 
-@numba.njit(**JIT)  # type: ignore[untyped-decorator]
+@numba.njit(**JIT)
 def add_at(target, slots, weights):  # type: ignore[no-untyped-def]
     """target[slots[i]] += weights[i], slots may repeat."""
     for i in range(slots.shape[0]):
         target[slots[i]] += weights[i]
 
 
-@numba.njit(**JIT)  # type: ignore[untyped-decorator]
+@numba.njit(**JIT)
 def touch(slots, marks, out):  # type: ignore[no-untyped-def]
     """Mark slots; write each that was not marked before to `out`, once; return how many."""
     count = 0

@@ -6,14 +6,14 @@ from decimal import Decimal
 
 from belvedere.engine.expr.evaluate import evaluate
 from belvedere.engine.expr.literal import vec_of
-from belvedere.sql.expr import Call, ColumnRef, Literal
+from belvedere.sql.expr import Call, ColumnRef, Literal, Value
 from belvedere.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, Type, decimal
 
 
 def warm() -> None:
     """Compile, or load from the cache."""
     small, wide = decimal(12, 2), decimal(38, 10)
-    values = {
+    values: dict[Type, Value] = {
         small: Decimal("12.50"),
         wide: Decimal("3.25"),
         DOUBLE: 2.5,

@@ -217,7 +217,7 @@ class Join:
     @staticmethod
     def _null_keys(side: ReverseJoin, groups: np.ndarray) -> np.ndarray:
         keys = side.arrangement.keys.gather(groups)
-        return np.logical_or.reduce([~k.valid for k in keys])
+        return np.asarray(np.logical_or.reduce([~k.valid for k in keys]))
 
     def _turn(self, mine: ReverseJoin, met: np.ndarray, alone: np.ndarray, is_left: bool) -> Iterator[Delta]:
         sign = 1 if self._node.kind is JoinKind.SEMI else -1
@@ -396,4 +396,4 @@ def _stored(side: ReverseJoin) -> Iterator[Chunk]:
 def _worse(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
     if a is None or b is None:
         return b if a is None else a
-    return np.maximum(a, b)
+    return np.asarray(np.maximum(a, b))
