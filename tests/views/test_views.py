@@ -13,6 +13,8 @@ import pytest
 
 import belvedere
 from belvedere.errors import BelvedereError
+from belvedere.store.embedded.commit import Token
+from tests.oracle.clock import clock
 from tests.oracle.duck import Oracle
 from tests.oracle.values import arrow_name, same_bag, table_rows, text
 from tests.views.format import FILES, SPARK_ONLY, Block, State, changes, parse, render, steps
@@ -20,9 +22,9 @@ from tests.views.oracle import view_sql
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_file(path: Path, tmp_path: Path) -> None:
+def test_file(path: Path) -> None:
     state, oracle = State(), Oracle()
-    with belvedere.open(tmp_path / "db") as db:
+    with belvedere.open(clock=clock()) as db:
         for step, checks in steps(parse(path)):
             where = f"{path.name}:{step.line}"
             _do(db, step, state, where)
@@ -42,7 +44,9 @@ def _do(db: belvedere.Database, step: Block, state: State, where: str) -> None:
         _refused(db, step, where)
         return
     if step.kind == "statement":
-        db.execute(step.sql)
+        result = db.execute(step.sql)
+        if isinstance(result, Token):
+            db.wait(result)
     else:
         rows, deletes = changes(step, state.base)
         if step.kind == "put":
