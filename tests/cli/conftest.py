@@ -15,7 +15,8 @@ from belvedere.cli.main import cli
 
 SCHEMA = (
     "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))",
-    "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer",
+    "CREATE MATERIALIZED VIEW spend AS "
+    "SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer",
 )
 
 
@@ -56,5 +57,3 @@ def filled(shop: Shop) -> Shop:
     db.wait(token)
     db.close()
     return shop
-
-

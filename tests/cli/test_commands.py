@@ -144,8 +144,8 @@ def test_status_and_lag(filled: Shop) -> None:
 
 def test_sql_runs_statements_and_scripts(filled: Shop) -> None:
     assert filled.json("sql", "-c", "SELECT count(*) AS n FROM orders") == [{"n": 3}]
-    script = "CREATE TABLE t (k INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'a;b'), (2, NULL); SELECT s FROM t;"
-    assert filled.json("sql", input=script)[-2:] == [{"s": "a;b"}, {"s": None}]
+    script = "CREATE TABLE t (k INT PRIMARY KEY, s STRING); INSERT INTO t VALUES (1, 'a;b'), (2, NULL);"
+    assert filled.json("sql", input=script + "SELECT s FROM t ORDER BY s DESC;")[-2:] == [{"s": "a;b"}, {"s": None}]
     assert "3" in filled.run("sql", "-c", "SELECT count(*) AS n FROM orders").stdout
 
 

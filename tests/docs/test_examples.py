@@ -6,8 +6,8 @@ A fence is runnable when `run` follows the language:
 * `sql run`: executed statement by statement against a database of the page.
 * `console run`: each `$ …` line is executed; the lines below it are its output, and `(exit code N)` its exit code.
 
-`…` in stated output stands for anything, and runs of white space count as one blank. The blocks of a page share a directory,
-a database and Python variables, in the order of the page.
+`…` in stated output stands for anything, and runs of white space count as one blank. The blocks of a page share a
+directory, a database and Python variables, in the order of the page.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def read_text(file: str) -> str:
 def apply(ctx: click.Context, files: tuple[str, ...]) -> None:
     """Make the tables and views of FILE exist as described; the database is created if it is not there.
 
-    Applying the same manifests again changes nothing. A view whose query changed is rebuilt with everything that depends
-    on it, and swapped in one step. A SQL script is run statement by statement.
+    Applying the same manifests again changes nothing. A view whose query changed is rebuilt with everything that
+    depends on it, and swapped in one step. A SQL script is run statement by statement.
     """
     settings = context.settings(ctx)
     texts = [(file, read_text(file)) for file in files]

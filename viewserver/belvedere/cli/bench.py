@@ -1,7 +1,7 @@
 """`belvedere bench`: what this machine and this disk do with a small, durable workload, in under a minute.
 
-The full suite with its baselines lives in `bench/` of the repository (`make bench`). This command answers another question:
-is the database I am about to use on this machine as fast as I expect?
+The full suite with its baselines lives in `bench/` of the repository (`make bench`). This command answers another
+question: is the database I am about to use on this machine as fast as I expect?
 """
 
 from __future__ import annotations

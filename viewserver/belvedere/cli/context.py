@@ -16,6 +16,7 @@ from belvedere.cli import warmup
 
 if TYPE_CHECKING:
     from belvedere.database import Database
+    from belvedere.embedded.reader import Reader
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +37,7 @@ class Settings:
             )
 
     @contextmanager
-    def reader(self) -> Iterator[Database]:
+    def reader(self) -> Iterator[Reader]:
         """The database for reading; works beside a writer in another process."""
         import belvedere  # the engine is heavy: loaded by the commands that need it
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich import box
 from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -52,14 +51,20 @@ class Frame:
     writer: str = "starting"
 
 
+def freshness(frame: Frame) -> str:
+    """How long writes of the last seconds took to be visible everywhere."""
+    return f"p50 {frame.p50:.1f} ms   p99 {frame.p99:.1f} ms" if frame.p50 else "(no writes)"
+
+
 def picture(frame: Frame) -> RenderableType:
     """The whole screen."""
     numbers = Table.grid(padding=(0, 2))
-    numbers.add_row("written", f"{frame.rows:,} rows", Text(sparkline(frame.rates, 40), style="cyan"))
-    numbers.add_row("writes/s", f"{frame.rate:,.0f}", "")
+    numbers.add_row(
+        "written", f"{frame.rows:,} rows   {frame.rate:,.0f} per second", Text(sparkline(frame.rates, 40), style="cyan")
+    )
     numbers.add_row(
         "freshness",
-        f"p50 {frame.p50:.1f} ms   p99 {frame.p99:.1f} ms",
+        freshness(frame),
         Text(sparkline(frame.freshness, 40), style="magenta"),
     )
     numbers.add_row("writer", Text(frame.writer, style="green" if frame.writer == "running" else "bold red"), "")
@@ -67,12 +72,12 @@ def picture(frame: Frame) -> RenderableType:
     views = []
     for name, (columns, rows, kind) in frame.views.items():
         table = output.table_of(columns, rows)
-        table.box = box.SIMPLE_HEAD
         views.append(Panel(table, title=f"[bold]{name}[/] · {kind}", title_align="left", border_style="blue"))
     return Group(
         Panel(numbers, title="[bold]belvedere demo[/]", title_align="left", border_style="blue"),
         Columns(views, expand=False, equal=False),
         ProgressBar(total=frame.seconds, completed=min(frame.elapsed, frame.seconds), width=60),
+        "",
         *(Text(f"  {event}", style="dim") for event in frame.events[-6:]),
     )
 
@@ -81,5 +86,5 @@ def line(frame: Frame) -> str:
     """One line for logs."""
     return (
         f"{frame.elapsed:5.1f} s  {frame.rows:>9,} rows  {frame.rate:>8,.0f} writes/s  "
-        f"freshness p50 {frame.p50:.1f} ms p99 {frame.p99:.1f} ms  writer {frame.writer}"
+        f"freshness {freshness(frame)}  writer {frame.writer}"
     )

@@ -31,7 +31,7 @@ VIEWS = {
         SELECT city, count(*) AS lines, sum(amount) AS revenue, max(amount) AS largest
         FROM order_lines GROUP BY city""",
 }
-KINDS = {"sales": "an aggregate", "order_lines": "a join of three tables", "cities": "a view over that view"}
+KINDS = {"sales": "an aggregate", "order_lines": "a join of three tables", "cities": "a view over order_lines"}
 
 PRODUCTS = ("lamp", "chair", "table", "shelf", "carpet", "mirror", "clock", "vase", "desk", "sofa")
 CITIES = ("Lisbon", "Oslo", "Turin", "Ghent", "Graz", "Lyon", "Porto", "Malmö")

@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from belvedere.cli import context, exits, output, script
 from belvedere.errors import Locked
+from belvedere.store.embedded.commit import Token
 
 if TYPE_CHECKING:
     from belvedere.database import Database
+    from belvedere.embedded.reader import Reader
 
 
 @click.command(short_help="Run SQL: a prompt, -c 'SQL', or a script on stdin.")
@@ -45,14 +47,14 @@ def sql(ctx: click.Context, commands: tuple[str, ...], file: Any, read_only: boo
 
 
 @contextmanager
-def _database(settings: context.Settings, read_only: bool) -> Iterator[Database]:
+def _database(settings: context.Settings, read_only: bool) -> Iterator[Database | Reader]:
     """For writing if possible; at a prompt beside another writer, for reading."""
     with ExitStack() as stack:
         if read_only:
             yield stack.enter_context(settings.reader())
             return
         try:
-            db = stack.enter_context(settings.writer(create=True))
+            db: Database | Reader = stack.enter_context(settings.writer(create=True))
         except Locked as error:
             if not sys.stdin.isatty():
                 raise
@@ -61,15 +63,15 @@ def _database(settings: context.Settings, read_only: bool) -> Iterator[Database]
         yield db
 
 
-def execute(db: Database, sql: str) -> Any:
+def execute(db: Database | Reader, sql: str) -> Any:
     """Carry out a statement; the next one sees what it wrote."""
     result = db.execute(sql)
-    if result is not None and not isinstance(result, pa.Table | str):
+    if isinstance(result, Token):
         db.wait(result)
     return result
 
 
-def run_script(db: Database, text: str, settings: context.Settings) -> None:
+def run_script(db: Database | Reader, text: str, settings: context.Settings) -> None:
     """Run every statement of a text; errors point into the statement at fault."""
     for piece in script.split(text):
         settings.statement = piece.sql
@@ -77,7 +79,7 @@ def run_script(db: Database, text: str, settings: context.Settings) -> None:
         settings.statement = None
 
 
-def run_at_prompt(db: Database, text: str, settings: context.Settings) -> None:
+def run_at_prompt(db: Database | Reader, text: str, settings: context.Settings) -> None:
     """Run statements, print errors and go on; rows come with the time they took."""
     for piece in script.split(text):
         started = time.monotonic()

@@ -27,8 +27,13 @@ def status(ctx: click.Context) -> None:
         rows = _rows(value)
         if rows:
             columns = list(dict.fromkeys(key for row in rows for key in row))
+            shown = [[_size(c, row.get(c)) for c in columns] for row in rows]
             click.echo("")
-            output.console().print(output.table_of(columns, [[row.get(c) for c in columns] for row in rows], title=name))
+            output.console().print(output.table_of(columns, shown, title=name))
+
+
+def _size(column: str, value: Any) -> Any:
+    return output.bytes_text(value) if column.endswith("bytes") and isinstance(value, int) else value
 
 
 def _rows(value: Any) -> list[dict[str, Any]]:
@@ -51,5 +56,7 @@ def lag(ctx: click.Context) -> None:
     settings = context.settings(ctx)
     with settings.reader() as db:
         found = db.status()
-    shown = {name: found[name] for name in ("epoch", "age_ms", "written_epoch", "lag_ms", "backlog_rows") if name in found}
+    shown: dict[str, Any] = {
+        name: found[name] for name in ("epoch", "age_ms", "written_epoch", "lag_ms", "backlog_rows") if name in found
+    }
     output.emit_record(shown, as_json=settings.json)
