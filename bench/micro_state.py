@@ -93,7 +93,7 @@ class Bench:
             return self.rows
 
         self.time("table insert", insert)
-        del deltas
+        deltas.clear()
         updates = []
         for r in self.random():
             old, new = self.columns(r), self.columns(r)

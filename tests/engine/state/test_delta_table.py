@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from belvedere.engine.delta import Changes
-from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.engine.state.delta_table import BaseChange, DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.vec import Vec
 from belvedere.sql.catalog import TableDef
@@ -67,7 +67,8 @@ class Model:
 
 
 def batch(changes: list[Change], columns: Schema = COLUMNS) -> Changes:
-    vecs, present = [], []
+    vecs: list[Vec] = []
+    present: list[np.ndarray | None] = []
     for i, column in enumerate(columns):
         if column.name in TABLE.key:
             values: list[object] = [c.key[TABLE.key.index(column.name)] for c in changes]
@@ -99,8 +100,11 @@ def random_cells(rng: random.Random, mode: str) -> dict[int, object] | None:
     return {c: value(c) for c in rng.sample(CELLS, count)}
 
 
-def check_emitted(table: DeltaTable, change: object, columns: tuple[int, ...], old: dict[Key, Row], new: dict[Key, Row]) -> None:
-    delta, slots = change.emit(columns)  # type: ignore[attr-defined]
+Rows = dict[Key, Row]
+
+
+def check_emitted(table: DeltaTable, change: BaseChange, columns: tuple[int, ...], old: Rows, new: Rows) -> None:
+    delta, slots = change.emit(columns)
     rows = list(zip(*(c.to_arrow().to_pylist() for c in delta.columns), strict=True))
     seen: dict[tuple[int, Key], Row] = {}
     at = {c: i for i, c in enumerate(columns)}
@@ -180,7 +184,7 @@ def test_order_does_not_matter_for_distinct_timestamps(seed: int) -> None:
 
 
 def test_a_delete_beats_a_put_of_equal_time_in_either_order() -> None:
-    put, delete = Change((1, "k"), 5, {c: None for c in CELLS}), Change((1, "k"), 5, None)
+    put, delete = Change((1, "k"), 5, dict.fromkeys(CELLS)), Change((1, "k"), 5, None)
     for order in ([put, delete], [delete, put]):
         table = DeltaTable(TABLE)
         for change in order:

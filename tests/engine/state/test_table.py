@@ -64,7 +64,7 @@ def test_a_table_holds_what_a_dict_holds(seed: int) -> None:
                 changes.append((-1, model[key]))
             if key not in model or rng.random() < 0.6:
                 changes.append((+1, random_row(rng, key)))
-        rng.shuffle(changes)  # type: ignore[arg-type]
+        rng.shuffle(changes)
         slots = table.apply(delta_of(changes))
         for weight, row in changes:
             if weight < 0 and not any(w > 0 and r[0] == row[0] for w, r in changes):

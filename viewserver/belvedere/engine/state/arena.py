@@ -1,7 +1,7 @@
 """Bytes of strings: one word per row refers to them, updates take the place of what they replace where they fit.
 
-Memory that was never touched is by far the dearest to write, so an update that only appended would cost more in page faults than in
-anything else. What no longer fits is garbage, and when more than half is, the arena is compacted.
+Memory that was never touched is by far the dearest to write, so an update that only appended would cost more in page
+faults than in anything else. What no longer fits is garbage, and when more than half is, the arena is compacted.
 """
 
 from __future__ import annotations
@@ -42,25 +42,26 @@ def string_parts(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Arena:
-    """The strings of one column. `used` and `garbage` count words of eight bytes, `text` the bytes of strings in use."""
+    """The strings of one column. `used` and `garbage` count words of eight bytes, `text` the bytes of strings in
+    use."""
 
     def __init__(self) -> None:
         self.words = Buffer(np.int64, slack=SLACK // 8)
         self.used = self.garbage = self.text = 0
 
     @property
-    def bytes(self) -> np.ndarray:
+    def text_bytes(self) -> np.ndarray:
         return self.words.array.view(np.uint8)
 
     def store(self, place: tuple[np.ndarray, int, int], slots: np.ndarray, array: pa.Array, status: np.ndarray) -> None:
-        """Give the rows at `slots` (skipping negative ones) new strings. `place`: the flat rows, stride and offset, in words,
-        of their references."""
+        """Give the rows at `slots` (skipping negative ones) new strings. `place`: the flat rows, stride and offset, in
+        words, of their references."""
         offsets, values = string_parts(array)
         total = int(offsets[-1]) - int(offsets[0])
         bound = total // 8 + len(array) * (1 if total < HUGE else 2 + UNIT)
         self.words.reserve(self.used + bound + 1)
         self.used, garbage, growth = store_strings(
-            *place, slots, offsets, values, status, self.words.array, self.bytes, self.used
+            *place, slots, offsets, values, status, self.words.array, self.text_bytes, self.used
         )
         self.garbage += garbage
         self.text += growth
@@ -78,7 +79,7 @@ class Arena:
         if total > 0x7FFFFFFF:
             raise OverflowError(f"{len(refs)} strings of together {total} bytes do not fit one batch; read fewer rows")
         out = np.empty(total + SLACK, np.uint8)
-        copy_refs(refs, self.bytes, offsets, out)
+        copy_refs(refs, self.text_bytes, offsets, out)
         return pa.Array.from_buffers(type, len(refs), [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
 
     def read_one(self, ref: int) -> bytes:
@@ -87,7 +88,7 @@ class Arena:
         if length >= HUGE:
             length = int(self.words.array[ref >> 27])
             start += 8
-        return self.bytes[start : start + length].tobytes()
+        return self.text_bytes[start : start + length].tobytes()
 
     def crowded(self) -> bool:
         """More garbage than strings."""
@@ -98,7 +99,7 @@ class Arena:
         rows, stride, offset = place
         fresh = Buffer(np.int64, rows=max(0, self.used - self.garbage), slack=SLACK // 8)
         target = fresh.array.view(np.uint8)
-        self.used = int(compact_refs(rows, stride, offset, limit, self.bytes, target))
+        self.used = int(compact_refs(rows, stride, offset, limit, self.text_bytes, target))
         self.words, self.garbage = fresh, 0
 
     def nbytes(self) -> int:

@@ -1,12 +1,13 @@
 """Typed columns by slot, kept as records: the fixed-width values of a row lie side by side.
 
 State is touched row by row at random places, so a record costs one cache miss where separate arrays would cost one per
-column. Strings are references into an arena per column. The status bytes of a column exist only once a row of it was something
-else than a value. Columns added later form a record of their own.
+column. Strings are references into an arena per column. The status bytes of a column exist only once a row of it was
+something else than a value. Columns added later form a record of their own.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +19,10 @@ from belvedere.engine.state.kernels import columns as k
 from belvedere.engine.state.memory import Buffer
 from belvedere.engine.state.pyvalues import converter
 from belvedere.engine.vec import Status, Vec
-from belvedere.types import Type
+from belvedere.types import Kind, Type
 
 _NO_STATUS = np.empty(0, np.uint8)
+_CODES = {1: "?", 4: "i", 8: "q", 16: "qq"}
 
 
 def _width(type: Type) -> int:
@@ -30,18 +32,24 @@ def _width(type: Type) -> int:
 class _Record:
     """One buffer of records; `offsets` (bytes) says where in a record each of its columns stands."""
 
-    def __init__(self, types: Sequence[Type]) -> None:
+    def __init__(self, types: Sequence[Type], first: int) -> None:
+        """`first`: position of the first of these columns among all."""
         self.offsets = [0] * len(types)
-        at = 0
+        self.fields: list[tuple[int, int]] = []  # column, and its position among the items of `struct`
+        at, codes = 0, ""
         for i in sorted(range(len(types)), key=lambda i: -_width(types[i])):
             self.offsets[i] = at
+            self.fields.append((first + i, len(codes)))
             at += _width(types[i])
+            codes += "d" if types[i].kind is Kind.DOUBLE else _CODES[_width(types[i])]
         self.stride = max(8, -(-at // 8) * 8)
+        self.struct = struct.Struct(f"<{codes}{self.stride - at}x")
         self.buffer = Buffer(np.int64, self.stride // 8)
 
 
 class Columns:
-    """Columns of `types` by slot. Rows never written hold zeros, which read as values: owners read only what they wrote."""
+    """Columns of `types` by slot. Rows never written hold zeros, which read as values: owners read only what they
+    wrote."""
 
     def __init__(self, types: Sequence[Type]) -> None:
         self.types: list[Type] = []
@@ -62,7 +70,7 @@ class Columns:
             flags.array[: self.limit] = Status.NULL ^ Status.VALUE
 
     def _add(self, types: Sequence[Type]) -> None:
-        record = _Record(types)
+        record = _Record(types, len(self.types))
         record.buffer.reserve(self.limit)
         self._records.append(record)
         for type, offset in zip(types, record.offsets, strict=True):
@@ -118,30 +126,26 @@ class Columns:
 
     def row(self, slot: int) -> tuple[Any, ...]:
         """One row as Python values; errors read as None."""
-        values = []
-        for column, (record, offset) in enumerate(self._place):
-            flags = self._status[column]
-            if flags is not None and flags.array[slot]:
-                values.append(None)
-                continue
-            width = _width(self.types[column])
-            words = record.buffer.array[slot] if record.stride > 8 else record.buffer.array[slot : slot + 1]
-            arena = self._arenas[column]
-            raw: Any
-            if arena is not None:
-                raw = arena.read_one(int(words[offset // 8]))
-            elif width == 16:
-                raw = (int(words[offset // 8]), int(words[offset // 8 + 1]))
-            else:
-                raw = words.view(self.types[column].dtype)[offset // width].item()
-            values.append(self._convert[column](raw))
+        values: list[Any] = [None] * len(self.types)
+        for record in self._records:
+            fields = record.struct.unpack(record.buffer.array[slot].tobytes())
+            for column, field in record.fields:
+                flags = self._status[column]
+                if flags is not None and flags.array[slot]:
+                    continue
+                arena = self._arenas[column]
+                raw: Any = fields[field : field + 2] if self.types[column].wide else fields[field]
+                convert = self._convert[column]
+                if arena is not None:
+                    raw = arena.read_one(raw)
+                values[column] = raw if convert is None else convert(raw)
         return tuple(values)
 
     # ------------------------------------------------------------------ rows in
 
     def scatter(self, slots: np.ndarray, columns: Sequence[Vec], which: Sequence[int] | None = None) -> None:
-        """Write the columns (all, or those at `which`) of the rows at `slots`. Negative slots are skipped; of equal slots
-        the last wins."""
+        """Write the columns (all, or those at `which`) of the rows at `slots`. Negative slots are skipped; of equal
+        slots the last wins."""
         slots = _slots(slots)
         if not len(slots):
             return

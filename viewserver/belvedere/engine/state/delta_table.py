@@ -1,9 +1,9 @@
 """DELTA: the last image of each row of one base table, merged cell by cell by timestamp.
 
 The newest write of a cell wins; of equal timestamps a delete beats a put and the later put beats the earlier. A delete
-masks cells up to its timestamp and stays as a tombstone until `collect`, so that late puts cannot revive what it masked. Rows that
-are written whole carry one timestamp; only rows written in part have timestamps per cell, in a side table, until a
-whole put covers them again. How a change acts on a row is in `kernels.merge`.
+masks cells up to its timestamp and stays as a tombstone until `collect`, so that late puts cannot revive what it
+masked. Rows that are written whole carry one timestamp; only rows written in part have timestamps per cell, in a side
+table, until a whole put covers them again. How a change acts on a row is in `kernels.merge`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class DeltaTable:
         cells = np.zeros((0, 0), np.uint8)
         known, parts, again, rows = len(self._index), 0, 0, 0
         if count:
-            cells, (rows, again, parts) = self._merge(changes, ids, slots, whole, made, touched, before, change, repeated)
+            out = (slots, whole, made, touched, before, change, repeated)
+            cells, (rows, again, parts) = self._merge(changes, ids, *out)
         touched, before, change = touched[:rows], before[:rows], change[:rows]
         after = np.empty(rows, np.uint8)
         live = int(k.untouch(self._flag_bytes, touched, after)) if rows else 0
@@ -120,8 +121,9 @@ class DeltaTable:
         slots, whole, made, touched, before, change, repeated = out
         counted = k.merge(
             index.entries, index.all_ids, index.free, index.ctl, self._words, self._flag_bytes,
-            self._side_of.array, self._side.array.reshape(-1, 1 + len(self._cells)), self._side_free.array, self._counts,
-            ids, plain(changes.ts), delete, present, slots, whole, made, cells, touched, before, change, repeated,
+            self._side_of.array, self._side.array.reshape(-1, 1 + len(self._cells)), self._side_free.array,
+            self._counts, ids, plain(changes.ts), delete, present, slots, whole, made, cells, touched, before, change,
+            repeated,
         )  # fmt: skip
         return cells, counted
 
@@ -158,7 +160,8 @@ class DeltaTable:
         self._graves.append((oldest, dead))
 
     def collect(self, horizon_ts: int) -> int:
-        """Forget tombstones older than the horizon; returns how many. Puts older than they were may then revive a row."""
+        """Forget tombstones older than the horizon; returns how many. Puts older than they were may then revive a
+        row."""
         gone = []
         for _ in range(len(self._graves)):
             oldest, slots = self._graves.popleft()
@@ -229,8 +232,9 @@ class DeltaTable:
 
     def nbytes(self) -> int:
         """Memory in use."""
-        side = self._side.nbytes(int(self._counts[k.SIDE_USED])) + self._side_free.nbytes(int(self._counts[k.SIDE_FREE]))
-        if self._counts[k.SIDE_USED]:
+        used, free = int(self._counts[k.SIDE_USED]), int(self._counts[k.SIDE_FREE])
+        side = self._side.nbytes(used) + self._side_free.nbytes(free)
+        if used:
             side += self._side_of.nbytes(self.limit)
         graves = sum(slots.nbytes for _, slots in self._graves)
         return self._index.nbytes() + self._columns.nbytes() + side + graves

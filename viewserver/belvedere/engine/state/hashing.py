@@ -1,7 +1,7 @@
 """Row identities: 128-bit hashes of key columns, stable across processes and versions.
 
-NULLs are equal to each other, NaNs too, -0.0 is 0.0, and an int hashes like the bigint of equal value. Everything else is
-hashed by its physical words: both sides of a comparison must have one type, which the planner sees to.
+NULLs are equal to each other, NaNs too, -0.0 is 0.0, and an int hashes like the bigint of equal value. Everything else
+is hashed by its physical words: both sides of a comparison must have one type, which the planner sees to.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ _NO_STATUS = np.empty(0, np.uint8)
 
 
 class BaseChange:
-    """What one batch did to a base table. Valid until the next batch is applied: new images may be read from the table."""
+    """What one batch did to a base table. Valid until the next batch is applied: new images may be read from the
+    table."""
 
     def __init__(
         self,
@@ -33,10 +34,10 @@ class BaseChange:
         new: Callable[[int], Vec],
         whole: bool,
     ) -> None:
-        """`columns`, `ids`: of the batch's changes. `slots`, `before`, `after`, `change`: of every touched row its slot,
-        whether it was and is live, and the change that made it what it is. `old`: images of the rows that were live, keys
-        excepted (a change names the key of its row). `whole`: each new image is the row of its change; else `new(c)` reads
-        column c of the rows that are live."""
+        """`columns`, `ids`: of the batch's changes. `slots`, `before`, `after`, `change`: of every touched row its
+        slot, whether it was and is live, and the change that made it what it is. `old`: images of the rows that were
+        live, keys excepted (a change names the key of its row). `whole`: each new image is the row of its change; else
+        `new(c)` reads column c of the rows that are live."""
         self._columns, self._keys, self._ids, self._slots = columns, keys, ids, slots
         self._before, self._after, self._change, self._old = before, after, change, old
         self._new = columns.__getitem__ if whole else new

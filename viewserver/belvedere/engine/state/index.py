@@ -35,7 +35,8 @@ class HashIndex:
 
     @property
     def all_ids(self) -> np.ndarray:
-        """Ids by slot, then the extra words (capacity many; take it anew after `reserve`). For kernels of this package."""
+        """Ids by slot, then the extra words (capacity many; take it anew after `reserve`). For kernels of this
+        package."""
         return self._ids.array
 
     @property

@@ -1,11 +1,14 @@
 """How kernels are compiled, and the few machine operations that numba lacks.
 
-Every kernel releases the GIL, is cached on disk, and does not check bounds: callers reserve room before they call. Kernels
-are generic by item size and never by SQL type, and take only writable contiguous arrays (see `plain`): numba compiles a
-variant for every combination of array types it meets, and compile time is what a first start pays for.
+Every kernel releases the GIL, is cached on disk, and does not check bounds: callers reserve room before they call.
+Kernels are generic by item size and never by SQL type, and take only writable contiguous arrays (see `plain`): numba
+compiles a variant for every combination of array types it meets, and compile time is what a first start pays for.
 """
 
 from __future__ import annotations
+
+# Code generation works on llvmlite values, of which numba says little that a type checker could use.
+# mypy: disable-error-code="untyped-decorator,no-untyped-call,call-arg,operator,call-overload"
 
 from typing import Any
 
@@ -13,13 +16,14 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _intrinsic
 
 JIT: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 BLOCK = 32
 """Rows per prefetched block: enough misses in flight to hide memory latency, few enough to stay in the first cache."""
 
 kernel: Any = njit(**JIT)
+intrinsic: Any = _intrinsic
 
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)

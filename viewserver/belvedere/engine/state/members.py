@@ -1,7 +1,7 @@
 """The rows of groups: a vector of row slots per group slot, with removal in constant time.
 
-Every row knows its position in its group's vector, so removing it moves the last member into its place. A row is in at most
-one group of one `Members`.
+Every row knows its position in its group's vector, so removing it moves the last member into its place. A row is in at
+most one group of one `Members`.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class Members:
     def probe(
         self, groups: np.ndarray, stamp: np.ndarray | None, epoch_mark: int, limit: int, cursor: Cursor | None
     ) -> tuple[np.ndarray, np.ndarray, Cursor | None]:
-        """Pairs (position in `groups`, row slot) for every member of every group (-1: none), skipping rows whose stamp (int32
-        by row slot) equals `epoch_mark`. At most `limit` pairs; pass the returned cursor to go on, None = done."""
+        """Pairs (position in `groups`, row slot) for every member of every group (-1: none), skipping rows whose stamp
+        (int32 by row slot) equals `epoch_mark`. At most `limit` pairs; pass the returned cursor to go on, None =
+        done."""
         groups = _int32(groups)
         first, inner = cursor or (0, 0)
         bound = limit

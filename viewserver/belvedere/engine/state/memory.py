@@ -8,6 +8,7 @@ on the way.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from typing import Any
 
@@ -23,15 +24,14 @@ def _reserve(nbytes: int) -> mmap.mmap:
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
     memory = mmap.mmap(-1, nbytes, flags=flags)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with contextlib.suppress(OSError):  # a kernel without huge pages serves small ones
             memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages serves small ones
     return memory
 
 
 class Buffer:
-    """A zero-initialised array of rows. `array` has room for at least what was reserved; take it anew after `reserve`."""
+    """A zero-initialised array of rows. `array` has room for at least what was reserved; take it anew after
+    `reserve`."""
 
     def __init__(self, dtype: Any, width: int = 1, rows: int = 0, slack: int = 0) -> None:
         """`width` > 1: rows of several items. `slack`: rows beyond the reserved ones that may be touched."""
@@ -44,7 +44,7 @@ class Buffer:
     @property
     def item(self) -> int:
         """Bytes of one row."""
-        return self.dtype.itemsize * self.width
+        return int(self.dtype.itemsize) * self.width
 
     def reserve(self, rows: int) -> None:
         """Make room for that many rows; the contents stay."""

@@ -20,20 +20,18 @@ def decimal_of(unscaled: int, scale: int) -> Decimal:
     return Decimal(unscaled).scaleb(-scale, _EXACT)
 
 
-def converter(type: Type) -> Callable[[Any], Any]:
-    """From the physical value (int, float, bool, bytes, or a pair of words) to the Python object."""
+def converter(type: Type) -> Callable[[Any], Any] | None:
+    """From the physical value (int, float, bool, bytes, or a pair of words) to the Python object; None: no difference."""
     kind = type.kind
     if kind is Kind.STRING:
-        return lambda v: v.decode()
+        return bytes.decode
     if kind is Kind.DATE:
         return lambda v: date.fromordinal(_DAY_ZERO + v)
     if kind is Kind.TIMESTAMP:
         return lambda v: _EPOCH + timedelta(microseconds=v)
-    if kind is Kind.BOOLEAN:
-        return bool
     if kind is Kind.DECIMAL:
         scale = type.scale
         if type.wide:
             return lambda v: decimal_of((v[1] << 64) | (v[0] & _WORD), scale)
         return lambda v: decimal_of(v, scale)
-    return lambda v: v
+    return None

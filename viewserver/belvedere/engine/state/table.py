@@ -38,8 +38,8 @@ class Table:
         return self.index.limit
 
     def apply(self, delta: Delta) -> np.ndarray:
-        """Insert or overwrite the +1 rows, remove the -1 rows whose id has no +1 row. Returns the slot of every row (int32;
-        -1 for a -1 row that was not there)."""
+        """Insert or overwrite the +1 rows, remove the -1 rows whose id has no +1 row. Returns the slot of every row
+        (int32; -1 for a -1 row that was not there)."""
         index, count = self.index, len(delta)
         slots = np.empty(count, np.int32)
         if not count:

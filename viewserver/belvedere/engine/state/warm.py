@@ -1,7 +1,7 @@
 """Compile every kernel on tiny inputs, so that the first real batch does not wait for it.
 
-Compiled code is cached on disk: after the first start of a version this only loads it. Packages with kernels of their own append a
-function to `EXERCISES`.
+Compiled code is cached on disk: after the first start of a version this only loads it. Packages with kernels of their
+own append a function to `EXERCISES`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Kernels that move columns in and out of rows kept by slot.
 
-A row of state is a record of fixed width, so that touching a row costs one or two cache misses and not one per column. The
-kernels take all columns at once: for each its offset in the record, its width (1, 4 or 8 bytes; a wide decimal is two
-columns), and the address and step of its values outside. Slots below zero are skipped on the way in.
+A row of state is a record of fixed width, so that touching a row costs one or two cache misses and not one per column.
+The kernels take all columns at once: for each its offset in the record, its width (1, 4 or 8 bytes; a wide decimal is
+two columns), and the address and step of its values outside. Slots below zero are skipped on the way in.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def scatter_rows(base, stride, offsets, widths, addresses, steps, slots):  # typ
 
 @kernel
 def gather_status(flags, slots, out):  # type: ignore[no-untyped-def]
-    """Flags are kept inverted (0 = VALUE), so memory never touched says VALUE. Returns whether any row is not a value."""
+    """Flags are kept inverted (0 = VALUE), so memory never touched says VALUE. Returns whether any row is not a
+    value."""
     n = slots.shape[0]
     seen = np.uint8(0)
     for i in range(n):

@@ -1,10 +1,22 @@
-"""Kernels that compare and pick rows of batches; columns are given by address and width, strings by offsets and bytes."""
+"""Kernels that compare and pick rows of batches; columns are given by address and width, strings by offsets and
+bytes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import copy32, copy_bytes, kernel, load64, load_1, load_4, load_8, store_1, store_4, store_8
+from belvedere.engine.state.jit import (
+    copy32,
+    copy_bytes,
+    kernel,
+    load64,
+    load_1,
+    load_4,
+    load_8,
+    store_1,
+    store_4,
+    store_8,
+)
 
 
 @kernel
@@ -63,8 +75,9 @@ def differ_strings(  # type: ignore[no-untyped-def]
 def select(  # type: ignore[no-untyped-def]
     before, after, changed, pair, change, source, ids, slots, old_rows, old_changes, new_rows, out_ids, out_slots
 ):
-    """Rows to emit, of touched rows: first old images (`old_rows`: rank among rows that were live, `old_changes`: the change that
-    touched it), then new ones (`new_rows`: where it stands). `changed`: per pair of images. Returns how many of each."""
+    """Rows to emit, of touched rows: first old images (`old_rows`: rank among rows that were live, `old_changes`: the
+    change that touched it), then new ones (`new_rows`: where it stands). `changed`: per pair of images. Returns how
+    many of each."""
     o = 0
     was = 0
     for k in range(before.shape[0]):

@@ -1,8 +1,9 @@
 """Kernels of member vectors: blocks of int32 row slots in one pool, in size classes of powers of two.
 
-`heads[g]` = (start, size, class). Class -1: no block; a single member stands in `start` itself, so groups of one (the usual side
-of a foreign key) cost no block. A block of class c holds 4 << c members and starts at a multiple of 4; a freed block's first
-item links to the next free one of its class (in units of 4, plus one). `ctl[0]` counts pool items in use, `ctl[1]` members.
+`heads[g]` = (start, size, class). Class -1: no block; a single member stands in `start` itself, so groups of one (the
+usual side of a foreign key) cost no block. A block of class c holds 4 << c members and starts at a multiple of 4; a
+freed block's first item links to the next free one of its class (in units of 4, plus one). `ctl[0]` counts pool items
+in use, `ctl[1]` members.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def add_members(heads, pool, free, ctl, position, groups, rows):  # type: ignore
 
 @kernel
 def remove_members(heads, pool, free, ctl, position, groups, rows):  # type: ignore[no-untyped-def]
-    """The last member takes the place of the removed one. A vector that is three quarters empty moves to a smaller block."""
+    """The last member takes the place of the removed one. A vector that is three quarters empty moves to a smaller
+    block."""
     n = groups.shape[0]
     for i in range(n):
         if i + 2 * _AHEAD < n:
@@ -121,8 +123,8 @@ def size_members(heads, groups, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def probe_members(heads, pool, groups, stamp, mark, first, inner, which, rows):  # type: ignore[no-untyped-def]
-    """Pairs (i, member) from member `inner` of groups[first] on, until `which` is full. Returns (pairs, next i, next member);
-    next i is the number of groups when all is done. `stamp` may be empty."""
+    """Pairs (i, member) from member `inner` of groups[first] on, until `which` is full. Returns (pairs, next i, next
+    member); next i is the number of groups when all is done. `stamp` may be empty."""
     limit = which.shape[0]
     n = groups.shape[0]
     checked = stamp.shape[0] > 0

@@ -1,12 +1,12 @@
 """The kernel of DELTA: merge a batch of changes, in order, into row images with timestamps.
 
 Per row: one timestamp and a state. ABSENT: a slot just made. LIVE: every cell and the row's liveness carry the row's
-timestamp. DEAD: a tombstone of that timestamp. MIXED: live, but cells differ in age; the row's timestamp is that of its liveness (the
-newest put), and a side record holds the newest delete seen (`side[k, 0]`) and the timestamp of every cell (MIN: never
-written since). TOUCHED is set on rows changed in the running batch.
+timestamp. DEAD: a tombstone of that timestamp. MIXED: live, but cells differ in age; the row's timestamp is that of its
+liveness (the newest put), and a side record holds the newest delete seen (`side[k, 0]`) and the timestamp of every cell
+(MIN: never written since). TOUCHED is set on rows changed in the running batch.
 
-A put of the key writes liveness, so cells are never newer than liveness. A LIVE row needs no memory of older deletes: whatever
-they mask is older than every cell. That keeps one word per row enough unless somebody writes parts of rows.
+A put of the key writes liveness, so cells are never newer than liveness. A LIVE row needs no memory of older deletes:
+whatever they mask is older than every cell. That keeps one word per row enough unless somebody writes parts of rows.
 """
 
 from __future__ import annotations
@@ -126,10 +126,10 @@ def merge(  # type: ignore[no-untyped-def]
     entries, ids, free, ctl, words, flags, side_of, side, side_free, counts,
     wanted, ts, delete, present, slots, whole, made, cells, touched, before, change, repeated,
 ):  # fmt: skip
-    """`slots`: row of every change. `whole`: that row where the change replaces all of it, else -1. `made`: where it is new.
-    `cells`: for each cell what the change does (only if rows are written in part). `touched`, `before`, `change`: rows that
-    changed, whether they were live, the (first) change that did it. `repeated`: later changes of touched rows.
-    Returns (touched rows, repeated changes, changes of parts)."""
+    """`slots`: row of every change. `whole`: that row where the change replaces all of it, else -1. `made`: where it is
+    new. `cells`: for each cell what the change does (only if rows are written in part). `touched`, `before`, `change`:
+    rows that changed, whether they were live, the (first) change that did it. `repeated`: later changes of touched
+    rows. Returns (touched rows, repeated changes, changes of parts)."""
     n = wanted.shape[0]
     partial = present.shape[1] > 0
     deletes = delete.shape[0] > 0
@@ -239,7 +239,7 @@ def merge(  # type: ignore[no-untyped-def]
                 else:
                     flags[at_flag] |= TOUCHED
                     touched[m] = s
-                    before[m] = state == LIVE or state == MIXED
+                    before[m] = state & 1  # LIVE or MIXED
                     change[m] = i
                     m += 1
     return m, r, parts
@@ -262,7 +262,8 @@ def untouch(flags, touched, after):  # type: ignore[no-untyped-def]
 
 @kernel
 def last_changes(touched, change, slots, repeated):  # type: ignore[no-untyped-def]
-    """For rows changed several times, let `change` name the last one. Few rows are: a small table of those is enough."""
+    """For rows changed several times, let `change` name the last one. Few rows are: a small table of those is
+    enough."""
     size = 16
     while size < 2 * repeated.shape[0]:
         size *= 2
@@ -287,8 +288,8 @@ def last_changes(touched, change, slots, repeated):  # type: ignore[no-untyped-d
 
 @kernel
 def exhume(words, flags, horizon, slots, verdict):  # type: ignore[no-untyped-def]
-    """Which of these slots hold tombstones: 2 = older than the horizon, 1 = not yet, 0 = no tombstone any more. Returns the
-    oldest timestamp among those that stay."""
+    """Which of these slots hold tombstones: 2 = older than the horizon, 1 = not yet, 0 = no tombstone any more. Returns
+    the oldest timestamp among those that stay."""
     oldest = _MAX
     n = slots.shape[0]
     for i in range(n):

@@ -1,8 +1,8 @@
 """Kernels of string arenas: words of eight bytes, and references to pieces of them kept in rows.
 
-A reference is (first word << 27 | spare words << 24 | code); 0 is the empty string. A code below HUGE is the length in bytes; the
-piece then has the words that the length needs and the spare ones, so that a longer string may later take the place of a
-shorter one. From HUGE on a code counts units of 256 bytes, and the first word holds the exact length.
+A reference is (first word << 27 | spare words << 24 | code); 0 is the empty string. A code below HUGE is the length in
+bytes; the piece then has the words that the length needs and the spare ones, so that a longer string may later take the
+place of a shorter one. From HUGE on a code counts units of 256 bytes, and the first word holds the exact length.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ def length_of(ref, arena):  # type: ignore[no-untyped-def]
 def store_strings(  # type: ignore[no-untyped-def]
     rows, stride, offset, slots, offsets, values, status, arena, arena_bytes, used
 ):
-    """Give rows new strings: in the place of their old ones where they fit, else at the end (`used`, in words). `status` may be
-    empty; rows without a value keep an empty string. Returns (words used, words that became garbage, growth in bytes)."""
+    """Give rows new strings: in the place of their old ones where they fit, else at the end (`used`, in words).
+    `status` may be empty; rows without a value keep an empty string. Returns (words used, words that became garbage,
+    growth in bytes)."""
     n = slots.shape[0]
     checked = status.shape[0] > 0
     end = values.shape[0]
     garbage = 0
-    growth = 0
+    growth = np.int64(0)
     for i in range(n):
         if i + 2 * _AHEAD < n and slots[i + 2 * _AHEAD] >= 0:
             prefetch(rows, np.int64(slots[i + 2 * _AHEAD]) * stride + offset)

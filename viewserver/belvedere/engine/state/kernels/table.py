@@ -56,8 +56,8 @@ def aim(entries, ids, pos, j, lo):  # type: ignore[no-untyped-def]
 
 @kernel
 def locate(entries, ids, p, lo, hi):  # type: ignore[no-untyped-def]
-    """(slot or -1, position of its entry or of the empty entry where it belongs), searching from `p`: home, or a candidate
-    found since the last removal (insertions move nothing, removals do)."""
+    """(slot or -1, position of its entry or of the empty entry where it belongs), searching from `p`: home, or a
+    candidate found since the last removal (insertions move nothing, removals do)."""
     f = lo >> _S32
     n = entries.shape[0]
     s = np.int64(-1)
@@ -195,9 +195,9 @@ def remove_ids(entries, ids, pending, ctl, wanted, out):  # type: ignore[no-unty
 def expand(entries, old, stash):  # type: ignore[no-untyped-def]
     """Grow the table in place from `old` entries to all of `entries`, so that growing touches no memory twice.
 
-    The entries are packed against the end first, then dealt out from there. Homes grow with position, so an entry's new place
-    lies before the packed ones that wait, but for a few near the end (and those that had wrapped around): these go through
-    `stash`."""
+    The entries are packed against the end first, then dealt out from there. Homes grow with position, so an entry's new
+    place lies before the packed ones that wait, but for a few near the end (and those that had wrapped around): these
+    go through `stash`."""
     n = entries.shape[0]
     to = n
     for p in range(old - 1, -1, -1):
@@ -271,8 +271,9 @@ def live_slots(ids, start, stop, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def upsert(entries, ids, free, pending, ctl, touched, wanted, weight, slots):  # type: ignore[no-untyped-def]
-    """Apply the ids of a consolidated delta: first its +1 rows (marked in the bitmap `touched`), then those -1 rows which
-    no +1 row replaces. `slots`: where each row is or was (-1: a removed row that was not there). Returns removed rows."""
+    """Apply the ids of a consolidated delta: first its +1 rows (marked in the bitmap `touched`), then those -1 rows
+    which no +1 row replaces. `slots`: where each row is or was (-1: a removed row that was not there). Returns removed
+    rows."""
     n = wanted.shape[0]
     pos = np.empty(BLOCK, np.int64)
     removals = 0
