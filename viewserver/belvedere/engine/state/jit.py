@@ -9,7 +9,6 @@ from __future__ import annotations
 
 # Code generation works on llvmlite values, of which numba says little that a type checker could use.
 # mypy: disable-error-code="untyped-decorator,no-untyped-call,call-arg,operator,call-overload"
-
 from typing import Any
 
 import numpy as np

@@ -21,7 +21,7 @@ def decimal_of(unscaled: int, scale: int) -> Decimal:
 
 
 def converter(type: Type) -> Callable[[Any], Any] | None:
-    """From the physical value (int, float, bool, bytes, or a pair of words) to the Python object; None: no difference."""
+    """From the physical value (int, float, bool, bytes, or a pair of words) to the Python object; None: as it is."""
     kind = type.kind
     if kind is Kind.STRING:
         return bytes.decode

@@ -61,7 +61,7 @@ def store_strings(  # type: ignore[no-untyped-def]
         start = np.int64(offsets[i])
         length = np.int64(offsets[i + 1]) - start
         if checked and status[i] != 1:
-            length = 0
+            length = np.int64(0)
         ref = rows[at]
         room = words_of(ref)
         need = (length + 7) >> 3
