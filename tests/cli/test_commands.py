@@ -91,6 +91,18 @@ def test_applying_manifests_again_changes_nothing(tmp_path: Path) -> None:
     assert {change["action"] for change in shop.json("apply", "-f", str(EXAMPLES / "shop.yaml"))} == {"unchanged"}
 
 
+def test_a_manifest_that_disagrees_with_an_existing_table_is_refused(shop: Shop) -> None:
+    manifest = """
+        apiVersion: belvedere.dev/v1alpha1
+        kind: BaseTable
+        metadata: {name: orders}
+        spec: {columns: [{name: id, type: bigint}, {name: colour, type: string}], key: [id]}
+    """
+    error = shop.run("apply", "-f", "-", input=manifest, code=1).stderr
+    assert "table orders exists with other columns" in error
+    assert "ALTER TABLE orders ADD COLUMN" in error
+
+
 def test_explain_in_all_formats(filled: Shop, tmp_path: Path) -> None:
     assert "orders" in filled.run("explain", "spend").stdout
     assert filled.run("explain", "spend", "--format", "svg").stdout.lstrip().startswith("<svg")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tests.cli.conftest import Shop
 
@@ -47,6 +48,19 @@ def test_strict_writes_nothing_when_a_row_is_broken(shop: Shop, tmp_path: Path) 
     assert report["rows"] == 0
     assert [p["line"] for p in report["problems"]] == [3, 4, 5]
     assert count(shop) == 0
+
+
+def test_a_value_that_only_the_database_refuses_is_found_too(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("belvedere.embedded.rows.MAX_VALUE_BYTES", 10)
+    shop.run("sql", "-c", "CREATE TABLE notes (id INT PRIMARY KEY, text STRING)")
+    path = tmp_path / "notes.csv"
+    path.write_text("id,text\n1,short\n2,much longer than that\n3,fine\n")
+    (report,) = shop.json("load", "notes", str(path), "--strict", code=1)
+    assert (report["rows"], [p["line"] for p in report["problems"]]) == (0, [3])
+    (report,) = shop.json("load", "notes", str(path), code=3)
+    assert (report["rows"], [p["line"] for p in report["problems"]]) == (2, [3])
 
 
 def test_strict_loads_a_file_that_is_whole(shop: Shop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 
 import click
@@ -13,6 +14,17 @@ from belvedere.cli.main import COMMANDS, cli
 from belvedere.sql import functions
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+
+
+ROOT = REFERENCE.parents[1]
+
+
+def test_files_that_pages_name_exist() -> None:
+    for page, base in (("architecture.md", ROOT / "viewserver" / "belvedere"), ("guarantees.md", ROOT)):
+        named = re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|/)|tests(?:/[a-z_]+)+)`", (ROOT / "docs" / page).read_text())
+        assert named, f"{page} names no files"
+        missing = [name for name in named if not (base / name).exists() and not (ROOT / name).exists()]
+        assert not missing, f"{page} names {', '.join(missing)}"
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

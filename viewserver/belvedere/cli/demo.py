@@ -280,7 +280,7 @@ def demo(ctx: click.Context, seconds: float, rate: float, keep: Path | None) -> 
     with tempfile.TemporaryDirectory(prefix="belvedere-demo-") as directory:
         run = Demo(keep or Path(directory) / "shop.bv", seconds, rate)
         try:
-            _present(run)
+            _present(run, settings.json)
             db = belvedere.open(run.path)
             try:
                 run.check(db)
@@ -296,8 +296,11 @@ def demo(ctx: click.Context, seconds: float, rate: float, keep: Path | None) -> 
         ctx.exit(exits.INCOMPLETE)
 
 
-def _present(run: Demo) -> None:
-    """On a terminal the picture, otherwise a line a second and the events as they come."""
+def _present(run: Demo, as_json: bool) -> None:
+    """On a terminal the picture, elsewhere a line a second and events as they come; for programs only the result."""
+    if as_json:
+        run.run(lambda _: None)
+        return
     console = output.console()
     if console.is_terminal:
         with Live(console=console, refresh_per_second=8, transient=True) as live:

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from belvedere.cli import context, exits, output, rowfiles
+from belvedere.embedded.rows import Rows
 from belvedere.errors import CatalogError, DataError
 from belvedere.sql.catalog import TableDef
 
@@ -38,7 +39,6 @@ class Outcome:
     rows: int = 0
     problems: list[rowfiles.Problem] = field(default_factory=list)
     seconds: float = 0.0
-    token: Any = None
 
 
 @click.command(short_help="Load a CSV, JSON lines or Parquet file into a table.")
@@ -88,11 +88,13 @@ def load(
         outcome = Outcome()
         started = time.monotonic()
         if strict:
+            check = Rows(definition)
             for piece in _with_progress(path, kind, definition, options, "checking"):
-                outcome.problems += piece.problems
+                _each(piece, check.puts, outcome)
+            outcome.rows = 0
         if not outcome.problems:
             for piece in _with_progress(path, kind, definition, options, "loading"):
-                _write(db, definition, piece, outcome)
+                _each(piece, lambda rows: db.put(definition.name, rows), outcome)
         outcome.seconds = time.monotonic() - started
     _report(outcome, definition, settings.json, errors)
     if outcome.problems:
@@ -107,15 +109,15 @@ def base_table(db: Database, name: str) -> TableDef:
     return found
 
 
-def _write(db: Database, table: TableDef, chunk: rowfiles.Chunk, outcome: Outcome) -> None:
-    """Put a chunk; if the database refuses it, find the rows it refuses by halving."""
+def _each(chunk: rowfiles.Chunk, accept: Callable[[Any], Any], outcome: Outcome) -> None:
+    """Give a chunk to the database, or to its check; if it is refused, find the rows at fault by halving."""
     outcome.problems += chunk.problems
 
     def put(start: int, stop: int) -> None:
         if start == stop:
             return
         try:
-            outcome.token = db.put(table.name, chunk.part(start, stop))
+            accept(chunk.part(start, stop))
             outcome.rows += stop - start
         except DataError as error:
             if stop - start == 1:
