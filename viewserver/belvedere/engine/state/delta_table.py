@@ -9,7 +9,7 @@ table, until a whole put covers them again. How a change acts on a row is in `ke
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,7 +96,7 @@ class DeltaTable:
             self._columns.scatter(whole, [changes.columns[i] for i in self._cells], self._cells)
         if live < rows:
             self._bury(touched[after == 0])
-        new = self._reader(touched if live == rows else touched[after == 1])
+        new = self._reader(touched if live == rows else touched[after == 1], wanted)
         old = dict(zip(wanted, images, strict=True))
         return BaseChange(
             changes.columns, frozenset(self._keys), ids, touched, before, after, change, old, new, whole=not parts
@@ -130,22 +130,23 @@ class DeltaTable:
     def _write_parts(self, changes: Changes, slots: np.ndarray, whole: np.ndarray, cells: np.ndarray) -> None:
         """Write column by column what the merge decided, whole rows and cells alike in the order of the changes."""
         for action, column in zip(cells, self._cells, strict=True):
-            rows = np.flatnonzero((action != k.KEEP) | (whole >= 0))
-            vec = changes.columns[column].take(rows)
-            cleared = action[rows] == k.CLEAR
+            touched = (action != k.KEEP) | (whole >= 0)
+            if not touched.any():
+                continue
+            vec = changes.columns[column]
+            cleared = action == k.CLEAR
             if cleared.any():
-                status = np.ones(len(rows), np.uint8) if vec.status is None else vec.status.copy()
-                status[cleared] = Status.NULL
-                vec = Vec(vec.type, vec.data, status)
-            self._columns.scatter(slots[rows], [vec], [column])
+                vec = Vec(vec.type, vec.data, np.where(cleared, np.uint8(Status.NULL), _codes(vec)))
+            self._columns.scatter(np.where(touched, slots, np.int32(-1)), [vec], [column])
 
-    def _reader(self, live: np.ndarray) -> Any:
-        """Reads a column of the rows at these slots, once."""
+    def _reader(self, live: np.ndarray, wanted: Sequence[int]) -> Callable[[int], Vec]:
+        """Reads columns of the rows at these slots, all that are wanted at once and only if one is asked for."""
         cache: dict[int, Vec] = {}
 
         def read(column: int) -> Vec:
             if column not in cache:
-                cache[column] = self._columns.gather(live, [column])[0]
+                columns = wanted if column in wanted else [column]
+                cache.update(zip(columns, self._columns.gather(live, columns), strict=True))
             return cache[column]
 
         return read
