@@ -62,7 +62,9 @@ class Database(Statements):
         self._closed = False
         self._rows: dict[str, rows.Rows] = {}
         self._leases = Leases(None if in_memory else files)
-        self._log = None if in_memory else InputLog(files, sync=options.sync)
+        self._log = None if in_memory else InputLog(
+            files, sync=options.sync, segment_bytes=options.segment_bytes
+        )
         try:
             self._start(None if in_memory or not isinstance(files, OsFiles) else files.root / "spill")
         except BaseException:
@@ -78,7 +80,7 @@ class Database(Statements):
             tombstone_retention_ms=options.tombstone_retention_ms,
         )
         self._clock = MicroClock(options.clock)
-        runtime = self._runtime = Runtime(engine, Changelog(self._files), options)
+        runtime = self._runtime = Runtime(engine, Changelog(self._files, segment_bytes=options.segment_bytes), options)
         self._snapshots: Snapshots | None = None
         forced = False
         try:

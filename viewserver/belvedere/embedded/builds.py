@@ -43,6 +43,10 @@ def shape_of(node: View, definition: ViewDef) -> ViewShape:
     return ViewShape(definition.name, node.version, node.schema, node.visible, node.key, definition.retention_ms)
 
 
+def _labelled(shape: ViewShape, deltas: Iterator[Delta]) -> Iterator[tuple[ViewShape, Delta]]:
+    return ((shape, delta) for delta in deltas)
+
+
 class Builds:
     """Applies DDL; at most one build is under way."""
 
@@ -105,8 +109,8 @@ class Builds:
     def _drop_view(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
         name = operation["name"]
         self._runtime.engine.drop([self.nodes.pop(name)])
-        self._runtime.tables = {k: v for k, v in self._runtime.tables.items() if k != name}
         self._runtime.catalog = self._runtime.catalog.without(name)
+        self._runtime.tables = {k: v for k, v in self._runtime.tables.items() if k != name}
         return {"drops": [name]}
 
     def _create_views(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
@@ -139,6 +143,7 @@ class Builds:
             self._piece(current)
         runtime = self._runtime
         starts, replaced = [], []
+        catalog = runtime.catalog
         rows: list[Iterator[tuple[ViewShape, Delta]]] = []
         for node, definition in zip(current.nodes, current.definitions, strict=True):
             table = current.tables[node]
@@ -147,17 +152,18 @@ class Builds:
                 replaced.append(self.nodes[definition.name])
             if old is not None and old.shape.same_rows == table.shape.same_rows:
                 table.since = old.since
-                rows.append((table.shape, d) for d in difference(node.schema, old, table))
+                rows.append(_labelled(table.shape, difference(node.schema, old, table)))
             else:
                 table.since = epoch
-                rows.append((table.shape, d) for d in table.chunks())
+                rows.append(_labelled(table.shape, table.chunks()))
             starts.append({**table.shape.to_json(), "since": table.since})
-            runtime.catalog = runtime.catalog.with_view(definition)
+            catalog = catalog.with_view(definition)
         if epoch > runtime.changelog.epoch:
             runtime.record(
                 epoch,
                 (part for parts in rows for part in parts),
-                extra={"starts": starts, "catalog": ddl.catalog_json(runtime.catalog)},
+                [(t.shape, part) for t in current.tables.values() for part in t.quarantine_parts()],
+                extra={"starts": starts, "catalog": ddl.catalog_json(catalog)},
             )
         runtime.engine.activate(current.build)
         runtime.engine.drop(replaced)
@@ -169,8 +175,9 @@ class Builds:
             runtime.shapes[table.shape.name, table.shape.version] = table.shape
             self.failures.pop(node.name, None)
         self.current = None
-        # readers take the whole dict: all views of a cone change at once
+        # readers take the whole dict: all views of a cone change at once; a name is known only when its rows are there
         runtime.tables = fresh
+        runtime.catalog = catalog
         runtime.publish(epoch)
 
     # ------------------------------------------------------------------ the build

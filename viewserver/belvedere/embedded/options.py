@@ -28,6 +28,7 @@ class Options:
     backlog_bytes: int = 1 << 30
     build_rows: int = 1 << 16
     snapshot_bytes: int = 64 << 20
+    segment_bytes: int = 64 << 20
     threads: int = 2
     tombstone_retention_ms: int = 10 * 24 * HOUR_MS
     clock: Callable[[], int] = now_us

@@ -40,7 +40,13 @@ def key_values(columns: Sequence[Column], key: Any, owner: str, *, prefix: bool 
 
 def key_vecs(columns: Sequence[Column], values: Sequence[Any], owner: str) -> list[Vec]:
     """A key as columns of one row."""
-    return [from_python([value], column, owner) for value, column in zip(values, columns, strict=False)]
+    out = []
+    for value, column in zip(values, columns, strict=False):
+        if type(value) is int and column.type.kind is Kind.BIGINT and -(1 << 63) <= value < 1 << 63:
+            out.append(Vec(column.type, np.array([value], np.int64)))  # the common case, without a detour
+        else:
+            out.append(from_python([value], column, owner))
+    return out
 
 
 def _sortable(vec: Vec) -> list[np.ndarray]:

@@ -125,7 +125,7 @@ class Reader(Statements):
                 if start["since"] == epoch or old is None:
                     fresh[shape.name] = ViewTable(shape, lambda: self._epoch, start["since"])
                 else:
-                    old.shape = shape
+                    old.restart(shape)
         for change in parts:
             for name, delta in change.deltas(self._known):
                 rows.setdefault(name, []).append(delta)

@@ -133,6 +133,9 @@ class Reading(ABC):
         if epoch > newest:
             raise NotYet(f"epoch {epoch} is not committed yet; the newest is {newest}", float(epoch - newest))
         self._check_retained(view, epoch)
+        if isinstance(at, Token) and epoch < newest:
+            # the write may have been committed together with later ones: then at the epoch of the last of them
+            return next((c.epoch for c in self._history(epoch - 1, newest)), newest)
         return epoch
 
     def _check_retained(self, view: ViewTable, epoch: int) -> None:
@@ -161,7 +164,8 @@ class Reading(ABC):
     ) -> dict[str, Any] | None:
         """The row of that key (a value, a tuple, or a dict), or None.
 
-        `after`: a token; the answer includes its write, or NotYet is raised by `timeout` seconds. `at`: an older epoch.
+        `after`: a token; the answer includes its write, or NotYet is raised by `timeout` seconds. `at`: an older state,
+        that of the newest epoch at or before a number or moment, or the first one that includes a token's write.
         """
         if after is not None:
             self.wait(after, timeout)

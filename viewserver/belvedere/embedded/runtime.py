@@ -7,6 +7,7 @@ closures (`call`) and wait. Any failure stops the whole database and is given to
 from __future__ import annotations
 
 import errno
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ T = TypeVar("T")
 _RECORD_BYTES = 8 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 RETRY_SECONDS = 0.5
+SWITCH_SECONDS = 0.0005
 
 Extra = dict[str, Any]
 
@@ -84,6 +86,8 @@ class Runtime:
     # ------------------------------------------------------------------ other threads
 
     def start(self) -> None:
+        # A reader waits for the interpreter's lock up to this long while the engine computes; the default is 5 ms.
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         self._thread = threading.Thread(target=self._run, name="belvedere-epochs", daemon=True)
         self._thread.start()
 

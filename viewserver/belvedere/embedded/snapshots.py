@@ -12,6 +12,7 @@ from typing import Any
 from belvedere.embedded import ddl
 from belvedere.embedded.leases import Leases
 from belvedere.embedded.runtime import Runtime
+from belvedere.errors import Closed
 from belvedere.store.embedded.commit import MicroClock
 from belvedere.store.embedded.files import Files
 from belvedere.store.embedded.log import InputLog
@@ -37,8 +38,7 @@ class Snapshots:
 
     def between(self) -> None:
         """Called between epochs."""
-        if self._failed is not None:
-            raise self._failed
+        self._check()
         options = self._runtime.options
         self._since_collection += 1
         if self._since_collection >= _COLLECT_EPOCHS:
@@ -73,8 +73,11 @@ class Snapshots:
         self._publishing.start()
         if wait:
             self.join()
-            if self._failed is not None:
-                raise self._failed
+            self._check()
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise Closed(f"a snapshot could not be made durable: {self._failed}") from self._failed
 
     def join(self) -> None:
         if self._publishing is not None:

@@ -165,11 +165,26 @@ class ViewTable:
         self.begin(0, chunks, quarantine, spilled=True)
         self.finish()
 
+    def restart(self, shape: ViewShape) -> None:
+        """A new version with the same columns: its rows follow as a difference, its quarantine as a whole."""
+        with self.lock:
+            self.shape = shape
+            self.quarantine = Table([*(c.type for c in shape.schema), INT, INT])
+
     def chunks(self, rows: int = 1 << 16) -> Iterator[Delta]:
         """All rows in pieces, between epochs."""
         slots = self.table.slots()
         for start in range(0, len(slots), rows):
             yield self.table.rows(slots[start : start + rows])
+
+    def quarantine_parts(self, rows: int = 1 << 16) -> Iterator[Quarantined]:
+        """All of its quarantine in pieces, between epochs."""
+        slots = self.quarantine.slots()
+        for start in range(0, len(slots), rows):
+            part = self.quarantine.rows(slots[start : start + rows])
+            column, code = part.columns[-2:]
+            assert isinstance(column.data, np.ndarray) and isinstance(code.data, np.ndarray)
+            yield Quarantined(Delta(part.columns[:-2], part.weight, part.id), column.data, code.data)
 
     # ------------------------------------------------------------------ any thread
 
