@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from belvedere.engine.state import btree, treap
 from belvedere.engine.state.arena import string_parts
+from belvedere.engine.state.btree_nodes import UNIT
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.memory import Buffer
 from belvedere.engine.state.wide import kernel
@@ -65,7 +66,7 @@ class Words:
         return self._roots.array, mem, mem.view(np.int32), self._ctl
 
     def _room(self) -> None:
-        self._mem.reserve((int(self._ctl[0]) + 2 * btree.ROOM) * btree.UNIT)
+        self._mem.reserve((int(self._ctl[0]) + 2 * btree.ROOM) * UNIT)
 
     def _feed(self, slots: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
         done = 0
@@ -118,12 +119,12 @@ class Words:
             self._feed(np.repeat(slots, sizes)[index], values[index], weights)
 
     def nbytes(self) -> int:
-        return self._roots.nbytes(self._slots * btree.GROUP) + self._mem.nbytes((int(self._ctl[0]) + 1) * btree.UNIT)
+        return self._roots.nbytes(self._slots * btree.GROUP) + self._mem.nbytes((int(self._ctl[0]) + 1) * UNIT)
 
     def dump(self, slots: int) -> Arrays:
         self.ensure(slots)
         mem = self._arrays()[1]
-        used = (int(self._ctl[0]) + 1) * btree.UNIT
+        used = (int(self._ctl[0]) + 1) * UNIT
         return {"roots": self._roots.array[: slots * btree.GROUP], "mem": mem[:used], "ctl": self._ctl}
 
     def load(self, arrays: Arrays) -> None:
