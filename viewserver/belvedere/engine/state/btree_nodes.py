@@ -4,8 +4,8 @@ All nodes live in one int64 array. Node = header word, keys (int64), payloads (i
   leaf    (value, weight), UNSORTED: insert appends, delete scans and moves the last entry down; values may repeat
   inner   (lower bound, child), sorted; key 0 counts as minus infinity
 Size classes of 128 B << c hold 10, 20, 42, 84 entries; a lone leaf and a root take the smallest class that fits.
-header = entries | class << 16 | NEGATIVE (a retraction came before its insertion) | stamp << 32. The stamp changes with the key
-range of a node. `ctl`: 0 units ever used, 1.. free lists by class, 8 units in use, 9 last stamp.
+header = entries | class << 16 | NEGATIVE (a retraction came before its insertion) | stamp << 32. The stamp changes with
+the key range of a node. `ctl`: 0 units ever used, 1.. free lists by class, 8 units in use, 9 last stamp.
 """
 
 from __future__ import annotations
