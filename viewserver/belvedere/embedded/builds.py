@@ -25,6 +25,9 @@ from belvedere.store.embedded.views import ViewTable, difference
 if TYPE_CHECKING:
     from belvedere.embedded.runtime import Runtime
 
+PIECE_SECONDS = 0.02
+"""How long a build may hold up the epochs of views in service at a time."""
+
 
 @dataclass(slots=True)
 class Building:
@@ -126,6 +129,8 @@ class Builds:
         for node, definition in zip(nodes, definitions, strict=True):
             table = ViewTable(shape_of(node, definition), lambda: self._runtime.committed, epoch)
             self.current.tables[node] = table
+        # what running operators hold is taken over before the next epoch: from then on their changes are forwarded
+        self._advance_once(self.current)
         return {}
 
     def _abandon(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
@@ -207,13 +212,17 @@ class Builds:
 
     def _piece(self, current: Building) -> None:
         started = time.monotonic()
-        while time.monotonic() - started < 0.02:
-            deltas = current.build.advance(self._runtime.options.build_rows)
-            if deltas is None:
-                return
-            for node, delta in deltas.items():
-                current.tables[node].apply_now(delta.chunks, delta.quarantine)
-                delta.chunks.close()
+        while time.monotonic() - started < PIECE_SECONDS and self._advance_once(current):
+            pass
+
+    def _advance_once(self, current: Building) -> bool:
+        deltas = current.build.advance(self._runtime.options.build_rows)
+        if deltas is None:
+            return False
+        for node, delta in deltas.items():
+            current.tables[node].apply_now(delta.chunks, delta.quarantine)
+            delta.chunks.close()
+        return True
 
     @property
     def progress(self) -> tuple[list[str], int, int] | None:

@@ -59,7 +59,9 @@ def values_at(columns: Sequence[Vec], row: int) -> Row:
             out.append(None)
         elif isinstance(vec.data, np.ndarray):
             raw = vec.data[row]
-            out.append(converter(vec.type)(tuple(raw.tolist()) if vec.type.wide else raw.item()))
+            value = tuple(raw.tolist()) if vec.type.wide else raw.item()
+            convert = converter(vec.type)
+            out.append(value if convert is None else convert(value))
         else:
             out.append(vec.data[row].as_py())
     return tuple(out)
