@@ -163,6 +163,7 @@ class Demo:
         self.started = time.monotonic()
         self.event("three views over three tables; the writer commits every write to disk")
         self.writer.go(0)
+        self.history.append((self.started, 0))
         self.frame.writer = "running"
         reader = belvedere.open(self.path, read_only=True)
         try:
@@ -236,6 +237,7 @@ class Demo:
         self.event(f"writer is back after {found['ready']:.1f} s: {totals.items:,} items, {lost}")
         self.writer.go(resume)
         self.history.clear()
+        self.history.append((time.monotonic(), self.writer.rows))
         self.frame.writer = "running"
 
     def check(self, db: Database) -> None:
