@@ -274,6 +274,8 @@ def read(slots: Any, counts: Any, acc: Any, dense: Any, ctl: Any, sums: Any, mea
             for i in range(DIGITS):
                 scr[i] = acc[o + i]
             negative, top = _normal(scr, np.int64(DIGITS))
+            if top < 0:  # nothing left: the slot may serve values of another range
+                acc[o : o + RECORD] = 0
         elif meta < 0:
             base = np.int64(0)
             q = (-meta - 1) * ROW
