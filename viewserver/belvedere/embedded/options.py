@@ -22,12 +22,12 @@ class Options:
     snapshot: bool = True
     retention_ms: int = HOUR_MS
     history_bytes: int = 16 << 30
-    epoch_rows: int = 1 << 17
+    epoch_rows: int = 1 << 15
     memory_limit: int = 1 << 30
     backlog_rows: int = 4 << 20
     backlog_bytes: int = 1 << 30
     build_rows: int = 1 << 16
-    snapshot_bytes: int = 64 << 20
+    snapshot_bytes: int = 256 << 20
     segment_bytes: int = 64 << 20
     threads: int = 2
     tombstone_retention_ms: int = 10 * 24 * HOUR_MS

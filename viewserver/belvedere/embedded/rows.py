@@ -392,8 +392,6 @@ class Rows:
                 continue
             if not column.nullable and at not in self._key:
                 self._check_nulls(vec, column, mask, delete)
-            if delete is not None and at not in self._key:
-                mask = ~delete if mask is None else mask & ~delete
             out.append(vec)
             present.append(mask)
         return Changes(tuple(out), tuple(present), delete, np.zeros(count, np.int64))

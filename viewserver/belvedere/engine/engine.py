@@ -263,7 +263,8 @@ class Engine:
         for task in ordered(self._views):
             operator = self.running[task]
             if hasattr(operator, "load"):
-                operator.load(state[digest(task, self._digests)])
+                # An operator without state of its own leaves no arrays, and so no entry in a snapshot.
+                operator.load(state.get(digest(task, self._digests), {}))
 
     def close(self) -> None:
         if self._pool is not None:
