@@ -26,6 +26,7 @@ class Histories:
     def __init__(self, rng: Random, tables: list[BaseTable]) -> None:
         self.rng, self.tables = rng, tables
         self.stamped = rng.choice((0.0, 0.0, 1.0, 0.3))
+        self.span = rng.choice((4, 40))  # few timestamps: many ties
 
     def load(self) -> Iterator[Write]:
         """Some rows in every table."""
@@ -49,7 +50,7 @@ class Histories:
             yield Write(table.name, tuple(rows), tuple(deletes), None if 0.0 < share < 1.0 else self._ts())
 
     def _ts(self) -> int | None:
-        return self.rng.randint(1, 40) if self.rng.random() < self.stamped else None
+        return self.rng.randint(1, self.span) if self.rng.random() < self.stamped else None
 
     def _row(self, table: BaseTable, partial: bool) -> dict[str, Any]:
         """A key and values of all other columns, or of some, or of none."""
