@@ -263,8 +263,7 @@ class Engine:
         for task in ordered(self._views):
             operator = self.running[task]
             if hasattr(operator, "load"):
-                # An operator without anything to keep (an inner join has no counts) leaves no trace in a snapshot.
-                operator.load(state.get(digest(task, self._digests), {}))
+                # An operator without state of its own leaves no arrays, and so no entry in a snapshot.
                 operator.load(state.get(digest(task, self._digests), {}))
 
     def close(self) -> None:
