@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -259,7 +259,7 @@ class Database(Statements):
                 return self.delete(statement.table, list(statement.keys))
         with self._ddl:
             # one build at a time; whoever follows sees what the one before made
-            self._runtime.wait_until(lambda: self._runtime.builds.current is None)
+            self._wait_unless_full(lambda: self._runtime.builds.current is None, "another view is being built, which")
             match statement:
                 case st.CreateTable():
                     return self._create_table(statement)
@@ -271,8 +271,13 @@ class Database(Statements):
                     return self._create_view(statement, wait)
         raise AssertionError(f"a statement that nobody carries out: {statement}")
 
+    def _wait_unless_full(self, condition: Callable[[], bool], what: str) -> None:
+        self._runtime.wait_until(lambda: condition() or self._runtime.waiting_for_room is not None)
+        if not condition():
+            raise DiskError(f"{what} waits for room on the disk: {self._runtime.waiting_for_room}")
+
     def _applied(self, token: Token) -> Token:
-        self._runtime.wait_for(token.epoch, None)
+        self._wait_unless_full(lambda: self.epoch >= token.epoch, "the statement is durable and")
         return token
 
     def _create_table(self, statement: st.CreateTable) -> Token:
@@ -360,7 +365,7 @@ class Database(Statements):
             now = self._runtime.catalog.views.get(views[0].name)
             return (now is not None and now.version == version) or views[0].name in failures
 
-        self._runtime.wait_until(built)
+        self._wait_unless_full(built, f"view {views[0].name!r} is created and")
         if views[0].name in failures:
             raise CatalogError(f"view {views[0].name!r} could not be built: {failures[views[0].name]}")
         return Token(self.epoch)

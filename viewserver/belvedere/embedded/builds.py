@@ -7,6 +7,7 @@ activated: recovery starts its build again.
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -44,6 +45,11 @@ class Building:
 def shape_of(node: View, definition: ViewDef) -> ViewShape:
     """What readers need to know of a planned view."""
     return ViewShape(definition.name, node.version, node.schema, node.visible, node.key, definition.retention_ms)
+
+
+def no_room(error: BaseException | None) -> bool:
+    """Whether a failure passes when somebody makes room on the disk."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _labelled(shape: ViewShape, deltas: Iterator[Delta]) -> Iterator[tuple[ViewShape, Delta]]:
@@ -205,9 +211,12 @@ class Builds:
         try:
             self.announce(operation)
         except DiskError as error:
-            # no room for it now: the build stays as it is until there is
+            if not no_room(error.__cause__):
+                raise
+            # the build stays as it is until there is room
             self._runtime.pause(f"the log cannot be written: {error}")
         else:
+            self._runtime.waiting_for_room = None
             current.announced = True
 
     def _piece(self, current: Building) -> None:

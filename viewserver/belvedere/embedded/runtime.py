@@ -6,7 +6,6 @@ closures (`call`) and wait. Any failure stops the whole database and is given to
 
 from __future__ import annotations
 
-import errno
 import sys
 import threading
 from collections import deque
@@ -15,13 +14,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from belvedere.embedded.builds import Builds
+from belvedere.embedded.builds import Builds, no_room
 from belvedere.embedded.options import Options
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.engine import Engine
 from belvedere.engine.operators.view import Quarantined, ViewDelta
 from belvedere.engine.vec import concat
-from belvedere.errors import Closed, Damaged
+from belvedere.errors import BelvedereError, Closed, Damaged
 from belvedere.plan.nodes import View
 from belvedere.sql.catalog import Catalog
 from belvedere.store.embedded import changes as codec
@@ -32,7 +31,6 @@ from belvedere.store.embedded.views import ViewTable
 
 T = TypeVar("T")
 _RECORD_BYTES = 8 << 20
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 RETRY_SECONDS = 0.5
 SWITCH_SECONDS = 0.0005
 
@@ -168,8 +166,8 @@ class Runtime:
             reason = f"the database stopped: {type(error).__name__}: {error}"
             self.stop(reason)
             self.on_stop(reason)
-            if not isinstance(error, (OSError, Closed)):
-                raise
+            if not isinstance(error, (OSError, BelvedereError)):
+                raise  # a bug: its traceback helps
 
     def _turn(self) -> bool:
         """One piece of work; false when there is none and none will come."""
@@ -294,7 +292,7 @@ class Runtime:
             try:
                 self.changelog.append(epoch, parts, extra, quarantine=quarantine, more=more)
             except OSError as error:
-                if error.errno not in _NO_ROOM:
+                if not no_room(error):
                     raise
                 # views wait until there is room again; their input is durable, so nothing is lost
                 self.pause(f"the history of views cannot be written: {error}")
@@ -305,6 +303,7 @@ class Runtime:
     def pause(self, reason: str) -> None:
         """Wait a little for room on the disk; ends the thread if the database is closed meanwhile."""
         self.waiting_for_room = reason
+        self.notify()
         with self._work:
             if self._work.wait_for(lambda: self.failure is not None or self._stopping, RETRY_SECONDS):
                 raise Closed(self.failure or reason)
