@@ -1,4 +1,4 @@
-"""Sums of doubles through a view are exact: bit for bit `math.fsum` of the rows that are left, whatever came and went."""
+"""Sums of doubles through a view are exact: bit for bit `math.fsum` of the rows that are left."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import belvedere
+from belvedere.database import Database
 
 GROUPS = 4
 
@@ -65,7 +66,7 @@ def test_sum_equals_fsum_of_what_is_left(tmp_path: Path, seed: int) -> None:
             _compare(db, rows)
 
 
-def _compare(db: belvedere.Database, rows: dict[int, tuple[int, float | None]]) -> None:
+def _compare(db: Database, rows: dict[int, tuple[int, float | None]]) -> None:
     groups: dict[int, list[float]] = {}
     for group, value in rows.values():
         groups.setdefault(group, [])

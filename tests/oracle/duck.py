@@ -1,4 +1,4 @@
-"""DuckDB as the oracle: the base tables of the model are shown to it as Arrow, and queries are computed from scratch."""
+"""DuckDB as the oracle: it is shown the base tables of the model as Arrow, and computes queries from scratch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,5 @@ class Oracle:
 def arrow_of(table: Table) -> pa.Table:
     """The live rows of a model table as Arrow."""
     rows = list(table.live())
-    arrays = [
-        pa.array([row[i] for row in rows], arrow_type(type)) for i, type in enumerate(table.columns.values())
-    ]
+    arrays = [pa.array([row[i] for row in rows], arrow_type(type)) for i, type in enumerate(table.columns.values())]
     return pa.table(arrays, names=list(table.columns))

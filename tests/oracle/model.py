@@ -1,8 +1,9 @@
 """Base tables the slow, obvious way: a dictionary of rows whose cells carry timestamps.
 
-The meaning of `put` and `delete` in a few lines, so that it can be read and believed: cells are merged last-writer-wins by
-timestamp; a row delete at T masks what was written at or before T, whenever it arrives; of two puts with one timestamp the
-later wins; a put, even of the key alone, makes the row live. Nothing of the package under test is imported here.
+The meaning of `put` and `delete` in a few lines, so that it can be read and believed: cells are merged
+last-writer-wins by timestamp; a row delete at T masks what was written at or before T, whenever it arrives; of two puts
+with one timestamp the later wins; a put, even of the key alone, makes the row live. The package under test is not
+imported here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -90,7 +91,9 @@ class Base:
         self.tables[table.name] = table
         return table
 
-    def write(self, table: str, rows: Sequence[Mapping[str, Any]], deletes: Iterable[bool] | bool, ts: int | None) -> None:
+    def write(
+        self, table: str, rows: Sequence[Mapping[str, Any]], deletes: Iterable[bool] | bool, ts: int | None
+    ) -> None:
         """One ordered batch: rows where `deletes` holds are deletes."""
         target = self.tables[table]
         marks = [deletes] * len(rows) if isinstance(deletes, bool) else list(deletes)
@@ -159,7 +162,7 @@ def from_json(value: Any, type: str) -> Any:
     if type == "date":
         return date.fromisoformat(value)
     if type == "timestamp":
-        return datetime.fromisoformat(value).replace(tzinfo=timezone.utc)
+        return datetime.fromisoformat(value).replace(tzinfo=UTC)
     if type == "binary":
         return bytes.fromhex(value)
     return value

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -28,7 +28,7 @@ def text(value: Any, type: str) -> str:
     if type == "boolean":
         return "true" if value else "false"
     if type == "timestamp":
-        return (value.astimezone(timezone.utc) if value.tzinfo else value).replace(tzinfo=None).isoformat(" ")
+        return str((value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None).isoformat(" "))
     if type == "binary":
         return f"X'{bytes(value).hex()}'"
     if type == "string":
@@ -91,7 +91,7 @@ def table_rows(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def normal(value: Any) -> Any:
-    """A value that equals what SQL calls equal: NaN is one value, numbers of all kinds by value, naive times are UTC."""
+    """A value that equals what SQL calls equal: NaN is one value, numbers by value, naive times are UTC."""
     if isinstance(value, bool) or value is None:
         return ("bool", value) if value is not None else None
     if isinstance(value, float):
@@ -101,14 +101,18 @@ def normal(value: Any) -> Any:
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, datetime):
-        return value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
     return value
 
 
 def _order(row: Sequence[Any]) -> tuple[Any, ...]:
-    """A total order over normal rows; doubles come last among equals, coarsely, since they may differ in the last bits."""
+    """A total order over normal rows; doubles coarsely, since they may differ in the last bits."""
     return tuple(
-        (0, "") if v is None else (1, f"{v:.6e}") if isinstance(v, (float, Decimal)) else (1, f"{type(v).__name__}{v!r}")
+        (0, "")
+        if v is None
+        else (1, f"{v:.6e}")
+        if isinstance(v, (float, Decimal))
+        else (1, f"{type(v).__name__}{v!r}")
         for v in row
     )
 

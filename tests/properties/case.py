@@ -1,4 +1,4 @@
-"""One generated case: tables, views and writes from a seed; how it is run, checked, and written down as a `.test` file."""
+"""One generated case: tables, views and writes from a seed; how it is run, checked, and kept as a `.test` file."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 import belvedere
+from belvedere.database import Database
 from tests.oracle.clock import clock
 from tests.oracle.duck import Oracle, arrow_of
 from tests.oracle.model import Base
@@ -121,7 +122,7 @@ class _Run:
         self.views: dict[str, Sql] = {}
         self.db = self._open()
 
-    def _open(self) -> belvedere.Database:
+    def _open(self) -> Database:
         return self.stack.enter_context(belvedere.open(self.path, clock=self.clock, sync=False))
 
     def all(self) -> int:
@@ -163,7 +164,7 @@ class _Run:
         self.db.execute(f"CREATE {word}MATERIALIZED VIEW {step.name} AS {step.sql.spark}")
 
 
-def write(db: belvedere.Database, step: Write) -> Any:
+def write(db: Database, step: Write) -> Any:
     """The call that a write stands for."""
     if not any(step.deletes):
         return db.put(step.table, list(step.rows), ts=step.ts)
@@ -177,7 +178,9 @@ def _load(oracle: Oracle, model: Base) -> None:
     """Show the model's rows to DuckDB; timestamps without a zone, so that it needs no calendar of zones."""
     for table in model.tables.values():
         rows = arrow_of(table)
-        fields = [pa.field(f.name, pa.timestamp("us") if pa.types.is_timestamp(f.type) else f.type) for f in rows.schema]
+        fields = [
+            pa.field(f.name, pa.timestamp("us") if pa.types.is_timestamp(f.type) else f.type) for f in rows.schema
+        ]
         oracle.show(table.name, rows.cast(pa.schema(fields)))
 
 

@@ -1,7 +1,7 @@
 """Random scalar expressions of a wanted type over the columns in scope.
 
-Only what Spark and DuckDB mean alike, or can be spelled alike, and what cannot fail: errors have tests of their own. Numbers
-stay small, divisors are never zero, decimals are never divided, doubles are never negated (-0.0).
+Only what Spark and DuckDB mean alike, or can be spelled alike, and what cannot fail: errors have tests of their own.
+Numbers stay small, divisors are never zero, decimals are never divided, doubles are never negated (-0.0).
 """
 
 from __future__ import annotations
@@ -132,9 +132,7 @@ class Expressions:
         if kind == 6:
             return sql("abs({})", self.of("int", depth))
         if kind == 7:
-            return sql(
-                "datediff({}, {})", *self._two("date", depth), duck="CAST(({} - {}) AS INTEGER)"
-            )
+            return sql("datediff({}, {})", *self._two("date", depth), duck="CAST(({} - {}) AS INTEGER)")
         return self._extreme("int", depth)
 
     def _bigint(self, depth: int) -> Sql:

@@ -1,4 +1,4 @@
-"""Random histories of writes: full and partial puts, deletes, mixed batches, repeated keys, old and equal timestamps."""
+"""Random histories of writes: full and partial puts, deletes, mixed batches, repeated keys, any timestamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random queries over the whole scope: joins of every kind, nesting, WITH, grouping, DISTINCT, UNION ALL, subqueries in WHERE."""
+"""Random queries over the whole scope: joins, nesting, WITH, grouping, DISTINCT, UNION ALL, subqueries in WHERE."""
 
 from __future__ import annotations
 

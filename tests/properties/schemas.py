@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 TYPES = ("int", "bigint", "double", "decimal(10,2)", "string", "date", "timestamp", "boolean")
 WEIGHTS = (6, 2, 2, 2, 4, 1, 1, 2)
 NULLS = 0.1
-EPOCH = datetime(2024, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

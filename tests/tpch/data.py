@@ -23,8 +23,8 @@ TABLES = {
     "c_acctbal DECIMAL(15,2), c_mktsegment STRING, c_comment STRING",
     "part": "p_partkey BIGINT PRIMARY KEY, p_name STRING, p_mfgr STRING, p_brand STRING, p_type STRING, p_size INT, "
     "p_container STRING, p_retailprice DECIMAL(15,2), p_comment STRING",
-    "partsupp": "ps_partkey BIGINT, ps_suppkey BIGINT, ps_availqty INT, ps_supplycost DECIMAL(15,2), ps_comment STRING, "
-    "PRIMARY KEY (ps_partkey, ps_suppkey)",
+    "partsupp": "ps_partkey BIGINT, ps_suppkey BIGINT, ps_availqty INT, ps_supplycost DECIMAL(15,2), "
+    "ps_comment STRING, PRIMARY KEY (ps_partkey, ps_suppkey)",
     "orders": "o_orderkey BIGINT PRIMARY KEY, o_custkey BIGINT, o_orderstatus STRING, o_totalprice DECIMAL(15,2), "
     "o_orderdate DATE, o_orderpriority STRING, o_clerk STRING, o_shippriority INT, o_comment STRING",
     "lineitem": "l_orderkey BIGINT, l_partkey BIGINT, l_suppkey BIGINT, l_linenumber INT, l_quantity DECIMAL(15,2), "

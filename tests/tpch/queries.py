@@ -39,7 +39,8 @@ QUERIES = {
               FROM supplier, lineitem, orders, customer, nation n1, nation n2
               WHERE s_suppkey = l_suppkey AND o_orderkey = l_orderkey AND c_custkey = o_custkey
                 AND s_nationkey = n1.n_nationkey AND c_nationkey = n2.n_nationkey
-                AND ((n1.n_name = 'FRANCE' AND n2.n_name = 'GERMANY') OR (n1.n_name = 'GERMANY' AND n2.n_name = 'FRANCE'))
+                AND ((n1.n_name = 'FRANCE' AND n2.n_name = 'GERMANY')
+                     OR (n1.n_name = 'GERMANY' AND n2.n_name = 'FRANCE'))
                 AND l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31') AS shipping
         GROUP BY supp_nation, cust_nation, l_year""",
     "q8": """
@@ -47,8 +48,9 @@ QUERIES = {
         FROM (SELECT extract(YEAR FROM o_orderdate) AS o_year, l_extendedprice * (1 - l_discount) AS volume,
                      n2.n_name AS nation
               FROM part, supplier, lineitem, orders, customer, nation n1, nation n2, region
-              WHERE p_partkey = l_partkey AND s_suppkey = l_suppkey AND l_orderkey = o_orderkey AND o_custkey = c_custkey
-                AND c_nationkey = n1.n_nationkey AND n1.n_regionkey = r_regionkey AND r_name = 'AMERICA'
+              WHERE p_partkey = l_partkey AND s_suppkey = l_suppkey AND l_orderkey = o_orderkey
+                AND o_custkey = c_custkey AND c_nationkey = n1.n_nationkey
+                AND n1.n_regionkey = r_regionkey AND r_name = 'AMERICA'
                 AND s_nationkey = n2.n_nationkey AND o_orderdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31'
                 AND p_type = 'ECONOMY ANODIZED STEEL') AS all_nations
         GROUP BY o_year""",
@@ -57,8 +59,9 @@ QUERIES = {
         FROM (SELECT n_name AS nation, extract(YEAR FROM o_orderdate) AS o_year,
                      l_extendedprice * (1 - l_discount) - ps_supplycost * l_quantity AS amount
               FROM part, supplier, lineitem, partsupp, orders, nation
-              WHERE s_suppkey = l_suppkey AND ps_suppkey = l_suppkey AND ps_partkey = l_partkey AND p_partkey = l_partkey
-                AND o_orderkey = l_orderkey AND s_nationkey = n_nationkey AND p_name LIKE '%green%') AS profit
+              WHERE s_suppkey = l_suppkey AND ps_suppkey = l_suppkey AND ps_partkey = l_partkey
+                AND p_partkey = l_partkey AND o_orderkey = l_orderkey
+                AND s_nationkey = n_nationkey AND p_name LIKE '%green%') AS profit
         GROUP BY nation, o_year""",
     "q10": """
         SELECT c_custkey, c_name, sum(l_extendedprice * (1 - l_discount)) AS revenue, c_acctbal, n_name, c_address,
@@ -69,7 +72,8 @@ QUERIES = {
         GROUP BY c_custkey, c_name, c_acctbal, c_phone, n_name, c_address, c_comment""",
     "q12": """
         SELECT l_shipmode,
-               sum(CASE WHEN o_orderpriority = '1-URGENT' OR o_orderpriority = '2-HIGH' THEN 1 ELSE 0 END) AS high_line_count,
+               sum(CASE WHEN o_orderpriority = '1-URGENT' OR o_orderpriority = '2-HIGH' THEN 1 ELSE 0 END)
+                 AS high_line_count,
                sum(CASE WHEN o_orderpriority <> '1-URGENT' AND o_orderpriority <> '2-HIGH' THEN 1 ELSE 0 END)
                  AS low_line_count
         FROM orders, lineitem
@@ -105,14 +109,17 @@ QUERIES = {
     "q19": """
         SELECT sum(l_extendedprice * (1 - l_discount)) AS revenue
         FROM lineitem, part
-        WHERE (p_partkey = l_partkey AND p_brand = 'Brand#12' AND p_container IN ('SM CASE', 'SM BOX', 'SM PACK', 'SM PKG')
+        WHERE (p_partkey = l_partkey AND p_brand = 'Brand#12'
+               AND p_container IN ('SM CASE', 'SM BOX', 'SM PACK', 'SM PKG')
                AND l_quantity >= 1 AND l_quantity <= 1 + 10 AND p_size BETWEEN 1 AND 5
                AND l_shipmode IN ('AIR', 'AIR REG') AND l_shipinstruct = 'DELIVER IN PERSON')
-           OR (p_partkey = l_partkey AND p_brand = 'Brand#23' AND p_container IN ('MED BAG', 'MED BOX', 'MED PKG', 'MED PACK')
+           OR (p_partkey = l_partkey AND p_brand = 'Brand#23'
+               AND p_container IN ('MED BAG', 'MED BOX', 'MED PKG', 'MED PACK')
                AND l_quantity >= 10 AND l_quantity <= 10 + 10 AND p_size BETWEEN 1 AND 10
                AND l_shipmode IN ('AIR', 'AIR REG') AND l_shipinstruct = 'DELIVER IN PERSON')
-           OR (p_partkey = l_partkey AND p_brand = 'Brand#34' AND p_container IN ('LG CASE', 'LG BOX', 'LG PACK', 'LG PKG')
+           OR (p_partkey = l_partkey AND p_brand = 'Brand#34'
+               AND p_container IN ('LG CASE', 'LG BOX', 'LG PACK', 'LG PKG')
                AND l_quantity >= 20 AND l_quantity <= 20 + 10 AND p_size BETWEEN 1 AND 15
                AND l_shipmode IN ('AIR', 'AIR REG') AND l_shipinstruct = 'DELIVER IN PERSON')""",
 }
-"""q18's threshold is 250 instead of 300: at this scale few orders reach 300, and refreshes should move rows in and out."""
+"""q18's threshold is 250 instead of 300, which few orders reach at this scale: refreshes shall move rows in and out."""

@@ -1,7 +1,7 @@
 """Refresh streams in the manner of TPC-H's RF1 and RF2, and updates of customers, parts and suppliers besides.
 
-Everything follows from the seed and the data: new orders are copies of old ones under new keys with other dates, customers
-and quantities, so that every query sees rows enter, move and leave.
+Everything follows from the seed and the data: new orders are copies of old ones under new keys with other dates,
+customers and quantities, so that every query sees rows enter, move and leave.
 """
 
 from __future__ import annotations
@@ -70,7 +70,12 @@ def _copy(
     rng: Random, order: dict[str, Any], items: list[dict[str, Any]], key: int, customers: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     shift = timedelta(days=rng.randint(-400, 400))
-    new = {**order, "o_orderkey": key, "o_custkey": rng.randint(1, customers), "o_orderdate": order["o_orderdate"] + shift}
+    new = {
+        **order,
+        "o_orderkey": key,
+        "o_custkey": rng.randint(1, customers),
+        "o_orderdate": order["o_orderdate"] + shift,
+    }
     new["o_orderpriority"] = rng.choice(["1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"])
     new["o_comment"] = rng.choice(["quick", "special deposits and requests", order["o_comment"]])
     least = rng.choice([1, 40])  # some orders become large enough for q18

@@ -1,7 +1,8 @@
 """TPC-H queries as views, all at once, under refresh streams: equal to DuckDB after every batch.
 
-The oracle's tables are DuckDB's own, changed by INSERT, UPDATE and DELETE. Views are compared exactly with the recomputation
-of their bound queries, and (types of quotients and averages aside) with DuckDB's reading of the original text.
+The oracle's tables are DuckDB's own, changed by INSERT, UPDATE and DELETE. Views are compared exactly with the
+recomputation of their bound queries, and (types of quotients and averages aside) with DuckDB's reading of the
+original text.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import belvedere
+from belvedere.database import Database
 from tests.oracle.duck import Oracle
 from tests.oracle.values import same_bag, table_rows
 from tests.tpch.data import TABLES, tables
@@ -77,7 +79,7 @@ def test_views_equal_duckdb_after_every_refresh(tmp_path: Path) -> None:
     shadow.close()
 
 
-def _compare(db: belvedere.Database, shadow: Shadow, after: str) -> None:
+def _compare(db: Database, shadow: Shadow, after: str) -> None:
     for name, sql in QUERIES.items():
         found = table_rows(db.scan(name))
         difference = same_bag(found, shadow.rows(view_sql(db.catalog, name)), exact=True)

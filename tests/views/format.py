@@ -23,9 +23,12 @@ WRITES = ("put", "delete", "write")
 CHECKS = ("expect", "quarantine")
 _DIRECTIVE = re.compile(r"(statement|put|delete|write|expect|quarantine|error)\b\s*(.*)$")
 _VIEW = re.compile(
-    r"\s*create\s+(or\s+replace\s+)?materialized\s+view\s+(?:if\s+not\s+exists\s+)?(\w+)\s+as\s+(.*?);?\s*$", re.I | re.S
+    r"\s*create\s+(or\s+replace\s+)?materialized\s+view\s+(?:if\s+not\s+exists\s+)?(\w+)\s+as\s+(.*?);?\s*$",
+    re.I | re.S,
 )
-_ADD = re.compile(r"\s*alter\s+table\s+(\w+)\s+add\s+columns?\s+\(?(\w+)\s+([^)]*(?:\([^)]*\))?)\)?\s*;?\s*$", re.I | re.S)
+_ADD = re.compile(
+    r"\s*alter\s+table\s+(\w+)\s+add\s+columns?\s+\(?(\w+)\s+([^)]*(?:\([^)]*\))?)\)?\s*;?\s*$", re.I | re.S
+)
 _INSERT = re.compile(r"\s*insert\s+into\s+(\w+)\s*(?:\(([^)]*)\))?\s*values\s*(.*?);?\s*$", re.I | re.S)
 _DELETE = re.compile(r"\s*delete\s+from\s+(\w+)\s+where\s+\w+\s*(?:=|in)\s*(.*?);?\s*$", re.I | re.S)
 _DROP = re.compile(r"\s*drop\s+(materialized\s+view|table)\s+(?:if\s+exists\s+)?(\w+)\s*;?\s*$", re.I)

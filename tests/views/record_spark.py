@@ -1,7 +1,7 @@
 """Check the expected rows of `.test` files against Spark itself, or record them (`--write`).
 
-Runs in an environment with pyspark and pyarrow (not that of the package). Every `expect` and `quarantine` block is computed
-from the naive model of the base tables at that step, with the view's own SQL text: Spark's dialect is ours.
+Runs in an environment with pyspark and pyarrow (not that of the package). Every `expect` and `quarantine` block is
+computed from the naive model of the base tables at that step, with the view's own SQL text: Spark's dialect is ours.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException  # type: ignore[import-not-found]  # lives in its own environment
+from pyspark.sql import DataFrame, SparkSession  # type: ignore[import-not-found]
 
 from tests.oracle.model import Table
 from tests.oracle.values import text

@@ -31,7 +31,9 @@ def test_duckdb_agrees_with_the_expectations(path: Path) -> None:
                 lines = render([c.name for c in schema], types, rows)
                 header, *body = check.body
                 typed = ":" in header
-                assert header == (lines[0] if typed else " | ".join(c.name for c in schema)), f"{path.name}:{check.line}"
+                assert header == (lines[0] if typed else " | ".join(c.name for c in schema)), (
+                    f"{path.name}:{check.line}"
+                )
                 wanted = sorted(body)
                 if lines[1:] != wanted:
                     assert "double" in types and _close(lines[1:], wanted, types), (

@@ -1,7 +1,8 @@
 """Every `.test` file through a database.
 
-After each step, each view is compared with the rows that the file expects there and with a recomputation in DuckDB over the
-naive model of the base tables, except for files in `spark_only.txt`, where DuckDB means something else than Spark.
+After each step, each view is compared with the rows that the file expects there and with a recomputation in DuckDB
+over the naive model of the base tables, except for files in `spark_only.txt`, where DuckDB means something else than
+Spark.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import belvedere
+from belvedere.database import Database
 from belvedere.errors import BelvedereError
 from belvedere.store.embedded.commit import Token
 from tests.oracle.clock import clock
@@ -38,7 +40,7 @@ def test_file(path: Path) -> None:
                     assert difference is None, f"after {where}, view {name} is not what DuckDB computes: {difference}"
 
 
-def _do(db: belvedere.Database, step: Block, state: State, where: str) -> None:
+def _do(db: Database, step: Block, state: State, where: str) -> None:
     """Carry out a step on the database and on the model."""
     if step.kind == "error":
         _refused(db, step, where)
@@ -60,7 +62,7 @@ def _do(db: belvedere.Database, step: Block, state: State, where: str) -> None:
     state.apply(step)
 
 
-def _refused(db: belvedere.Database, step: Block, where: str) -> None:
+def _refused(db: Database, step: Block, where: str) -> None:
     split = step.body.index("----")
     sql, wanted = "\n".join(step.body[:split]), step.body[split + 1 :]
     with pytest.raises(BelvedereError) as caught:
@@ -75,7 +77,7 @@ def _refused(db: belvedere.Database, step: Block, where: str) -> None:
             assert line.lower() in message.lower(), f"{where}: {line!r} is not in {message!r}"
 
 
-def _check(db: belvedere.Database, check: Block, where: str) -> None:
+def _check(db: Database, check: Block, where: str) -> None:
     found = _quarantine(db, check) if check.kind == "quarantine" else _rows(db.scan(check.target), check)
     assert found == [check.body[0], *sorted(check.body[1:])], where
 
@@ -87,7 +89,7 @@ def _rows(table: pa.Table, check: Block) -> list[str]:
     return lines if ":" in check.body[0] else [" | ".join(names), *lines[1:]]
 
 
-def _quarantine(db: belvedere.Database, check: Block) -> list[str]:
+def _quarantine(db: Database, check: Block) -> list[str]:
     """The quarantine of a view as a `quarantine` body: the columns that it names, and the reason without the place."""
     table = db.quarantine(check.target)
     names = check.body[0].split(" | ")
