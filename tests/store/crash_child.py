@@ -1,7 +1,8 @@
 """A nursery for the crash test: imports and warms everything once, then forks a writer for each life.
 
-Commands on standard input, one JSON object per line: {"path", "acknowledged", "seed"}; answers {"pid"}, and {"status"} when
-the child is gone. A writer first checks the whole database against a model, then writes until somebody kills it.
+Commands on standard input, one JSON object per line: {"path", "acknowledged", "seed"}; answers {"pid"}, and
+{"status"} when the child is gone. A writer first checks the whole database against a model, then writes until
+somebody kills it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def operation(seed: int, number: int) -> tuple[list[dict], list[bool]]:
     rng = random.Random(f"{seed}/{number}")
     rows = [{"id": MARK, "g": None, "v": number, "s": None}]
     for _ in range(rng.randint(1, 5)):
-        rows.append({"id": rng.randrange(60), "g": rng.randrange(4), "v": rng.randrange(100), "s": "x" * rng.randrange(30)})
+        rows.append(
+            {"id": rng.randrange(60), "g": rng.randrange(4), "v": rng.randrange(100), "s": "x" * rng.randrange(30)}
+        )
     return rows, [False, *(rng.random() < 0.3 for _ in rows[1:])]
 
 

@@ -1,4 +1,5 @@
-"""kill -9 at random moments, more than a hundred times: everything acknowledged is there once, views equal a recomputation."""
+"""kill -9 at random moments, more than a hundred times: everything acknowledged is there once, views equal a
+recomputation."""
 
 from __future__ import annotations
 

@@ -25,9 +25,10 @@ from belvedere.errors import (
 )
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
-SPEND = (
-    "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer"
-)
+SPEND = """
+    CREATE MATERIALIZED VIEW spend AS
+    SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer
+"""
 
 
 @pytest.fixture(params=["directory", "memory"])
@@ -72,7 +73,9 @@ def test_rows_come_as_dicts_arrow_pandas_and_polars(shop):
 def test_missing_columns_are_unchanged_none_is_null_and_the_last_of_equal_keys_wins(shop):
     shop.put("orders", orders((1, 7, 5)))
     shop.put("orders", {"id": 1, "total": 6})
-    token = shop.put("orders", [{"id": 1, "total": None}, {"id": 2, "customer": 7}, {"id": 2, "customer": 8, "total": 1}])
+    token = shop.put(
+        "orders", [{"id": 1, "total": None}, {"id": 2, "customer": 7}, {"id": 2, "customer": 8, "total": 1}]
+    )
     shop.wait(token)
     assert shop.get("orders", 1) == {"id": 1, "customer": 7, "total": None}
     assert shop.get("orders", 2) == {"id": 2, "customer": 8, "total": Decimal("1.00")}
@@ -300,7 +303,9 @@ def test_replacing_a_view_swaps_it_and_its_dependants_at_one_epoch(shop):
     assert shop.scan("total").to_pylist() == [{"total": Decimal(50)}]
     assert shop.scan("spend").column_names == ["customer", "total"]
     change = next(same)
-    assert change.removed.to_pylist() == [{"total": Decimal(60)}] and change.added.to_pylist() == [{"total": Decimal(50)}]
+    assert change.removed.to_pylist() == [{"total": Decimal(60)}] and change.added.to_pylist() == [
+        {"total": Decimal(50)}
+    ]
     with pytest.raises(ViewReplaced, match="other columns"):
         next(other)
     assert shop.scan("total", at=before).to_pylist() == [{"total": Decimal(60)}]
@@ -368,7 +373,9 @@ def test_statements_answer(shop):
         {"customer": 7, "total": Decimal("2.50")}
     ]
     assert shop.execute("SHOW TABLES").to_pylist() == [{"table": "orders", "columns": 3, "key": "id"}]
-    assert shop.execute("SHOW VIEWS").to_pylist() == [{"view": "spend", "rows": 1, "key": "customer", "reads": "orders"}]
+    assert shop.execute("SHOW VIEWS").to_pylist() == [
+        {"view": "spend", "rows": 1, "key": "customer", "reads": "orders"}
+    ]
     assert shop.execute("DESCRIBE spend")["column"].to_pylist() == ["customer", "n", "total"]
     assert "CREATE" in shop.execute("SHOW CREATE VIEW spend")
     assert "orders" in shop.execute("EXPLAIN spend")
@@ -423,7 +430,10 @@ def test_one_writer_and_any_number_of_readers(tmp_path):
         assert len(changes) == 2
         with pytest.raises(StorageError, match="reading only"):
             reader.execute("DROP TABLE orders")
-        db.execute("CREATE OR REPLACE MATERIALIZED VIEW spend AS SELECT customer, max(total) AS top FROM orders GROUP BY customer")
+        db.execute(
+            "CREATE OR REPLACE MATERIALIZED VIEW spend AS "
+            "SELECT customer, max(total) AS top FROM orders GROUP BY customer"
+        )
         assert reader.get("spend", 0, after=db.epoch, timeout=5) == {"customer": 0, "top": Decimal(5)}
         reader.close()
         with pytest.raises(Closed):

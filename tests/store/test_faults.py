@@ -1,4 +1,5 @@
-"""The whole database on a disk that loses, tears, reorders and fails: nothing acknowledged is lost, views stay exact."""
+"""The whole database on a disk that loses, tears, reorders and fails: nothing acknowledged is lost, views stay
+exact."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def work(db: Database, model: Model, rng: random.Random, operations: int) -> Non
             db.checkpoint()
         elif kind < 0.35 and model.rows:
             keys = rng.sample(sorted(model.rows), min(len(model.rows), rng.randint(1, 3)))
-            model.unknown = {k: None for k in keys}
+            model.unknown = dict.fromkeys(keys)
             db.delete("t", keys)
             model.rows, model.unknown = model.variants()[1], {}
         else:

@@ -1,4 +1,5 @@
-"""The input log on a disk that loses, tears and reorders: what was acknowledged is there once, the rest not or whole."""
+"""The input log on a disk that loses, tears and reorders: what was acknowledged is there once, the rest not or
+whole."""
 
 from __future__ import annotations
 
@@ -137,7 +138,9 @@ def test_without_sync_a_crash_keeps_a_prefix():
 @settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 1 << 30),
-    lives=st.lists(st.tuples(st.integers(0, 25), st.lists(st.integers(0, 3000), max_size=8), st.booleans()), max_size=5),
+    lives=st.lists(
+        st.tuples(st.integers(0, 25), st.lists(st.integers(0, 3000), max_size=8), st.booleans()), max_size=5
+    ),
 )
 def test_after_any_crash_what_was_acknowledged_is_there_once_and_nothing_is_there_by_half(seed, lives):
     files = FaultyFiles(seed)

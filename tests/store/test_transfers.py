@@ -1,4 +1,5 @@
-"""Internal consistency: a million one-dollar transfers between ten accounts; nobody ever sees money appear or vanish."""
+"""Internal consistency: a million one-dollar transfers between ten accounts; nobody ever sees money appear or
+vanish."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ TOTAL = "CREATE MATERIALIZED VIEW total AS SELECT sum(balance) AS total, count(*
 
 
 def watch(db, stop: Callable[[], bool]) -> int:
-    """Look at both views at one epoch until told to stop; returns how many epochs were seen. Raises if money is amiss."""
+    """Look at both views at one epoch until told to stop; returns how many epochs were seen. Raises if money is
+    amiss."""
     epochs: set[int] = set()
     last = 0
     done = False

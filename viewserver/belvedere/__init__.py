@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from belvedere import errors
+from belvedere import allocator, errors
 
 if TYPE_CHECKING:
     from belvedere.database import Database
     from belvedere.embedded.reader import Reader
+
+allocator.before_arrow_is_loaded()
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "errors", "open"]

@@ -1,7 +1,8 @@
 """The embedded database: one directory, one writing process, any number of reading ones.
 
-`belvedere.open` gives a `Database`. Its writes go through group commit into the input log and return when durable; the
-engine's thread (`belvedere.embedded.runtime`) turns them into views, epoch by epoch; reads are in `belvedere.embedded.reading`.
+`belvedere.open` gives a `Database`. Its writes go through group commit into the input log and return when durable;
+the engine's thread (`belvedere.embedded.runtime`) turns them into views, epoch by epoch; reads are in
+`belvedere.embedded.reading`.
 """
 
 from __future__ import annotations
@@ -62,9 +63,7 @@ class Database(Statements):
         self._closed = False
         self._rows: dict[str, rows.Rows] = {}
         self._leases = Leases(None if in_memory else files)
-        self._log = None if in_memory else InputLog(
-            files, sync=options.sync, segment_bytes=options.segment_bytes
-        )
+        self._log = None if in_memory else InputLog(files, sync=options.sync, segment_bytes=options.segment_bytes)
         try:
             self._start(None if in_memory or not isinstance(files, OsFiles) else files.root / "spill")
         except BaseException:
@@ -112,7 +111,7 @@ class Database(Statements):
         )
         runtime.processed = self._committer.processed
         runtime.on_stop = self._committer.close
-        runtime.builds.announce = lambda operation: self._submit_ddl(operation) and None
+        runtime.builds.announce = self._submit_ddl
         if forced and self._snapshots is not None:
             self._snapshots.take(wait=True)
         runtime.start()
@@ -424,7 +423,9 @@ class Database(Statements):
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

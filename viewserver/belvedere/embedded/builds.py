@@ -1,8 +1,8 @@
 """DDL in the engine's thread, and views that are being built beside the ones in service.
 
-A build goes on in pieces between epochs. When its scan is done, an `activate` operation is written to the log: its epoch is the
-one at which the views appear, also when the log is replayed. A crash before that leaves a view that was created and not
-activated: recovery starts its build again.
+A build goes on in pieces between epochs. When its scan is done, an `activate` operation is written to the log: its
+epoch is the one at which the views appear, also when the log is replayed. A crash before that leaves a view that
+was created and not activated: recovery starts its build again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from belvedere.embedded import ddl
+from belvedere.engine.build import Build
 from belvedere.engine.delta import Delta
-from belvedere.engine.engine import Build
 from belvedere.errors import BelvedereError, DiskError
 from belvedere.plan.nodes import View
 from belvedere.plan.planner import plan_views
@@ -64,8 +64,8 @@ class Builds:
         self.current: Building | None = None
         self.nodes: dict[str, View] = {}
         """Plan nodes of the views in service, by name."""
-        self.announce: Callable[[dict[str, Any]], None] | None = None
-        """Writes an operation to the log without waiting; None while the log is replayed."""
+        self.announce: Callable[[dict[str, Any]], object] | None = None
+        """Writes an operation to the log; None while the log is replayed."""
         self.failures: dict[str, str] = {}
         """Why the last build of a view failed."""
 
@@ -138,6 +138,10 @@ class Builds:
         # what running operators hold is taken over before the next epoch: from then on their changes are forwarded
         self._advance_once(self.current)
         return {}
+
+    def resume(self, epoch: int, operation: dict[str, Any]) -> None:
+        """Start a build again that a snapshot found under way."""
+        self._create_views(epoch, operation)
 
     def _abandon(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
         if self.current is not None:

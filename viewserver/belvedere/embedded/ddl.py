@@ -1,10 +1,10 @@
 """DDL as operations of the log: small JSON objects which, applied in order, give the catalog.
 
-    create_table {table}   add_columns {table, columns}   drop_table {name}
-    create_views {views, replace}   a view, or with `replace` a view and everything that depends on it, begins to be built
-    activate {views}                their build is complete: they are visible from this epoch on, older versions are gone
-    abandon {views}                 their build failed: as if they had not been created
-    drop_view {name}
+create_table {table}   add_columns {table, columns}   drop_table {name}
+create_views {views, replace}   a view, or with `replace` a view and everything that depends on it, begins to be built
+activate {views}                their build is complete: they are visible from this epoch on, older versions are gone
+abandon {views}                 their build failed: as if they had not been created
+drop_view {name}
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def refuse_if_needed(catalog: Catalog, kind: str, name: str) -> None:
 
 
 def cone(catalog: Catalog, view: ViewDef) -> tuple[list[ViewDef], Catalog]:
-    """The new version of a view and of everything that depends on it, bound to each other, and the catalog with them."""
+    """The new version of a view and of everything that depends on it, bound to each other, and the catalog with
+    them."""
     old = catalog.find(view.name)
     assert isinstance(old, ViewDef)
     below = {r.lower() for r in relations(view.query)}

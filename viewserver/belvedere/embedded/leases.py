@@ -49,7 +49,7 @@ class Leases:
         """All pins, those of other processes included."""
         with self._lock:
             own = [{"epoch": e, "purpose": p, "process": os.getpid()} for e, p in self._held.values()]
-        return own + [lease for lease in self._foreign(now_ms)]
+        return own + self._foreign(now_ms)
 
     def _foreign(self, now_ms: int) -> list[dict[str, object]]:
         found: list[dict[str, object]] = []

@@ -30,7 +30,11 @@ def key_values(columns: Sequence[Column], key: Any, owner: str, *, prefix: bool 
         if unknown:
             raise DataError(f"the key of {owner} is ({names}), not {', '.join(sorted(unknown))}")
         given = [c for c in columns if c.name.lower() in by_name]
-        values = tuple(by_name[c.name.lower()] for c in columns[: len(given)]) if given == list(columns[: len(given)]) else ()
+        values = (
+            tuple(by_name[c.name.lower()] for c in columns[: len(given)])
+            if given == list(columns[: len(given)])
+            else ()
+        )
     else:
         values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
     if len(values) != len(columns) and not (prefix and 0 < len(values) < len(columns)):

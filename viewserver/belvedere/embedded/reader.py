@@ -1,7 +1,8 @@
 """A process that only reads: the snapshot in force, then the output changelog as it grows. It runs no engine.
 
-Every read first takes in what the writer has added. Base tables, where somebody asks for one, are followed through the input
-log in the same way. If the writer collects files that this process has not read yet, it starts again from the newest snapshot.
+Every read first takes in what the writer has added. Base tables, where somebody asks for one, are followed through
+the input log in the same way. If the writer collects files that this process has not read yet, it starts again from
+the newest snapshot.
 """
 
 from __future__ import annotations
@@ -177,7 +178,9 @@ class Reader(Statements):
     def _history(self, after: int, upto: int) -> Iterator[Change]:
         segments = changelog.list_segments(self._files)
         if not segments or segments[0] > after:
-            raise EpochExpired(f"epoch {after} is older than the history, which begins at {min(segments, default=upto)}")
+            raise EpochExpired(
+                f"epoch {after} is older than the history, which begins at {min(segments, default=upto)}"
+            )
         for at, segment in enumerate(segments):
             if at + 1 < len(segments) and segments[at + 1] <= after:
                 continue
@@ -313,7 +316,9 @@ class Reader(Statements):
     def __enter__(self) -> Reader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -1,7 +1,7 @@
 """Reads, the same for the writing process and for those that only read: get, scan, snapshots, subscriptions.
 
-A read at the committed epoch looks at the view's table; a read at an older one takes the rows as they are now and goes back
-through the changelog. What differs between the two kinds of processes is behind the abstract methods.
+A read at the committed epoch looks at the view's table; a read at an older one takes the rows as they are now and
+goes back through the changelog. What differs between the two kinds of processes is behind the abstract methods.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Reading(ABC):
         if self.epoch < wanted and not self._wait_for(wanted, timeout):
             lag = max(0.0, float(self._now_ms() - self.epoch))
             raise NotYet(
-                f"epoch {wanted} is not committed after {timeout} s; the newest is {self.epoch}, {wanted - self.epoch} ms before",
+                f"epoch {wanted} is not committed after {timeout} s; the newest is {self.epoch}",
                 lag,
             )
 
@@ -140,7 +140,9 @@ class Reading(ABC):
 
     def _check_retained(self, view: ViewTable, epoch: int) -> None:
         if epoch < view.since:
-            raise EpochExpired(f"view {view.shape.name!r} has had these rows only since epoch {view.since}, not at {epoch}")
+            raise EpochExpired(
+                f"view {view.shape.name!r} has had these rows only since epoch {view.since}, not at {epoch}"
+            )
         if epoch >= self.epoch:
             return
         horizon = self._now_ms() - self._retention_ms(view.shape)
@@ -235,8 +237,9 @@ class Reading(ABC):
     def subscribe(self, view: str, *, after: After = None, timeout: float | None = None) -> Subscription:
         """Changes of a view, one object per epoch, from after the token (or epoch) on; without one, from now on.
 
-        Goes on for ever, or until nothing happened for `timeout` seconds. A stopped one is resumed with the epoch of the
-        last change. Raises EpochExpired when the history does not reach back so far, ViewReplaced when the view got other columns.
+        Goes on for ever, or until nothing happened for `timeout` seconds. A stopped one is resumed with the epoch
+        of the last change. Raises EpochExpired when the history does not reach back so far, ViewReplaced when the
+        view got other columns.
         """
         table = self._view(view)
         start = self.epoch if after is None else Token.parse(after).epoch
@@ -270,7 +273,9 @@ class Snapshot:
     def __enter__(self) -> Snapshot:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -283,9 +288,7 @@ def to_table(shape: ViewShape, rows: Delta) -> pa.Table:
     """The visible columns of rows as an Arrow table."""
     columns = shape.schema[: shape.visible]
     fields = [pa.field(c.name, c.type.arrow) for c in columns]
-    return pa.Table.from_arrays(
-        [v.to_arrow() for v in rows.columns[: shape.visible]], schema=pa.schema(fields)
-    )
+    return pa.Table.from_arrays([v.to_arrow() for v in rows.columns[: shape.visible]], schema=pa.schema(fields))
 
 
 def _refuse_history(table: TableDef, at: Moment) -> None:

@@ -1,7 +1,7 @@
 """From files to a running state: the newest snapshot, then the log from there, through the same code as live writes.
 
-State at an epoch is a function of the log up to it, so replay may group records as it likes, but for one boundary: it steps
-exactly to the last epoch that the output changelog still has, and writes what comes after to it again.
+State at an epoch is a function of the log up to it, so replay may group records as it likes, but for one boundary:
+it steps exactly to the last epoch that the output changelog still has, and writes what comes after to it again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Recovery:
         if self.history_lost:
             runtime.changelog.reset(runtime.committed)
         if manifest["pending"] is not None:
-            getattr(runtime.builds, "_create_views")(runtime.committed, manifest["pending"])
+            runtime.builds.resume(runtime.committed, manifest["pending"])
         self._replay()
         if runtime.changelog.epoch > runtime.committed:
             # only without sync: the output survived a power cut and its input did not
@@ -71,10 +71,10 @@ class Recovery:
         for node, view in zip(nodes, runtime.catalog.views.values(), strict=True):
             shape = shape_of(node, view)
             runtime.builds.nodes[view.name] = node
-            table = ViewTable(shape, self._committed, stored[view.name]["since"])
-            runtime.tables[view.name] = table
+            held = ViewTable(shape, self._committed, stored[view.name]["since"])
+            runtime.tables[view.name] = held
             if ViewShape.of(stored[view.name]) != shape:
-                table.since = manifest["epoch"]
+                held.since = manifest["epoch"]
                 self.history_lost = True
             runtime.shapes[shape.name, shape.version] = shape
         if same:
@@ -138,7 +138,9 @@ class Recovery:
                 continue
             table = self._runtime.catalog.tables.get(entry["t"])
             if table is None:
-                raise Damaged(f"the input log writes to table {entry['t']!r}, which does not exist at record {record.sequence}")
+                raise Damaged(
+                    f"the input log writes to table {entry['t']!r}, which does not exist at record {record.sequence}"
+                )
             changes = codec.decode(table, entry, next(buffers))
             entries.append(Entry(entry, None, table.name, changes, len(changes)))
         return Group(record.epoch, record.sequence, tuple(entries), sum(e.rows for e in entries), record.length)

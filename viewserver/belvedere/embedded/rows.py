@@ -1,7 +1,8 @@
 """Rows as users give them, to columns as the engine takes them; what does not fit is named.
 
-Dicts, lists of dicts, Arrow, pandas and polars are accepted. Whole columns are converted at once; only if that fails is the
-row at fault looked for, so that good data is fast and bad data is explained. Nothing is written unless all of it fits.
+Dicts, lists of dicts, Arrow, pandas and polars are accepted. Whole columns are converted at once; only if that
+fails is the row at fault looked for, so that good data is fast and bad data is explained. Nothing is written unless
+all of it fits.
 """
 
 from __future__ import annotations
@@ -236,25 +237,19 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, column: Column, owner: str) ->
 
 
 def _convertible(given: pa.DataType, kind: Kind) -> bool:
-    number = pa.types.is_integer(given)
-    if pa.types.is_null(given):
-        return True
-    match kind:
-        case Kind.INT | Kind.BIGINT:
-            return number
-        case Kind.DOUBLE:
-            return number or pa.types.is_floating(given) or pa.types.is_decimal(given)
-        case Kind.DECIMAL:
-            return number or pa.types.is_decimal(given)
-        case Kind.STRING:
-            return pa.types.is_large_string(given) or given == pa.string_view()
-        case Kind.BINARY:
-            return pa.types.is_large_binary(given) or pa.types.is_fixed_size_binary(given)
-        case Kind.DATE:
-            return pa.types.is_date(given)
-        case Kind.TIMESTAMP:
-            return pa.types.is_timestamp(given) or pa.types.is_date(given)
-    return False
+    """Whether a cast by Arrow means the same as what we do value by value."""
+    number, types = pa.types.is_integer(given), pa.types
+    allowed = {
+        Kind.INT: number,
+        Kind.BIGINT: number,
+        Kind.DOUBLE: number or types.is_floating(given) or types.is_decimal(given),
+        Kind.DECIMAL: number or types.is_decimal(given),
+        Kind.STRING: types.is_large_string(given) or given == pa.string_view(),
+        Kind.BINARY: types.is_large_binary(given) or types.is_fixed_size_binary(given),
+        Kind.DATE: types.is_date(given),
+        Kind.TIMESTAMP: types.is_timestamp(given) or types.is_date(given),
+    }
+    return bool(types.is_null(given) or allowed.get(kind, False))
 
 
 def _convert(array: pa.Array, column: Column, owner: str) -> pa.Array:
@@ -306,7 +301,8 @@ class Rows:
         delete = np.asarray(deletes)
         if delete.dtype != np.bool_ or delete.shape != (count,):
             raise DataError(
-                f"{self.owner}: deletes must be {count} booleans, one per row; found {delete.dtype} of shape {delete.shape}"
+                f"{self.owner}: deletes must be {count} booleans, one per row; "
+                f"found {delete.dtype} of shape {delete.shape}"
             )
         return self._changes(columns, masks, count, delete if delete.any() else None)
 
@@ -351,7 +347,8 @@ class Rows:
                 rows = list(rows)
             except TypeError as error:
                 raise DataError(
-                    f"{self.owner}: rows are a dict, a list of dicts, or an Arrow, pandas or polars table; found {quote(rows)}"
+                    f"{self.owner}: rows are a dict, a list of dicts, or an Arrow, pandas or polars table; "
+                    f"found {quote(rows)}"
                 ) from error
         return self._from_dicts(rows)
 
@@ -382,7 +379,8 @@ class Rows:
         self, columns: dict[int, Vec], masks: dict[int, np.ndarray], count: int, delete: np.ndarray | None
     ) -> Changes:
         self._check_keys(columns, masks)
-        out, present = [], []
+        out: list[Vec] = []
+        present: list[np.ndarray | None] = []
         for at, column in enumerate(self.table.columns):
             vec = columns.get(at)
             mask = masks.get(at)
@@ -429,13 +427,16 @@ class Rows:
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise DataError(
-                f"{self.owner}, column {column.name!r}, row {row}: NULL in a column declared NOT NULL; nothing was written"
+                f"{self.owner}, column {column.name!r}, row {row}: NULL in a column declared NOT NULL; "
+                "nothing was written"
             )
 
 
 def _is_frame(rows: Any) -> bool:
-    return isinstance(rows, (pa.Table, pa.RecordBatch)) or hasattr(rows, "__arrow_c_stream__") or (
-        hasattr(rows, "to_numpy") and hasattr(rows, "columns")
+    return (
+        isinstance(rows, (pa.Table, pa.RecordBatch))
+        or hasattr(rows, "__arrow_c_stream__")
+        or (hasattr(rows, "to_numpy") and hasattr(rows, "columns"))
     )
 
 
@@ -458,7 +459,9 @@ def timestamps(ts: Any, count: int) -> np.ndarray:
             aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
             return math.floor(aware.timestamp()) * 1_000_000 + aware.microsecond
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-            raise DataError(f"ts: {quote(value)} is no timestamp; give microseconds since 1970 as an int, or a datetime")
+            raise DataError(
+                f"ts: {quote(value)} is no timestamp; give microseconds since 1970 as an int, or a datetime"
+            )
         if not -(1 << 62) < value < 1 << 62:
             raise DataError(f"ts: {value} is out of range; give microseconds since 1970")
         return int(value)

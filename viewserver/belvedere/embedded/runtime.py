@@ -1,7 +1,8 @@
 """The engine's thread: takes durable groups from the log, steps the engine, applies views, writes history, commits.
 
-Everything that touches the engine runs here, between epochs, so nothing in the engine needs a lock: other threads hand over
-closures (`call`) and wait. Any failure stops the whole database and is given to everyone who waits; nothing goes on silently.
+Everything that touches the engine runs here, between epochs, so nothing in the engine needs a lock: other threads
+hand over closures (`call`) and wait. Any failure stops the whole database and is given to everyone who waits;
+nothing goes on silently.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Runtime:
     def start(self) -> None:
         # A reader waits for the interpreter's lock up to this long while the engine computes; the default is 5 ms.
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
+        allocator.keep_freed_memory()
         self._thread = threading.Thread(target=self._run, name="belvedere-epochs", daemon=True)
         self._thread.start()
 
@@ -244,7 +246,7 @@ class Runtime:
             rows = ((t.shape, chunk) for t, d in touched for chunk in d.chunks)
             self.record(epoch, rows, [(t.shape, q) for t, d in touched for q in d.quarantine], extra)
         self.publish(epoch)
-        for table, delta in touched:
+        for table, _ in touched:
             table.finish()
         for delta in deltas.values():
             delta.chunks.close()

@@ -1,7 +1,8 @@
 """When a snapshot is taken, what goes into it, and what may be removed afterwards.
 
-The files are written in the engine's thread (to the page cache: the state must not move meanwhile), made durable and put in
-force by a thread of their own. The log written since the last one must outweigh it, so the cost per written row is bounded.
+The files are written in the engine's thread (to the page cache: the state must not move meanwhile), made durable
+and put in force by a thread of their own. The log written since the last one must outweigh it, so the cost per
+written row is bounded.
 """
 
 from __future__ import annotations
@@ -133,13 +134,9 @@ class Snapshots:
     def collect(self) -> None:
         """Remove history that nothing asks for any more."""
         runtime = self._runtime
-        retention = max(
-            [runtime.options.retention_ms, *(v.retention_ms or 0 for v in runtime.catalog.views.values())]
-        )
+        retention = max([runtime.options.retention_ms, *(v.retention_ms or 0 for v in runtime.catalog.views.values())])
         now = self._clock.now() // 1000
         pin = self._leases.oldest(now)
         keep = now - retention if pin is None else min(pin, now - retention)
         never = self.epoch if pin is None else min(pin, self.epoch)
         runtime.changelog.collect(keep, runtime.options.history_bytes, never)
-
-

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from belvedere.embedded import verify
+from belvedere.embedded import verify as verification
 from belvedere.embedded.reading import Reading
 from belvedere.errors import CatalogError
 from belvedere.plan.explain import explain
@@ -19,7 +19,7 @@ from belvedere.sql.catalog import TableDef, ViewDef
 from belvedere.sql.query import relations
 from belvedere.store.embedded.commit import Token
 
-Result = Token | pa.Table | str | None
+Result: TypeAlias = "Token | pa.Table | str | None"
 
 
 class Statements(Reading):
@@ -110,7 +110,7 @@ class Statements(Reading):
 
         names = {self.catalog.relation(n).name for n in relations(statement.view.query)}
         _, tables = self._consistent(names)
-        connection, name = verify.connect(tables)
+        connection, name = verification.connect(tables)
         try:
             sql = select_to_duckdb(statement, lambda n: name(self.catalog.relation(n).name))
             found = connection.sql(sql).to_arrow_table()
@@ -119,7 +119,7 @@ class Statements(Reading):
         wanted = pa.schema([pa.field(c.name, c.type.arrow) for c in statement.view.columns])
         return found if found.schema.equals(wanted) else found.cast(wanted)
 
-    def verify(self, view: str | None = None) -> verify.Report:
+    def verify(self, view: str | None = None) -> verification.Report:
         """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch."""
         catalog = self.catalog
         if view is None:
@@ -131,14 +131,14 @@ class Statements(Reading):
             wanted = [found]
         names: set[str] = {v.name for v in wanted}
         for definition in wanted:
-            names |= verify.base_tables(catalog, definition)
+            names |= verification.base_tables(catalog, definition)
         epoch, tables = self._consistent(names)
         base = {n: t for n, t in tables.items() if n in catalog.tables}
         reports = [self._verify_one(v, epoch, tables[v.name], base) for v in wanted]
-        return reports[0] if view is not None else verify.together(reports, epoch)
+        return reports[0] if view is not None else verification.together(reports, epoch)
 
-    def _verify_one(self, view: ViewDef, epoch: int, rows: pa.Table, tables: dict[str, pa.Table]) -> verify.Report:
-        needed = {n: tables[n] for n in verify.base_tables(self.catalog, view)}
-        return verify.compare(self.catalog, view, epoch, rows, needed, self.quarantine(view.name).num_rows)
-
-
+    def _verify_one(
+        self, view: ViewDef, epoch: int, rows: pa.Table, tables: dict[str, pa.Table]
+    ) -> verification.Report:
+        needed = {n: tables[n] for n in verification.base_tables(self.catalog, view)}
+        return verification.compare(self.catalog, view, epoch, rows, needed, self.quarantine(view.name).num_rows)

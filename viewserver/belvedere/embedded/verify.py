@@ -1,4 +1,5 @@
-"""Verification: a view recomputed from base rows by DuckDB, an engine that shares no code with ours, and compared as a bag."""
+"""Verification: a view recomputed from base rows by DuckDB, an engine that shares no code with ours, and compared
+as a bag."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ RELATIVE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a verification found. `missing`: recomputed rows that the view lacks; `extra`: the reverse (a few of each)."""
+    """What a verification found. `missing`: recomputed rows that the view lacks; `extra`: the reverse (a few of
+    each)."""
 
     view: str
     epoch: int

@@ -62,7 +62,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> list[Buffer]:
         data = np.ascontiguousarray(array)
         index.append([name, data.dtype.str, list(data.shape), at])
         if data.nbytes:
-            out.append(memoryview(data.reshape(-1).view(np.uint8)))
+            out.append(data.reshape(-1).view(np.uint8).data)
         pad = -data.nbytes % ALIGN
         if pad:
             out.append(memoryview(bytes(pad)))

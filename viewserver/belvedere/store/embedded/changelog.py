@@ -1,12 +1,12 @@
 """The output changelog: what each epoch did to each view, in order. It is the history of views.
 
-Subscriptions, reads of older epochs and reading processes live on it. It is written after an epoch is processed and not
-synced: its input is durable, so whatever a crash takes is made again by replay. One stream for all views keeps epochs
-whole: a reading process has an epoch when it has the epoch's last record. Segments are `changelog/<epoch>.out`: all of their
-records are of later epochs than the one in the name.
+Subscriptions, reads of older epochs and reading processes live on it. It is written after an epoch is processed and
+not synced: its input is durable, so whatever a crash takes is made again by replay. One stream for all views keeps
+epochs whole: a reading process has an epoch when it has the epoch's last record. Segments are `changelog/<epoch>.out`:
+all of their records are of later epochs than the one in the name.
 
-    description of a record: {"v": [[view, version, rows, bytes], …], "q": the same for rows that entered (+1) or left (-1)
-    quarantine, "starts": [shape, …], "drops": [view, …], "catalog": the definitions after DDL}
+    description of a record: {"v": [[view, version, rows, bytes], …], "q": the same for rows that entered (+1) or left
+    (-1) quarantine, "starts": [shape, …], "drops": [view, …], "catalog": the definitions after DDL}
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from belvedere.errors import EpochExpired
 from belvedere.store.embedded import records
 from belvedere.store.embedded.describe import ViewShape
 from belvedere.store.embedded.files import Appender, Files
-from belvedere.store.embedded.physical import deserialize, flat, from_physical, physical_type, serialize, to_physical, unflat
+from belvedere.store.embedded.physical import (
+    deserialize,
+    flat,
+    from_physical,
+    physical_type,
+    serialize,
+    to_physical,
+    unflat,
+)
 from belvedere.store.embedded.records import MORE, Record
 
 MAGIC = b"belvout\0"
@@ -86,7 +94,9 @@ class Change:
     meta: Mapping[str, Any]
     record: Record
 
-    def deltas(self, shapes: Mapping[tuple[str, int], ViewShape], view: str | None = None) -> Iterator[tuple[str, Delta]]:
+    def deltas(
+        self, shapes: Mapping[tuple[str, int], ViewShape], view: str | None = None
+    ) -> Iterator[tuple[str, Delta]]:
         """The deltas of one view or all. `shapes` by view and version."""
         entries = self.meta.get("v", ())
         for entry, buffer in zip(entries, self.record.buffers([e[3] for e in entries]), strict=True):
@@ -162,10 +172,9 @@ class Changelog:
         self._files.sync_directory("")
         self._segments = [Segment(after, self._files.size(_path(after)) or 0) for after in list_segments(self._files)]
         self.epoch = epoch
-        start = position or (Position(self._segments[0].after, records.HEAD_SIZE, epoch) if self._segments else None)
-        held = next((s for s in self._segments if start is not None and s.after == start.segment), None)
-        lost = start is None or held is None or held.size < start.offset or start.epoch != epoch
-        if lost or (position is None and start.segment != epoch):
+        start = position or Position(epoch, records.HEAD_SIZE, epoch)
+        held = next((s for s in self._segments if s.after == start.segment), None)
+        if held is None or held.size < start.offset or start.epoch != epoch:
             self.reset(epoch)
             return
         first = self._segments.index(held)
@@ -312,7 +321,9 @@ class Changelog:
             return
         with self._lock:
             if self._segments[0].after > after:
-                raise EpochExpired(f"epoch {after} is older than the history, which begins at {self._segments[0].after}")
+                raise EpochExpired(
+                    f"epoch {after} is older than the history, which begins at {self._segments[0].after}"
+                )
             parts = [(s, s.size) for s in self._segments]
         for at, (segment, size) in enumerate(parts):
             following = parts[at + 1][0].after if at + 1 < len(parts) else None
@@ -355,7 +366,9 @@ def list_segments(files: Files) -> list[int]:
     return [int(n.removesuffix(".out")) for n in files.list(DIRECTORY) if n.endswith(".out")]
 
 
-def read_segment(files: Files, path: str, offset: int, size: int | None, after: int, upto: int | None) -> Iterator[Change]:
+def read_segment(
+    files: Files, path: str, offset: int, size: int | None, after: int, upto: int | None
+) -> Iterator[Change]:
     """Records of one segment from `offset` on; ends at `size`, or at the first that is not (completely) there yet."""
     base, window = offset, files.read(path, offset, _WINDOW)
     while size is None or offset < size:

@@ -1,7 +1,7 @@
 """Changes of a base table as one entry of the input log, and back.
 
-Only what was written is stored: columns that no row of a call carries are left out, masks appear only where rows differ, and
-timestamps are one number where the database's own clock gave them. The JSON description of an entry:
+Only what was written is stored: columns that no row of a call carries are left out, masks appear only where rows
+differ, and timestamps are one number where the database's own clock gave them. The JSON description of an entry:
 
     t table   k "put" | "delete" | "mixed"   n rows   c columns in the batch   p those of them with a presence mask
     ts first timestamp, or null if the batch has them   step 1: each row is one microsecond after the row before, else 0
@@ -20,7 +20,15 @@ from belvedere.engine.delta import Changes
 from belvedere.engine.vec import nulls
 from belvedere.errors import Damaged
 from belvedere.sql.catalog import TableDef
-from belvedere.store.embedded.physical import deserialize, flat, from_physical, physical_type, serialize, to_physical, unflat
+from belvedere.store.embedded.physical import (
+    deserialize,
+    flat,
+    from_physical,
+    physical_type,
+    serialize,
+    to_physical,
+    unflat,
+)
 
 _MASK = pa.uint8()
 
@@ -30,7 +38,7 @@ def encode(table: TableDef, changes: Changes, *, own_clock: bool) -> tuple[dict[
     arrays: list[pa.Array] = []
     fields: list[str] = []
     columns: list[str] = []
-    masked: list[str] = []
+    masked: dict[str, np.ndarray] = {}
     for column, vec, present in zip(table.columns, changes.columns, changes.present, strict=True):
         if present is not None and not present.any():
             continue
@@ -38,10 +46,9 @@ def encode(table: TableDef, changes: Changes, *, own_clock: bool) -> tuple[dict[
         arrays.append(to_physical(vec))
         fields.append(column.name)
         if present is not None and not present.all():
-            masked.append(column.name)
-    by_name = dict(zip((c.name for c in table.columns), changes.present, strict=True))
-    for name in masked:
-        arrays.append(flat(by_name[name], _MASK))
+            masked[column.name] = present
+    for name, mask in masked.items():
+        arrays.append(flat(mask, _MASK))
         fields.append(f"p:{name}")
     kind = "put"
     if changes.delete is not None and changes.delete.any():
@@ -53,7 +60,7 @@ def encode(table: TableDef, changes: Changes, *, own_clock: bool) -> tuple[dict[
         arrays.append(flat(changes.ts, pa.int64()))
         fields.append("ts")
     batch = serialize(arrays, fields)
-    meta = {"t": table.name, "k": kind, "n": len(changes), "c": columns, "p": masked, "ts": None, "step": 0}
+    meta = {"t": table.name, "k": kind, "n": len(changes), "c": columns, "p": list(masked), "ts": None, "step": 0}
     return {**meta, "b": batch.nbytes}, batch
 
 

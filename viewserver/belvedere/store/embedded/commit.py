@@ -1,8 +1,9 @@
 """Group commit: callers that write at the same time share one record, one sync and one epoch.
 
-Leader and followers: whoever finds nobody writing takes everything that is queued, writes it, and wakes the others; a single
-writer never waits for another thread. While the leader syncs, the next group gathers by itself. The order of the queue is
-the order of the log, so timestamps and the catalog are looked at under the queue's lock, when an entry joins.
+Leader and followers: whoever finds nobody writing takes everything that is queued, writes it, and wakes the others;
+a single writer never waits for another thread. While the leader syncs, the next group gathers by itself. The order
+of the queue is the order of the log, so timestamps and the catalog are looked at under the queue's lock, when an
+entry joins.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Token:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One call's part of a record: changes of one table, or a DDL operation. `meta` and `buffer` are what the log holds."""
+    """One call's part of a record: changes of one table, or a DDL operation. `meta` and `buffer` are what the log
+    holds."""
 
     meta: dict[str, Any]
     buffer: memoryview | None = None
@@ -187,7 +189,9 @@ class Committer:
 
     def _write_group(self) -> None:
         with self._lock:
-            size = 1 if self._queue[0].alone else next((i for i, e in enumerate(self._queue) if e.alone), len(self._queue))
+            size = (
+                1 if self._queue[0].alone else next((i for i, e in enumerate(self._queue) if e.alone), len(self._queue))
+            )
             entries, self._queue = self._queue[:size], self._queue[size:]
             epoch = max(self._clock.now() // 1000, self.epoch + 1)
             sequence = self.sequence + 1

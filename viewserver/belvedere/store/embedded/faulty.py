@@ -1,9 +1,9 @@
 """Files in memory, and a disk that behaves as badly as POSIX allows.
 
-`MemoryFiles` serves databases without a directory. `FaultyFiles` keeps what was not synced apart: `crash()` gives the disk as
-it may look after a power cut, where every write and directory entry that was not synced is there, lost, or (a write)
-torn, in any combination, and so in any order. Failures of single operations are scripted with `fail` and `cut_after`.
-All choices come from one seed.
+`MemoryFiles` serves databases without a directory. `FaultyFiles` keeps what was not synced apart: `crash()` gives
+the disk as it may look after a power cut, where every write and directory entry that was not synced is there, lost,
+or (a write) torn, in any combination, and so in any order. Failures of single operations are scripted with `fail`
+and `cut_after`. All choices come from one seed.
 """
 
 from __future__ import annotations

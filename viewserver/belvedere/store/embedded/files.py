@@ -86,7 +86,8 @@ class OsAppender:
         views = [v for v in (memoryview(b).cast("B") for b in buffers) if v.nbytes]
         at = 0
         while at < len(views):
-            chunk, total = [], 0
+            chunk: list[memoryview] = []
+            total = 0
             for view in views[at : at + _IOV_MAX]:
                 if chunk and total + view.nbytes > _MAX_BYTES:
                     break
@@ -140,7 +141,7 @@ class OsFiles:
             wanted = max(0, os.fstat(file.fileno()).st_size - offset)
             if length is not None:
                 wanted = min(wanted, length)
-            out = memoryview(np.empty(wanted, np.uint8)).cast("B")
+            out = np.empty(wanted, np.uint8).data.cast("B")
             file.seek(offset)
             done = 0
             while done < wanted:

@@ -1,8 +1,8 @@
 """The input log: every change and every DDL statement, in the order in which it became durable. It is the truth.
 
-Segments are files `log/<number of the first record>.log` of `records`. Each record is one group commit: one epoch, one sync.
-A write that fails is taken back by truncation, so the log stays whole and the database can go on when the disk has room
-again. A sync that fails leaves it unknown what is durable: the log refuses everything from then on.
+Segments are files `log/<number of the first record>.log` of `records`. Each record is one group commit: one epoch,
+one sync. A write that fails is taken back by truncation, so the log stays whole and the database can go on when the
+disk has room again. A sync that fails leaves it unknown what is durable: the log refuses everything from then on.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class InputLog:
         content = self._files.read(path)
         expected = first
         if first > self.sequence + 1:
-            raise Damaged(f"file {path!r} begins with record {first}, but records from {self.sequence + 1} on are missing")
+            raise Damaged(
+                f"file {path!r} begins with record {first}, but records from {self.sequence + 1} on are missing"
+            )
         offset = records.HEAD_SIZE
         found = records.check_segment(content, MAGIC, path)
         if found is None:

@@ -1,7 +1,7 @@
 """Columns of the engine as Arrow arrays without conversion, for files that only we read.
 
-Numbers, dates and timestamps keep the engine's own memory (a decimal of up to 18 digits stays one int64, a wide one 16 opaque
-bytes), so writing a batch copies nothing and reading it back is a view of the file's bytes.
+Numbers, dates and timestamps keep the engine's own memory (a decimal of up to 18 digits stays one int64, a wide one
+16 opaque bytes), so writing a batch copies nothing and reading it back is a view of the file's bytes.
 """
 
 from __future__ import annotations

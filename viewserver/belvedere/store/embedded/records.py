@@ -1,9 +1,10 @@
 """Checksummed records in append-only segments: the frame that the input log and the output changelog share.
 
-A segment is a 64-byte header (magic, format version, number of its first record) and records. A record is a 64-byte head
-and a body: a JSON description, then buffers, each aligned to 64 bytes so that Arrow can read them in place. The head has a
-checksum of its own, so records can be skipped without reading their bodies, and says up to which record the writer knew
-everything to be durable: that is how a torn tail (never synced, cut) differs from damage (synced, an error).
+A segment is a 64-byte header (magic, format version, number of its first record) and records. A record is a 64-byte
+head and a body: a JSON description, then buffers, each aligned to 64 bytes so that Arrow can read them in place.
+The head has a checksum of its own, so records can be skipped without reading their bodies, and says up to which
+record the writer knew everything to be durable: that is how a torn tail (never synced, cut) differs from damage
+(synced, an error).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def check_segment(content: memoryview, magic: bytes, path: str) -> int | None:
         raise Damaged(f"file {path!r}: it is no {magic!r} segment but {found!r}, at byte 0")
     if version > FORMAT_VERSION:
         raise FormatError(
-            f"file {path!r} has format version {version}, this program reads up to {FORMAT_VERSION}; use a newer program"
+            f"file {path!r} has format version {version}, this program reads up to {FORMAT_VERSION}; use a newer one"
         )
     return int(first)
 
@@ -110,7 +111,8 @@ def encode(
 
 
 def read_head(content: memoryview, offset: int, base: int = 0) -> Record | None:
-    """The record that starts at `offset` of the content, without its body, or None. `base`: file offset of the content."""
+    """The record that starts at `offset` of the content, without its body, or None. `base`: file offset of the
+    content."""
     raw = content[offset : offset + HEAD_SIZE]
     if len(raw) < HEAD_SIZE or raw[:4] != _MARKER:
         return None
@@ -142,7 +144,8 @@ def with_body(head: Record, body: memoryview) -> Record:
 
 
 def durable_after(content: memoryview, offset: int, sequence: int) -> int | None:
-    """Offset of a later record which proves that record `sequence`, unreadable at `offset`, had been durable; or None."""
+    """Offset of a later record which proves that record `sequence`, unreadable at `offset`, had been durable; or
+    None."""
     at = aligned(offset + 1)
     raw = content.obj if isinstance(content.obj, bytes) and len(content.obj) == len(content) else bytes(content)
     while (at := raw.find(_MARKER, at)) >= 0:

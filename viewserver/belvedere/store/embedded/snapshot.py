@@ -1,9 +1,9 @@
 """Snapshots: what recovery starts from, so that the log need not be replayed from its beginning.
 
-A snapshot is a directory `snapshots/<epoch>`: base rows of each table as Arrow (they depend on no plan), state of the
-engine and rows of views as raw arrays (usable only by the plan and engine version that the manifest names, else
-rebuilt), and `manifest.json`, written last, with the size and checksum of every file. The file CURRENT names the one that
-counts and is replaced by rename. A crash at any moment leaves either the old or the new one in force.
+A snapshot is a directory `snapshots/<epoch>`: base rows of each table as Arrow (they depend on no plan), state of
+the engine and rows of views as raw arrays (usable only by the plan and engine version that the manifest names, else
+rebuilt), and `manifest.json`, written last, with the size and checksum of every file. The file CURRENT names the
+one that counts and is replaced by rename. A crash at any moment leaves either the old or the new one in force.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class _Sink:
 
 
 class SnapshotWriter:
-    """Writes the files of one snapshot (in the engine's thread, between epochs), then `publish`es it (in any thread)."""
+    """Writes the files of one snapshot (in the engine's thread, between epochs), then `publish`es it (in any
+    thread)."""
 
     def __init__(self, files: Files, epoch: int):
         self._files = files
@@ -155,6 +156,4 @@ class Snapshot:
         return pa.ipc.open_file(pa.py_buffer(content)).read_all()
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        return arrays.unpack(
-            arrays.read_file(self._files, f"{self._directory}/{name}", self.manifest["files"][name])
-        )
+        return arrays.unpack(arrays.read_file(self._files, f"{self._directory}/{name}", self.manifest["files"][name]))

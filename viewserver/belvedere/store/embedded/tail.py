@@ -1,7 +1,7 @@
 """Following the files of a writing process: its changelog and its log, record by record, as they grow.
 
-Nothing is locked. A record counts when it is there whole; files that vanish (`Gone`) mean that the writer has collected them
-and the follower must start again from the snapshot in force.
+Nothing is locked. A record counts when it is there whole; files that vanish (`Gone`) mean that the writer has
+collected them and the follower must start again from the snapshot in force.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class LogTail:
                 if record.sequence > self.sequence:
                     self.sequence = record.sequence
                     yield record
-            if self._files.size(f"{log.DIRECTORY}/{self.sequence + 1:020d}.log") is None or self._first == self.sequence + 1:
+            if (
+                self._files.size(f"{log.DIRECTORY}/{self.sequence + 1:020d}.log") is None
+                or self._first == self.sequence + 1
+            ):
                 return
             self._first = None
 

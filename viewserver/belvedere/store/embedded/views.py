@@ -1,8 +1,9 @@
 """Rows of a view, readable at the committed epoch while the next one is being applied.
 
-The engine's thread writes, any thread reads. A lock per view protects its arrays; big deltas are applied in pieces, and the
-lock is free between them. Until the epoch is committed, readers look into its delta first: a row that it mentions was, at the
-committed epoch, the row that it removes, or absent. The same rule, applied to the changelog, gives any older epoch.
+The engine's thread writes, any thread reads. A lock per view protects its arrays; big deltas are applied in pieces,
+and the lock is free between them. Until the epoch is committed, readers look into its delta first: a row that it
+mentions was, at the committed epoch, the row that it removes, or absent. The same rule, applied to the changelog,
+gives any older epoch.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Overlay:
 
 def values_at(columns: Sequence[Vec], row: int) -> Row:
     """One row of a batch as Python values."""
-    out = []
+    out: list[Any] = []
     for vec in columns:
         if vec.status is not None and vec.status[row] != Status.VALUE:
             out.append(None)
@@ -118,7 +119,9 @@ class ViewTable:
 
     # ------------------------------------------------------------------ the engine's thread
 
-    def begin(self, epoch: int, chunks: Iterable[Delta], quarantine: Sequence[Quarantined], *, spilled: bool = False) -> None:
+    def begin(
+        self, epoch: int, chunks: Iterable[Delta], quarantine: Sequence[Quarantined], *, spilled: bool = False
+    ) -> None:
         """Apply an epoch's delta; readers see nothing of it before `committed` says so. A delta that spilled to disk
         cannot be kept for readers: they wait until `finish`."""
         if spilled:
