@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from belvedere import allocator
 from belvedere.embedded.builds import Builds, no_room
 from belvedere.embedded.options import Options
 from belvedere.engine.delta import Changes, Delta
