@@ -145,8 +145,8 @@ def _history(seed: int, oracle: Oracle) -> None:
                 token = write(db, step)
                 model.write(step.table, step.rows, step.deletes, step.ts)
             db.wait(token)
-            for table in model.tables.values():
-                oracle.show(table.name, arrow_of(table))
+            for shown in model.tables.values():
+                oracle.show(shown.name, arrow_of(shown))
             where = f"seed {seed}, epoch {epoch}"
             for number, view in enumerate(views):
                 difference = same_bag(table_rows(db.scan(f"v{number}")), oracle.rows(view.rows))
