@@ -21,7 +21,7 @@ from belvedere.store.embedded.describe import ViewShape
 from belvedere.store.embedded.files import Files
 from belvedere.store.embedded.log import InputLog
 from belvedere.store.embedded.records import Record
-from belvedere.store.embedded.snapshot import Snapshot
+from belvedere.store.embedded.snapshot import Snapshot, collect
 from belvedere.store.embedded.views import ViewTable
 
 
@@ -38,6 +38,7 @@ class Recovery:
     def run(self) -> None:
         runtime = self._runtime
         self.snapshot = Snapshot.current(self._files)
+        collect(self._files, None if self.snapshot is None else self.snapshot.name)
         manifest: dict[str, Any] = {"epoch": 0, "sequence": 0, "clock": 0, "changelog": None, "pending": None}
         if self.snapshot is not None:
             manifest = self.snapshot.manifest

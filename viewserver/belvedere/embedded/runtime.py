@@ -22,7 +22,7 @@ from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.engine import Engine
 from belvedere.engine.operators.view import Quarantined, ViewDelta
 from belvedere.engine.vec import concat
-from belvedere.errors import BelvedereError, Closed, Damaged
+from belvedere.errors import BelvedereError, Closed, Damaged, DiskError
 from belvedere.plan.nodes import View
 from belvedere.sql.catalog import Catalog
 from belvedere.store.embedded import changes as codec
@@ -140,12 +140,16 @@ class Runtime:
         with self._work:
             if self.failure is None:
                 self.failure = reason
-            tasks, self._tasks = list(self._tasks), deque()
             self._work.notify_all()
-        for task in tasks:
-            task.error = self.closed()
-            task.done.set()
+        self._fail_tasks(self.closed)
         self.notify()
+
+    def _fail_tasks(self, error: Callable[[], BaseException]) -> None:
+        with self._work:
+            tasks, self._tasks = list(self._tasks), deque()
+        for task in tasks:
+            task.error = error()
+            task.done.set()
 
     def finish(self, timeout: float | None = None) -> None:
         """Process all that was delivered, then end the thread."""
@@ -307,6 +311,7 @@ class Runtime:
         """Wait a little for room on the disk; ends the thread if the database is closed meanwhile."""
         self.waiting_for_room = reason
         self.notify()
+        self._fail_tasks(lambda: DiskError(f"the database waits for room on the disk: {reason}"))
         with self._work:
             if self._work.wait_for(lambda: self.failure is not None or self._stopping, RETRY_SECONDS):
                 raise Closed(self.failure or reason)

@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from belvedere.embedded import ddl
+from belvedere.embedded.builds import no_room
 from belvedere.embedded.leases import Leases
 from belvedere.embedded.runtime import Runtime
 from belvedere.errors import Closed
@@ -113,6 +114,10 @@ class Snapshots:
     def _publish(self, writer: SnapshotWriter, manifest: dict[str, Any], epoch: int, sequence: int) -> None:
         try:
             self._runtime.changelog.sync()
+        except OSError as error:
+            self._stop(error)
+            return
+        try:
             writer.publish(manifest)
             self.epoch, self.sequence, self.size = epoch, sequence, writer.size
             self.count += 1
@@ -121,10 +126,17 @@ class Snapshots:
             self._log.collect(sequence)
             self.collect()
         except OSError as error:
-            # what a failed sync left on the disk is unknown: the engine's thread stops at its next turn
-            self._failed = error
-            self._runtime.stop(f"the database stopped: a snapshot could not be made durable: {error}")
-            self._runtime.on_stop(self._runtime.failure or "")
+            # every snapshot has files of its own, so one that found no room leaves nothing in doubt
+            if no_room(error):
+                self._give_up(error)
+            else:
+                self._stop(error)
+
+    def _stop(self, error: OSError) -> None:
+        """What a failed sync left on the disk is unknown: the engine's thread stops at its next turn."""
+        self._failed = error
+        self._runtime.stop(f"the database stopped: a snapshot could not be made durable: {error}")
+        self._runtime.on_stop(self._runtime.failure or "")
 
     def _give_up(self, error: OSError) -> None:
         """No room: the log still has everything. Try again when it has grown."""

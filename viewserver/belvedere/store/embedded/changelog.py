@@ -25,7 +25,7 @@ import pyarrow as pa
 from belvedere.engine.delta import Delta
 from belvedere.engine.operators.view import Quarantined
 from belvedere.engine.state.hashing import hash_rows
-from belvedere.errors import EpochExpired
+from belvedere.errors import Damaged, EpochExpired
 from belvedere.store.embedded import records
 from belvedere.store.embedded.describe import ViewShape
 from belvedere.store.embedded.files import Appender, Files
@@ -386,6 +386,8 @@ def read_segment(
             return
         if head.epoch > after:
             record = records.read_record(window, offset - base, base)
+            if record is None and size is not None:
+                raise Damaged(f"file {path!r}: the record at byte {offset} does not hold")
             if record is None:
                 return
             yield Change(record.epoch, not record.flags & MORE, record.meta, record)

@@ -1,6 +1,6 @@
 """Snapshots: what recovery starts from, so that the log need not be replayed from its beginning.
 
-A snapshot is a directory `snapshots/<epoch>`: base rows of each table as Arrow (they depend on no plan), state of
+A snapshot is a directory `snapshots/<epoch>-<n>`: base rows of each table as Arrow (they depend on no plan), state of
 the engine and rows of views as raw arrays (usable only by the plan and engine version that the manifest names, else
 rebuilt), and `manifest.json`, written last, with the size and checksum of every file. The file CURRENT names the
 one that counts and is replaced by rename. A crash at any moment leaves either the old or the new one in force.
@@ -8,6 +8,7 @@ one that counts and is replaced by rename. A crash at any moment leaves either t
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -62,12 +63,13 @@ class SnapshotWriter:
 
     def __init__(self, files: Files, epoch: int):
         self._files = files
-        self.name = f"{epoch:020d}"
+        # never a name that was used before: CURRENT may point to it, even if making that durable failed
+        used = set(files.list(DIRECTORY))
+        self.name = next(n for i in itertools.count() if (n := f"{epoch:020d}-{i}") not in used)
         self._directory = f"{DIRECTORY}/{self.name}"
         self._entries: dict[str, dict[str, int]] = {}
         files.make_directory(DIRECTORY)
         files.sync_directory("")
-        remove_tree(files, self._directory)
         files.make_directory(self._directory)
 
     @property
@@ -79,6 +81,7 @@ class SnapshotWriter:
         name = f"{len(self._entries):04d}.arrow"
         appender = self._files.append(f"{self._directory}/{name}")
         try:
+            appender.truncate(0)
             sink = _Sink(appender)
             with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), table.schema) as writer:
                 writer.write_table(table, max_chunksize=1 << 18)
@@ -105,10 +108,6 @@ class SnapshotWriter:
         self._files.sync_directory(DIRECTORY)
         replace_file(self._files, CURRENT, f"{self.name}\n".encode())
         collect(self._files, self.name)
-
-    def discard(self) -> None:
-        """Remove what was written."""
-        remove_tree(self._files, self._directory)
 
 
 def collect(files: Files, current: str | None) -> None:

@@ -255,7 +255,10 @@ def _pieces(chunks: Iterable[Delta]) -> Iterator[Delta]:
         return
     for sign in (-1, 1):
         for chunk in chunks:
-            rows = np.flatnonzero(chunk.weight == sign)
+            wanted = chunk.weight == sign
+            if sign < 0 and chunk.paired is not None:
+                wanted &= ~chunk.paired
+            rows = np.flatnonzero(wanted)
             for start in range(0, len(rows), APPLY_ROWS):
                 yield chunk.take(rows[start : start + APPLY_ROWS])
 
