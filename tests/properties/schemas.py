@@ -8,8 +8,8 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-TYPES = ("int", "bigint", "double", "decimal(10,2)", "string", "date", "timestamp", "boolean")
-WEIGHTS = (6, 2, 2, 2, 4, 1, 1, 2)
+TYPES = ("int", "bigint", "double", "decimal(10,2)", "decimal(24,4)", "string", "date", "timestamp", "boolean")
+WEIGHTS = (6, 2, 2, 2, 1, 4, 1, 1, 2)
 NULLS = 0.1
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -67,6 +67,8 @@ def value(rng: Random, type: str, nulls: float = NULLS) -> Any:
         return rng.choice((0, 1, 2, 3, 4, 5, -1, -2, 7))
     if type == "double":
         return float("nan") if rng.random() < 0.05 else rng.randint(-8, 12) / 4
+    if type == "decimal(24,4)":  # wider than 18 digits: two words in the engine
+        return Decimal(rng.choice((0, 15_000, -1, 10**17 + 1, -(10**18)))).scaleb(-4)
     if type.startswith("decimal"):
         return Decimal(rng.choice((0, 1, 25, 100, 150, -75, 999))).scaleb(-2)
     if type == "string":
