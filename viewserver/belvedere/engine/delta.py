@@ -26,6 +26,9 @@ class Delta:
     weight: np.ndarray
     id: np.ndarray
     error: np.ndarray | None = None
+    paired: np.ndarray | None = None
+    """Mask of -1 rows whose id has its +1 row in this same chunk, where the maker knew it; None says nothing. Whoever
+    keeps rows by id may skip them."""
 
     def __len__(self) -> int:
         return len(self.weight)

@@ -55,4 +55,6 @@ class Aggregate:
                 error[len(gone) :] = p.new_error[come]
         weight = np.ones(len(rows), np.int8)
         weight[: len(gone)] = -1
-        return Delta(tuple(columns), weight, p.ids[rows], error)
+        paired = np.zeros(len(rows), np.bool_)
+        paired[: len(gone)] = p.has[gone]
+        return Delta(tuple(columns), weight, p.ids[rows], error, paired)

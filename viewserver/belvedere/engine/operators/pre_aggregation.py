@@ -13,9 +13,10 @@ import numpy as np
 
 from belvedere.engine.arrangement import Arrangement, Grouping
 from belvedere.engine.kernels import Touched
-from belvedere.engine.operators.base import State, StateSize
+from belvedere.engine.operators.base import State, StateSize, grown
 from belvedere.engine.state.accumulators import Accumulators
-from belvedere.engine.vec import Vec, concat
+from belvedere.engine.state.columns import Columns
+from belvedere.engine.vec import Status, Vec
 from belvedere.plan import nodes
 
 READ_ROWS = 1 << 16
@@ -41,37 +42,62 @@ class PreAggregation:
         self.arrangement = arrangement
         self.accumulators = Accumulators(calls, [c.type for c in node.input.schema])
         self._global = not arrangement.on
+        # What was handed upward last: the old side of the next pair, without computing it again.
+        self._last = Columns([c.type for c in calls])
+        self._had = np.zeros(64, np.bool_)
+        self._last_error: np.ndarray | None = None
         self._touched = Touched()
         self._name = name
         arrangement.facets[name] = self
 
     def apply(self, grouping: Grouping) -> Paired | None:
         state = self.accumulators
-        old: list[tuple[Vec, ...]] = []
-        had: list[np.ndarray] = []
-        errors: list[np.ndarray | None] = []
         for delta, ids, slots in grouping:
-            first = self._touched.add(slots, self.arrangement.index.limit)
-            if len(first):
-                old.append(state.read(first))
-                had.append(state.counts(first) > 0)
-                errors.append(state.errors(first))
+            self._touched.add(slots, self.arrangement.index.limit)
             state.update(slots, ids, delta.weight, delta.columns, delta.error)
         touched = self._touched.all()
         self._touched.clear()
         if not len(touched):
             return None
+        self._reach()
         exists = np.ones(len(touched), np.bool_)
+        old = self._last.gather(touched)
+        had = exists if self._global else self._had[touched]
+        old_error = None if self._last_error is None else self._last_error[touched]
+        new, has, new_error = self._remember(touched)
         return Paired(
             ids=self.arrangement.index.ids(touched),
             group=self.arrangement.keys.gather(touched),
-            old=tuple(concat([part[i] for part in old]) for i in range(len(old[0]))),
-            new=state.read(touched),
-            had=exists if self._global else np.concatenate(had),
-            has=exists if self._global else state.counts(touched) > 0,
-            old_error=_joined(errors, [len(p) for p in had]),
-            new_error=state.errors(touched),
+            old=old,
+            new=new,
+            had=had,
+            has=exists if self._global else has,
+            old_error=old_error,
+            new_error=new_error,
         )
+
+    def _reach(self) -> None:
+        """Room for every group slot."""
+        limit = self.arrangement.index.limit
+        self._last.reserve(limit)
+        self._had = grown(self._had, limit)
+        if self._last_error is not None and len(self._last_error) < limit:
+            errors = np.ones(max(limit, 2 * len(self._last_error)), np.uint8)
+            errors[: len(self._last_error)] = self._last_error
+            self._last_error = errors
+
+    def _remember(self, groups: np.ndarray) -> tuple[tuple[Vec, ...], np.ndarray, np.ndarray | None]:
+        """Present values of groups, which existence and errors they have; kept as what was handed upward last."""
+        self._reach()
+        new, error = self.accumulators.read(groups), self.accumulators.errors(groups)
+        has = self.accumulators.counts(groups) > 0
+        self._last.scatter(groups, new)
+        self._had[groups] = has
+        if error is not None and self._last_error is None:
+            self._last_error = np.ones(len(self._had), np.uint8)
+        if self._last_error is not None:
+            self._last_error[groups] = Status.VALUE if error is None else error
+        return new, has, error
 
     def detach(self) -> None:
         """The operator goes, the arrangement may stay for others."""
@@ -82,9 +108,15 @@ class PreAggregation:
 
     def import_(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
         self.accumulators.import_(groups, values)
+        self._remember(groups)
 
     def evict(self, groups: np.ndarray) -> None:
         self.accumulators.clear(groups)
+        self._reach()
+        self._last.release(groups)
+        self._had[groups] = False
+        if self._last_error is not None:
+            self._last_error[groups] = Status.VALUE
 
     def current(self) -> Iterator[Paired]:
         """Every group as if it had just appeared."""
@@ -108,16 +140,11 @@ class PreAggregation:
         pass
 
     def size(self) -> StateSize:
-        return StateSize(len(self.arrangement.index), self.accumulators.nbytes())
+        return StateSize(len(self.arrangement.index), self.accumulators.nbytes() + self._last.nbytes())
 
     def dump(self) -> State:
         return self.accumulators.dump()
 
     def load(self, state: State) -> None:
         self.accumulators.load(state)
-
-
-def _joined(errors: list[np.ndarray | None], lengths: list[int]) -> np.ndarray | None:
-    if all(e is None for e in errors):
-        return None
-    return np.concatenate([np.ones(n, np.uint8) if e is None else e for e, n in zip(errors, lengths, strict=True)])
+        self._remember(self.arrangement.index.slots())

@@ -27,4 +27,4 @@ class Projection:
 
     def _project(self, delta: Delta) -> Delta:
         columns = self._program.run(delta.columns, len(delta))
-        return Delta(columns, delta.weight, delta.id, delta.error)
+        return Delta(columns, delta.weight, delta.id, delta.error, delta.paired)

@@ -75,7 +75,7 @@ def _split(delta: Delta) -> tuple[Delta, Quarantined | None]:
             code[failed] = delta.error[failed]
             found = True
     if not found:
-        return Delta(delta.columns, delta.weight, delta.id), None
+        return Delta(delta.columns, delta.weight, delta.id, paired=delta.paired), None
     bad = column != -2
     clean = delta.filter(~bad)
     clean.error = None

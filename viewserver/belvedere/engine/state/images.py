@@ -60,9 +60,10 @@ class BaseChange:
         count = len(self._slots)
         old_rows, old_changes, new_rows = (np.empty(count, np.int64) for _ in range(3))
         ids, slots = np.empty((2 * count, 2), np.uint64), np.empty(2 * count, np.int32)
+        paired = np.zeros(2 * count, np.uint8)
         olds, news = k.select(
             self._before, self._after, changed, self._pair, self._change, self._source, self._ids, self._slots,
-            old_rows, old_changes, new_rows, ids, slots,
+            old_rows, old_changes, new_rows, ids, slots, paired,
         )  # fmt: skip
         old_rows, old_changes, new_rows = old_rows[:olds], old_changes[:olds], new_rows[:news]
         out = tuple(
@@ -73,7 +74,8 @@ class BaseChange:
         )
         weight = np.ones(olds + news, np.int8)
         weight[:olds] = -1
-        return Delta(out, weight, ids[: olds + news]), slots[: olds + news]
+        mates = paired[: olds + news].view(np.bool_) if olds else None
+        return Delta(out, weight, ids[: olds + news], paired=mates), slots[: olds + news]
 
     def _changed(self, columns: tuple[int, ...], new: Mapping[int, Vec]) -> np.ndarray:
         differ = np.zeros(len(self._old_at), np.uint8)

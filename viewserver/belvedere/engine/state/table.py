@@ -39,15 +39,17 @@ class Table:
 
     def apply(self, delta: Delta) -> np.ndarray:
         """Insert or overwrite the +1 rows, remove the -1 rows whose id has no +1 row. Returns the slot of every row
-        (int32; -1 for a -1 row that was not there)."""
+        (int32; -1 for a -1 row that was not there, or whose +1 row is known to follow)."""
         index, count = self.index, len(delta)
-        slots = np.empty(count, np.int32)
+        slots = np.full(count, -1, np.int32)
         if not count:
             return slots
         index.reserve(count)
         index.reserve_removals(count)
         self._touched.reserve((index.limit + count + 7) // 8)
         weight = plain(delta.weight)
+        if delta.paired is not None:
+            weight = np.where(delta.paired, np.int8(0), weight)
         upsert(
             index.entries, index.all_ids, index.free, index.pending, index.ctl, self._touched.array,
             plain(delta.id), weight, slots,

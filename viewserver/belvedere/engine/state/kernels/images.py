@@ -73,11 +73,12 @@ def differ_strings(  # type: ignore[no-untyped-def]
 
 @kernel
 def select(  # type: ignore[no-untyped-def]
-    before, after, changed, pair, change, source, ids, slots, old_rows, old_changes, new_rows, out_ids, out_slots
-):
+    before, after, changed, pair, change, source, ids, slots,
+    old_rows, old_changes, new_rows, out_ids, out_slots, paired,
+):  # fmt: skip
     """Rows to emit, of touched rows: first old images (`old_rows`: rank among rows that were live, `old_changes`: the
-    change that touched it), then new ones (`new_rows`: where it stands). `changed`: per pair of images. Returns how
-    many of each."""
+    change that touched it, `paired`: whether it has a new image), then new ones (`new_rows`: where it stands).
+    `changed`: per pair of images. Returns how many of each."""
     o = 0
     was = 0
     for k in range(before.shape[0]):
@@ -89,6 +90,7 @@ def select(  # type: ignore[no-untyped-def]
                 out_ids[o, 0] = ids[c, 0]
                 out_ids[o, 1] = ids[c, 1]
                 out_slots[o] = slots[k]
+                paired[o] = after[k]
                 o += 1
             was += 1
     n = 0

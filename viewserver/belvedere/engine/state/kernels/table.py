@@ -272,7 +272,8 @@ def live_slots(ids, start, stop, out):  # type: ignore[no-untyped-def]
 @kernel
 def upsert(entries, ids, free, pending, ctl, touched, wanted, weight, slots):  # type: ignore[no-untyped-def]
     """Apply the ids of a consolidated delta: first its +1 rows (marked in the bitmap `touched`), then those -1 rows
-    which no +1 row replaces. `slots`: where each row is or was (-1: a removed row that was not there). Returns removed
+    which no +1 row replaces. Rows of weight 0 are passed over.
+    `slots`: where each row is or was (-1: a removed row that was not there). Returns removed
     rows."""
     n = wanted.shape[0]
     pos = np.empty(BLOCK, np.int64)
@@ -292,11 +293,12 @@ def upsert(entries, ids, free, pending, ctl, touched, wanted, weight, slots):  #
                     s = enter(entries, ids, free, ctl, p, wanted[i, 0], wanted[i, 1])
                 slots[i] = s
                 touched[s >> 3] |= np.uint8(1 << (s & 7))
-            else:
+            elif weight[i] < 0:
                 removals += 1
     if removals == 0:
         for i in range(n):
-            touched[slots[i] >> 3] = 0
+            if weight[i] > 0:
+                touched[slots[i] >> 3] = 0
         return 0
     removed = 0
     for b in range(0, n, BLOCK):
