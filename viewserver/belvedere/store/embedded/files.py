@@ -19,6 +19,7 @@ Buffer = bytes | bytearray | memoryview
 
 _IOV_MAX = 512
 _MAX_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB in one call
+_FORGET_BYTES = 1 << 18
 
 
 class Appender(Protocol):
@@ -81,6 +82,7 @@ class OsAppender:
     def __init__(self, path: Path):
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.size = os.fstat(self._fd).st_size
+        self._cached_from = self.size
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         views = [v for v in (memoryview(b).cast("B") for b in buffers) if v.nbytes]
@@ -103,6 +105,10 @@ class OsAppender:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+        if self.size - self._cached_from >= _FORGET_BYTES:
+            # What is durable is rarely read again: its pages serve the next writes, which then need no fresh memory.
+            os.posix_fadvise(self._fd, self._cached_from, self.size - self._cached_from, os.POSIX_FADV_DONTNEED)
+            self._cached_from = self.size
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
