@@ -460,3 +460,16 @@ spec:
     epoch = db.epoch
     db.apply_manifest(text)
     assert db.epoch == epoch and db.catalog.views["spend"].retention_ms == 7_200_000
+
+
+def test_arrays_may_be_used_again_as_soon_as_put_returns(db):
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+    db.execute("CREATE MATERIALIZED VIEW s AS SELECT count(*) AS n, sum(v) AS v FROM t")
+    ids, values, deletes = np.empty(1000, np.int64), np.empty(1000, np.int64), np.zeros(1000, np.bool_)
+    for n in range(50):
+        ids[:] = np.arange(1000) + n * 1000
+        values[:] = n
+        token = db.write("t", pa.table({"id": ids, "v": values}), deletes=deletes)
+        ids[:], values[:], deletes[:] = -1, -1, True
+        deletes[:] = False
+    assert db.get("s", (), after=token) == {"n": 50_000, "v": 1000 * sum(range(50))}

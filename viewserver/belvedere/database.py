@@ -22,6 +22,7 @@ from belvedere.embedded.leases import Leases
 from belvedere.embedded.options import Options
 from belvedere.embedded.reading import After, Moment, to_table
 from belvedere.embedded.recovery import Recovery
+from belvedere.embedded.rows import is_frame
 from belvedere.embedded.runtime import Runtime
 from belvedere.embedded.snapshots import Snapshots
 from belvedere.embedded.statements import Result, Statements
@@ -202,17 +203,17 @@ class Database(Statements):
         Atomic; returns when durable. `ts`: cell timestamps (microseconds or datetime, for all rows or one per row).
         """
         reader = self._reader(table)
-        return self._write(reader, reader.puts(rows), ts, False, timeout)
+        return self._write(reader, reader.puts(rows), ts, False, timeout, is_frame(rows))
 
     def delete(self, table: str, keys: Any, *, ts: Any = None, timeout: float | None = None) -> Token:
         """Delete rows by key: values, tuples or dicts, or a table with the key columns."""
         reader = self._reader(table)
-        return self._write(reader, reader.deletes(keys), ts, False, timeout)
+        return self._write(reader, reader.deletes(keys), ts, False, timeout, is_frame(keys))
 
     def write(self, table: str, rows: Any, *, deletes: Any, ts: Any = None, timeout: float | None = None) -> Token:
         """Puts and deletes in one atomic, ordered batch: `deletes` has a boolean per row."""
         reader = self._reader(table)
-        return self._write(reader, reader.mixed(rows, deletes), ts, True, timeout)
+        return self._write(reader, reader.mixed(rows, deletes), ts, True, timeout, True)
 
     def _reader(self, table: str) -> rows.Rows:
         found = self._rows.get(table)
@@ -224,7 +225,13 @@ class Database(Statements):
         return found
 
     def _write(
-        self, reader: rows.Rows, changes: Changes | None, ts: Any, ordered: bool, timeout: float | None
+        self,
+        reader: rows.Rows,
+        changes: Changes | None,
+        ts: Any,
+        ordered: bool,
+        timeout: float | None,
+        borrowed: bool,
     ) -> Token:
         if changes is None:
             if self._closed or self._runtime.failure is not None:
@@ -235,6 +242,9 @@ class Database(Statements):
         if ts is not None:
             changes.ts = rows.timestamps(ts, count)
         meta, buffer = codec.encode(table, changes, own_clock=ts is None)
+        if borrowed:
+            # the caller may change its arrays when we return, and the engine reads them later: it gets the log's copy
+            changes = codec.decode(table, meta, buffer)
 
         def check() -> None:
             if table.name not in self._rows:

@@ -308,7 +308,7 @@ class Rows:
 
     def deletes(self, keys: Any) -> Changes | None:
         """Changes of a delete: keys as scalars, tuples or dicts, or tables with the key columns."""
-        if not _is_frame(keys):
+        if not is_frame(keys):
             if isinstance(keys, Mapping) or not isinstance(keys, Sequence) or isinstance(keys, (str, bytes, tuple)):
                 keys = [keys]
             keys = [self._key_dict(k, row) for row, k in enumerate(keys)]
@@ -331,7 +331,7 @@ class Rows:
         return dict(zip(self.table.key, values, strict=True))
 
     def _columns(self, rows: Any) -> tuple[dict[int, Vec], dict[int, np.ndarray], int]:
-        if _is_frame(rows):
+        if is_frame(rows):
             table = _to_arrow(rows, self.owner)
             found: dict[int, Vec] = {}
             for name, array in zip(table.schema.names, table.columns, strict=True):
@@ -432,7 +432,8 @@ class Rows:
             )
 
 
-def _is_frame(rows: Any) -> bool:
+def is_frame(rows: Any) -> bool:
+    """Whether rows come as a table of columns rather than as dicts."""
     return (
         isinstance(rows, (pa.Table, pa.RecordBatch))
         or hasattr(rows, "__arrow_c_stream__")
