@@ -111,6 +111,7 @@ class Database(Statements):
             sequence=runtime.sequence,
         )
         runtime.processed = self._committer.processed
+        runtime.oldest_pin = lambda: self._leases.oldest(self._now_ms())
         runtime.on_stop = self._committer.close
         runtime.builds.announce = self._submit_ddl
         if forced and self._snapshots is not None:
@@ -138,6 +139,9 @@ class Database(Statements):
         if self._closed:
             raise self._runtime.closed()
         return self._runtime.tables
+
+    def _retired(self) -> list[ViewTable]:
+        return self._runtime.retired
 
     def _shapes(self) -> dict[tuple[str, int], ViewShape]:
         return self._runtime.shapes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from belvedere.embedded import ddl
 from belvedere.engine.build import Build
 from belvedere.engine.delta import Delta
-from belvedere.errors import BelvedereError, DiskError
+from belvedere.errors import BelvedereError, Closed, DiskError
 from belvedere.plan.nodes import View
 from belvedere.plan.planner import plan_views
 from belvedere.sql.catalog import ViewDef
@@ -119,6 +119,7 @@ class Builds:
         name = operation["name"]
         self._runtime.engine.drop([self.nodes.pop(name)])
         self._runtime.catalog = self._runtime.catalog.without(name)
+        self._runtime.retire([self._runtime.tables[name]], epoch)
         self._runtime.tables = {k: v for k, v in self._runtime.tables.items() if k != name}
         return {"drops": [name]}
 
@@ -157,7 +158,7 @@ class Builds:
         while not current.build.done:
             self._piece(current)
         runtime = self._runtime
-        starts, replaced = [], []
+        starts, replaced, ended = [], [], []
         catalog = runtime.catalog
         rows: list[Iterator[tuple[ViewShape, Delta]]] = []
         for node, definition in zip(current.nodes, current.definitions, strict=True):
@@ -169,6 +170,7 @@ class Builds:
                 table.since = old.since
                 rows.append(_labelled(table.shape, difference(node.schema, old, table)))
             else:
+                ended += [old] if old is not None else []
                 table.since = epoch
                 rows.append(_labelled(table.shape, table.chunks()))
             starts.append({**table.shape.to_json(), "since": table.since})
@@ -180,6 +182,7 @@ class Builds:
                 [(t.shape, part) for t in current.tables.values() for part in t.quarantine_parts()],
                 extra={"starts": starts, "catalog": ddl.catalog_json(catalog)},
             )
+        runtime.retire(ended, epoch)
         runtime.engine.activate(current.build)
         runtime.engine.drop(replaced)
         fresh = dict(runtime.tables)
@@ -219,6 +222,9 @@ class Builds:
                 raise
             # the build stays as it is until there is room
             self._runtime.pause(f"the log cannot be written: {error}")
+        except Closed:
+            # the database is being closed (or stops anyway): the next start builds again
+            current.announced = True
         else:
             self._runtime.waiting_for_room = None
             current.announced = True

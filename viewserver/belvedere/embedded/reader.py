@@ -78,6 +78,7 @@ class Reader(Statements):
     def _load(self) -> None:
         snapshot = Snapshot.current(self._files)
         self._tables: dict[str, ViewTable] = {}
+        self._gone: list[ViewTable] = []
         self._known: dict[tuple[str, int], ViewShape] = {}
         self._bases: dict[str, DeltaTable] | None = None
         self._epoch = 0
@@ -124,6 +125,7 @@ class Reader(Statements):
                 self._known[shape.name, shape.version] = shape
                 old = self._tables.get(shape.name)
                 if start["since"] == epoch or old is None:
+                    self._retire(old, epoch)
                     fresh[shape.name] = ViewTable(shape, lambda: self._epoch, start["since"])
                 else:
                     old.restart(shape)
@@ -141,13 +143,20 @@ class Reader(Statements):
             touched.append(tables[name])
         for change in parts:
             for name in change.meta.get("drops", ()):
-                tables.pop(name, None)
+                self._retire(tables.pop(name, None), epoch)
             if "catalog" in change.meta:
                 self._catalog_json, self._bound = change.meta["catalog"], None
         self._tables = tables
         self._epoch = epoch
         for table in touched:
             table.finish()
+
+    def _retire(self, table: ViewTable | None, epoch: int) -> None:
+        pins = [int(str(p["epoch"])) for p in self._leases.held(0)]
+        if table is not None and pins:
+            table.until = epoch
+            self._gone.append(table)
+        self._gone = [t for t in self._gone if t.until is not None and pins and min(pins) < t.until]
 
     # ------------------------------------------------------------------ see Reading
 
@@ -171,6 +180,9 @@ class Reader(Statements):
     def _views(self) -> dict[str, ViewTable]:
         self._refresh()
         return self._tables
+
+    def _retired(self) -> list[ViewTable]:
+        return self._gone
 
     def _shapes(self) -> dict[tuple[str, int], ViewShape]:
         return self._known

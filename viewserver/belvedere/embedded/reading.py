@@ -56,6 +56,10 @@ class Reading(ABC):
         """Tables of views by name."""
 
     @abstractmethod
+    def _retired(self) -> list[ViewTable]:
+        """Versions of views that are gone but pinned."""
+
+    @abstractmethod
     def _shapes(self) -> dict[tuple[str, int], ViewShape]:
         """Shapes of views by name and version, also of versions that are gone."""
 
@@ -93,8 +97,12 @@ class Reading(ABC):
                 raise CatalogError(f"{relation.name!r} is a base table; this works for views only")
         return found
 
-    def _relation(self, name: str) -> ViewTable | TableDef:
+    def _relation(self, name: str, at: Moment = None) -> ViewTable | TableDef:
         found = self._views().get(name)
+        if isinstance(at, int) and (found is None or at < found.since):
+            for old in self._retired():
+                if old.shape.name.lower() == name.lower() and old.until is not None and old.since <= at < old.until:
+                    return old
         if found is not None:
             return found
         relation = self.catalog.relation(name)
@@ -171,7 +179,7 @@ class Reading(ABC):
         """
         if after is not None:
             self.wait(after, timeout)
-        found = self._relation(relation)
+        found = self._relation(relation, at)
         if isinstance(found, TableDef):
             return self._get_base(found, key, at)
         shape = found.shape
@@ -211,7 +219,7 @@ class Reading(ABC):
         """Rows in key order, from the key `start` to the key `stop` (not included); a prefix of a key will do."""
         if after is not None:
             self.wait(after, timeout)
-        found = self._relation(relation)
+        found = self._relation(relation, at)
         if isinstance(found, TableDef):
             _refuse_history(found, at)
             shape = ViewShape(found.name, 0, found.columns, len(found.columns), found.key_positions)

@@ -65,6 +65,9 @@ class Runtime:
         self.catalog = Catalog()
         self.tables: dict[str, ViewTable] = {}
         """Tables of the views in service, by name."""
+        self.retired: list[ViewTable] = []
+        """Versions that are gone, for those who pinned an epoch at which they were there."""
+        self.oldest_pin: Callable[[], int | None] = lambda: None
         self.shapes: dict[tuple[str, int], ViewShape] = {}
         self.builds = Builds(self)
         self.committed = 0
@@ -255,6 +258,14 @@ class Runtime:
             table.finish()
         for delta in deltas.values():
             delta.chunks.close()
+
+    def retire(self, tables: Sequence[ViewTable], epoch: int) -> None:
+        """Versions that end with this epoch; kept while somebody holds a pin on an older one."""
+        pin = self.oldest_pin()
+        for table in tables:
+            table.until = epoch
+        kept = [*self.retired, *tables] if pin is not None else []
+        self.retired = [t for t in kept if t.until is not None and pin is not None and pin < t.until]
 
     def publish(self, epoch: int) -> None:
         """The epoch is committed."""

@@ -149,6 +149,7 @@ class Snapshots:
         retention = max([runtime.options.retention_ms, *(v.retention_ms or 0 for v in runtime.catalog.views.values())])
         now = self._clock.now() // 1000
         pin = self._leases.oldest(now)
+        runtime.retired = [t for t in runtime.retired if t.until is not None and pin is not None and pin < t.until]
         keep = now - retention if pin is None else min(pin, now - retention)
         never = self.epoch if pin is None else min(pin, self.epoch)
         runtime.changelog.collect(keep, runtime.options.history_bytes, never)

@@ -60,7 +60,15 @@ def encode(table: TableDef, changes: Changes, *, own_clock: bool) -> tuple[dict[
         arrays.append(flat(changes.ts, pa.int64()))
         fields.append("ts")
     batch = serialize(arrays, fields)
-    meta = {"t": table.name, "k": kind, "n": len(changes), "c": columns, "p": list(masked), "ts": 0 if own_clock else None, "step": 0}
+    meta = {
+        "t": table.name,
+        "k": kind,
+        "n": len(changes),
+        "c": columns,
+        "p": list(masked),
+        "ts": 0 if own_clock else None,
+        "step": 0,
+    }
     return {**meta, "b": batch.nbytes}, batch
 
 

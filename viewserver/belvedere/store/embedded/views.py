@@ -105,7 +105,9 @@ class ViewTable:
     def __init__(self, shape: ViewShape, committed: Callable[[], int], since: int = 0):
         self.shape, self._committed = shape, committed
         self.since = since
-        """Its history begins after this epoch."""
+        """Its history begins at this epoch."""
+        self.until: int | None = None
+        """From this epoch on another version, or nothing, has its place: kept for those who pinned an older epoch."""
         self.lock = threading.Lock()
         self.table = Table([c.type for c in shape.schema])
         self.quarantine = Table([*(c.type for c in shape.schema), INT, INT])
@@ -193,10 +195,13 @@ class ViewTable:
 
     # ------------------------------------------------------------------ any thread
 
+    def _now(self) -> int:
+        return self._committed() if self.until is None else self.until - 1
+
     def get(self, id: np.ndarray) -> tuple[int, Row | None]:
-        """The committed epoch, and the row at it."""
+        """The committed epoch (or the last one of this version), and the row at it."""
         with self.lock:
-            epoch = self._committed()
+            epoch = self._now()
             if self._pending and self._pending_epoch > epoch:
                 if self._overlay is None:
                     self._overlay = Overlay(concat_deltas(self._pending))
@@ -206,9 +211,9 @@ class ViewTable:
             return epoch, self.table.get(id)
 
     def rows(self) -> tuple[int, Delta]:
-        """The committed epoch, and all rows at it."""
+        """The committed epoch (or the last one of this version), and all rows at it."""
         with self.lock:
-            epoch = self._committed()
+            epoch = self._now()
             rows = self.table.rows()
             pending = list(self._pending) if self._pending_epoch > epoch else []
             pending_epoch = self._pending_epoch
