@@ -202,24 +202,34 @@ def test_rows_return_to_one_timestamp() -> None:
 
 
 def test_collected_tombstones_free_their_slots_and_no_longer_mask() -> None:
-    table = DeltaTable(TABLE)
+    """The retention counts from when a delete came, not from its timestamp: late deletes mask late puts as long."""
+    table = DeltaTable(TABLE, grain_us=1)
     whole: dict[int, object] = {0: "text", 2: 1.0, 4: None, 5: 3}
     keys = [(i, f"key {i}") for i in range(100)]
-    table.apply(batch([Change(k, 10, whole) for k in keys]), ())
-    table.apply(batch([Change(k, 20 + k[0], None) for k in keys]), ())
-    table.apply(batch([Change(keys[3], 15, whole)]), ())
+    table.apply(batch([Change(k, 10, whole) for k in keys]), (), 1000)
+    table.apply(batch([Change(k, 20, None) for k in keys[:50]]), (), 2000)
+    table.apply(batch([Change(k, 20, None) for k in keys[50:]]), (), 3000)
+    table.apply(batch([Change(keys[3], 15, whole)]), (), 3000)
     assert len(table) == 0
-    assert table.collect(20) == 0
-    assert table.collect(70) == 50
-    assert table.tombstones == 50
-    assert table.collect(70) == 0
-    change = table.apply(batch([Change(keys[3], 15, whole), Change(keys[60], 15, whole)]), range(6))
+    assert table.collect(2000) == 0
+    restored = DeltaTable(TABLE, grain_us=1)
+    restored.load(table.dump())
+    for one in (restored, table):
+        assert one.collect(2001) == 50
+        assert one.tombstones == 50
+        assert one.collect(2001) == 0
+    change = table.apply(batch([Change(keys[3], 15, whole), Change(keys[60], 15, whole)]), range(6), 4000)
     assert len(change.emit((1, 3))[0]) == 1
     assert contents(table).keys() == {keys[3]}
-    table.apply(batch([Change((1000 + i, "new"), 15, whole) for i in range(49)]), ())
+    table.apply(batch([Change((1000 + i, "new"), 15, whole) for i in range(49)]), (), 4000)
     assert table.limit == 100
-    table.apply(batch([Change(keys[3], 200, None), Change(keys[3], 201, whole), Change(keys[3], 202, None)]), ())
-    assert table.collect(1000) == 51
+    again = [Change(keys[3], 200, None), Change(keys[3], 201, whole), Change(keys[3], 202, None)]
+    table.apply(batch(again), (), 5000)
+    table.apply(batch([Change(keys[3], 203, whole)]), (), 6000)
+    table.apply(batch([Change(keys[3], 204, None)]), (), 7000)
+    assert table.collect(5001) == 50
+    assert table.tombstones == 1
+    assert table.collect(7001) == 1
     assert len(contents(table)) == len(table) == 49
 
 

@@ -140,7 +140,8 @@ class Engine:
         rows = 0
         for name, change in changes.items():
             if len(change):
-                base[name] = self.tables[name].apply(change, self._needed.get(name, set()))
+                self._load_rows(name, change)
+                base[name] = self.tables[name].apply(change, self._needed.get(name, set()), epoch * 1000)
                 rows += len(change)
         aside = {task: build for build in self._builds for task in build.new}
         outputs: dict[Task, Any] = {}
@@ -167,9 +168,19 @@ class Engine:
         result = self.view_deltas(outputs)
         self.end_epoch()
         horizon = (epoch - self._retention) * 1000
-        for name in base:
+        for name, merged in base.items():
+            if self._store is not None:
+                self._store.save(f"DELTA {name}", merged.touched, self.tables[name].export(merged.touched))
             self.tables[name].collect(horizon)
         return result
+
+    def _load_rows(self, name: str, changes: Changes) -> None:
+        """Base rows that are about to change and are not resident."""
+        if self._store is not None:
+            missing = self.tables[name].missing(changes)
+            if len(missing):
+                found = self._store.load(f"DELTA {name}", missing)
+                self.tables[name].import_([value for value in found if value is not None])
 
     def apply_task(self, task: Task, inputs: list[Any]) -> Any:
         if all(_is_empty(i) for i in inputs):
@@ -236,7 +247,10 @@ class Engine:
         return sizes
 
     def evict(self, share: Callable[[int], np.ndarray]) -> None:
-        """Forget resident groups between epochs: `share(n)` masks which of n groups go. The store has them all."""
+        """Forget resident keys between epochs: `share(n)` masks which of n go. The store has them all."""
+        for table in self.tables.values():
+            rows = table.slots()
+            table.evict(rows[share(len(rows))])
         for operator in self.running.values():
             if isinstance(operator, Arrangement) and operator.on:
                 slots = operator.index.slots()

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Changes, Delta
+from belvedere.engine.residency import distinct_ids
 from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.state.images import BaseChange
@@ -30,7 +31,6 @@ from belvedere.types import Schema
 
 __all__ = ["BaseChange", "DeltaTable"]
 
-_GRAVES = 1 << 14
 _DUMP_ROWS = 1 << 17
 _NEVER = np.iinfo(np.int64).max
 _NO_MASK = np.empty(0, np.bool_)
@@ -39,8 +39,9 @@ _NO_MASK = np.empty(0, np.bool_)
 class DeltaTable:
     """Rows of one base table. Slots of rows stay until their tombstones are collected."""
 
-    def __init__(self, table: TableDef) -> None:
-        self.table = table
+    def __init__(self, table: TableDef, grain_us: int = 60_000_000) -> None:
+        """`grain_us`: tombstones that come within one such span are forgotten together."""
+        self.table, self._grain = table, grain_us
         self._index = HashIndex(extra=k.SLOT_WORDS - 2)
         self._columns = Columns([c.type for c in table.columns])
         self._keys = table.key_positions
@@ -49,8 +50,10 @@ class DeltaTable:
         self._side_of = Buffer(np.int32)
         self._side = Buffer(np.int64, 1 + len(self._cells))
         self._side_free = Buffer(np.int32)
-        # Tombstones in the order of their coming, in handfuls: (oldest timestamp, slots).
-        self._graves: deque[tuple[int, np.ndarray]] = deque()
+        # Tombstones by the time of their coming, which may be long after their own timestamps: (end of the span,
+        # number, slots). `_side_of`, which tombstones do not need otherwise, tells in which handful a slot died last.
+        self._graves: deque[tuple[int, int, np.ndarray]] = deque()
+        self._buried = 0
 
     def __len__(self) -> int:
         """Live rows."""
@@ -67,8 +70,9 @@ class DeltaTable:
 
     # ------------------------------------------------------------------ changes
 
-    def apply(self, changes: Changes, needed: Collection[int]) -> BaseChange:
-        """Merge changes in their order. `needed`: columns whose old images will be asked for."""
+    def apply(self, changes: Changes, needed: Collection[int], now_us: int = 0) -> BaseChange:
+        """Merge changes in their order. `needed`: columns whose old images will be asked for. `now_us`: when they came,
+        from which the retention of tombstones counts."""
         count = len(changes)
         self._index.end_epoch()
         ids = hash_rows([changes.columns[i] for i in self._keys], count)
@@ -95,7 +99,7 @@ class DeltaTable:
         elif rows and self._cells:
             self._columns.scatter(whole, [changes.columns[i] for i in self._cells], self._cells)
         if live < rows:
-            self._bury(touched[after == 0])
+            self._bury(touched[after == 0], -(-now_us // self._grain) * self._grain)
         new = self._reader(touched if live == rows else touched[after == 1], wanted)
         old = dict(zip(wanted, images, strict=True))
         return BaseChange(
@@ -151,29 +155,30 @@ class DeltaTable:
 
         return read
 
-    def _bury(self, dead: np.ndarray) -> None:
+    def _bury(self, dead: np.ndarray, time_us: int) -> None:
         """Rows became tombstones: of their values only the key stays."""
         self._columns.release(dead, self._cells)
-        oldest = int(self._timestamps(0, self.limit)[dead].min())
-        if self._graves and len(self._graves[-1][1]) + len(dead) <= _GRAVES:
-            last, slots = self._graves.pop()
-            oldest, dead = min(oldest, last), np.concatenate([slots, dead])
-        self._graves.append((oldest, dead))
+        at = len(self._graves)
+        while at and self._graves[at - 1][0] > time_us:  # only rows that come back from a store are older than the last
+            at -= 1
+        if at and self._graves[at - 1][0] == time_us:
+            at -= 1
+            _, number, slots = self._graves[at]
+            self._graves[at] = (time_us, number, np.concatenate([slots, dead]))
+        else:
+            self._buried = number = (self._buried + 1) & 0x7FFFFFFF
+            self._graves.insert(at, (time_us, number, dead))
+        self._side_of.array[dead] = number
 
-    def collect(self, horizon_ts: int) -> int:
-        """Forget tombstones older than the horizon; returns how many. Puts older than they were may then revive a
+    def collect(self, horizon_us: int) -> int:
+        """Forget tombstones that came before the horizon; returns how many. Puts older than they were may then revive a
         row."""
         gone = []
-        for _ in range(len(self._graves)):
-            oldest, slots = self._graves.popleft()
-            if oldest < horizon_ts:
-                verdict = np.empty(len(slots), np.uint8)
-                oldest = int(k.exhume(self._words, self._flag_bytes, horizon_ts, slots, verdict))
-                gone.append(slots[verdict == 2])
-                slots = slots[verdict == 1]
-            if len(slots):
-                self._graves.append((oldest, slots))
-        # a row may have died, lived and died again: its slot is then in two handfuls
+        while self._graves and self._graves[0][0] < horizon_us:
+            _, number, slots = self._graves.popleft()
+            # Some rows live again; others died again later and are in a younger handful too.
+            died = (self._flags(0, self.limit)[slots] == k.DEAD) & (self._side_of.array[slots] == number)
+            gone.append(slots[died])
         dead = np.unique(np.concatenate(gone)) if gone else np.empty(0, np.int32)
         if len(dead):
             self._index.remove(self._index.ids(dead))
@@ -237,25 +242,63 @@ class DeltaTable:
         side = self._side.nbytes(used) + self._side_free.nbytes(free)
         if used:
             side += self._side_of.nbytes(self.limit)
-        graves = sum(slots.nbytes for _, slots in self._graves)
+        graves = sum(slots.nbytes for _, _, slots in self._graves)
         return self._index.nbytes() + self._columns.nbytes() + side + graves
 
     def dump(self) -> pa.Table:
-        """Everything, in a form that depends on no plan: the table's columns, then the row's timestamp, whether it is a
-        tombstone, and for rows with timestamps per cell those of the newest delete and of each non-key column."""
-        batches = [self._dump_rows(s, min(s + _DUMP_ROWS, self.limit)) for s in range(0, self.limit, _DUMP_ROWS)]
+        """Everything, in a form that depends on no plan: the table's columns, then the row's timestamp, for a tombstone
+        when it came, and for rows with timestamps per cell those of the newest delete and of each non-key column."""
+        batches = []
+        for start in range(0, self.limit, _DUMP_ROWS):
+            used = np.flatnonzero(self._flags(start, min(start + _DUMP_ROWS, self.limit)))
+            batches.append(self._dump_rows((start + used).astype(np.int32)))
         return pa.Table.from_batches(batches, self._dump_schema())
+
+    def export(self, ids: np.ndarray) -> list[bytes | None]:
+        """Rows and tombstones of these ids by themselves, independent of slots; None where there is neither."""
+        slots = self._index.find(ids)
+        known = np.flatnonzero(slots >= 0)
+        rows = self._dump_rows(slots[known])
+        out: list[bytes | None] = [None] * len(ids)
+        for at, row in enumerate(known):
+            out[row] = rows.slice(at, 1).serialize().to_pybytes()
+        return out
+
+    def import_(self, values: Sequence[bytes]) -> None:
+        """Put exported rows back; none of them is here."""
+        schema = self._dump_schema()
+        self.load(pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(v), schema) for v in values], schema))
+
+    def evict(self, slots: np.ndarray) -> None:
+        """Forget rows that are kept elsewhere."""
+        flags = self._flags(0, self.limit)
+        mixed = slots[flags[slots] == k.MIXED]
+        free = int(self._counts[k.SIDE_FREE])
+        self._side_free.reserve(free + len(mixed))
+        self._side_free.array[free : free + len(mixed)] = self._side_of.array[mixed]
+        dead = int((flags[slots] == k.DEAD).sum())
+        self._counts -= [len(slots) - dead, dead, 0, -len(mixed), len(mixed)]
+        self._columns.release(slots)
+        flags[slots] = k.ABSENT
+        self._index.remove(self._index.ids(slots))
+        self._index.end_epoch()
+
+    def slots(self) -> np.ndarray:
+        """Slots of all rows and tombstones."""
+        return np.flatnonzero(self._flags(0, self.limit)).astype(np.int32)
+
+    def missing(self, changes: Changes) -> np.ndarray:
+        """Ids of changed rows that are not here, each once."""
+        ids = hash_rows([changes.columns[i] for i in self._keys], len(changes))
+        return distinct_ids(ids[self._index.find(ids) < 0])
 
     def _dump_schema(self) -> pa.Schema:
         fields = [pa.field(c.name, c.type.arrow) for c in self.table.columns]
-        extra = [("#ts", pa.int64()), ("#dead", pa.bool_()), ("#cells", pa.list_(pa.int64()))]
+        extra = [("#ts", pa.int64()), ("#dead", pa.int64()), ("#cells", pa.list_(pa.int64()))]
         return pa.schema([*fields, *(pa.field(*e) for e in extra)])
 
-    def _dump_rows(self, start: int, stop: int) -> pa.RecordBatch:
-        flags = self._flags(start, stop)
-        chosen = np.flatnonzero(flags)
-        flags = flags[chosen]
-        slots = (start + chosen).astype(np.int32)
+    def _dump_rows(self, slots: np.ndarray) -> pa.RecordBatch:
+        flags = self._flags(0, self.limit)[slots]
         columns = list(self._columns.gather(slots, range(len(self.table.columns))))
         dead = flags == k.DEAD
         for i in self._cells:
@@ -266,25 +309,30 @@ class DeltaTable:
         sides = self._side.array.reshape(-1, width)[self._side_of.array[slots[mixed]]]
         offsets = pa.array(np.concatenate([[0], np.cumsum(mixed)]) * width, pa.int32())
         cells = pa.ListArray.from_arrays(offsets, pa.array(sides.reshape(-1)), mask=pa.array(~mixed))
-        ts = pa.array(self._timestamps(start, stop)[chosen])
-        arrays = [*(c.to_arrow() for c in columns), ts, pa.array(dead), cells]
+        ts = pa.array(self._timestamps(0, self.limit)[slots])
+        came = {number: time_us for time_us, number, _ in self._graves}
+        numbers = self._side_of.array[slots[dead]].tolist()
+        times = pa.array(_spread([came[n] for n in numbers], dead), pa.int64(), mask=~dead)
+        arrays = [*(c.to_arrow() for c in columns), ts, times, cells]
         return pa.RecordBatch.from_arrays(arrays, schema=self._dump_schema())
 
     def load(self, dump: pa.Table) -> None:
         """Restore a dump into this table, which is empty and has the same columns."""
-        for batch in dump.to_batches(_DUMP_ROWS):
-            self._load_rows(batch)
+        parts = [self._load_rows(batch) for batch in dump.to_batches(_DUMP_ROWS) if len(batch)]
+        if parts:
+            graves, times = (np.concatenate(p) for p in zip(*parts, strict=True))
+            for time_us in np.unique(times):
+                self._bury(graves[times == time_us], int(time_us))
 
-    def _load_rows(self, batch: pa.RecordBatch) -> None:
+    def _load_rows(self, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the slots of tombstones, and when they came."""
         count = len(batch)
-        if not count:
-            return
         vecs = [Vec.from_arrow(batch.column(i), c.type) for i, c in enumerate(self.table.columns)]
         ts, dead, cells = (batch.column(len(vecs) + i) for i in range(3))
         slots, _ = self._index.insert(hash_rows([vecs[i] for i in self._keys], count))
         self._columns.reserve(self.limit)
         self._side_of.reserve(self.limit)
-        tombs = np.asarray(dead)
+        tombs = np.asarray(dead.is_valid())
         mixed = np.asarray(cells.is_valid())
         states = np.where(tombs, k.DEAD, np.where(mixed, k.MIXED, k.LIVE))
         self._columns.scatter(slots, vecs)
@@ -298,8 +346,13 @@ class DeltaTable:
         self._side_of.array[slots[mixed]] = np.arange(used, used + more)
         buried = int(tombs.sum())
         self._counts += [count - buried, buried, more, 0, more]
-        if buried:
-            self._bury(slots[tombs])
+        return slots[tombs], np.asarray(dead.drop_null())
+
+
+def _spread(values: Sequence[int], mask: np.ndarray) -> np.ndarray:
+    out = np.zeros(len(mask), np.int64)
+    out[mask] = values
+    return out
 
 
 def _codes(vec: Vec) -> np.ndarray:

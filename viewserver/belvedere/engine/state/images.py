@@ -52,6 +52,11 @@ class BaseChange:
         """Rows touched."""
         return len(self._slots)
 
+    @property
+    def touched(self) -> np.ndarray:
+        """Ids of the rows touched."""
+        return np.asarray(self._ids[self._change])
+
     def emit(self, columns: tuple[int, ...]) -> tuple[Delta, np.ndarray]:
         """The consolidated delta of these columns (removed images first), without pairs that do not differ in them; and
         the slot of each of its rows."""

@@ -284,25 +284,3 @@ def last_changes(touched, change, slots, repeated):  # type: ignore[no-untyped-d
                 change[i] = last[p]
                 break
             p = (p + 1) & (size - 1)
-
-
-@kernel
-def exhume(words, flags, horizon, slots, verdict):  # type: ignore[no-untyped-def]
-    """Which of these slots hold tombstones: 2 = older than the horizon, 1 = not yet, 0 = no tombstone any more. Returns
-    the oldest timestamp among those that stay."""
-    oldest = _MAX
-    n = slots.shape[0]
-    for i in range(n):
-        if i + 16 < n:
-            prefetch(words, np.int64(slots[i + 16]) * SLOT_WORDS)
-        s = np.int64(slots[i])
-        verdict[i] = 0
-        if flags[s * SLOT_WORDS * 8 + FLAG_BYTE] == DEAD:
-            if words[s * SLOT_WORDS + TS_WORD] < horizon:
-                verdict[i] = 2
-            else:
-                verdict[i] = 1
-                oldest = min(oldest, words[s * SLOT_WORDS + TS_WORD])
-    return oldest
-
-
