@@ -35,11 +35,13 @@ class Delta:
 
     def take(self, index: np.ndarray) -> Delta:
         error = None if self.error is None else self.error[index]
-        return Delta(tuple(c.take(index) for c in self.columns), self.weight[index], self.id[index], error)
+        return Delta(tuple(c.take(index) for c in self.columns), self.weight[index], take_ids(self.id, index), error)
 
     def filter(self, mask: np.ndarray) -> Delta:
+        if self.columns and all(isinstance(c.data, np.ndarray) for c in self.columns):
+            return self.take(np.flatnonzero(mask))  # one look at the mask instead of one per column
         error = None if self.error is None else self.error[mask]
-        return Delta(tuple(c.filter(mask) for c in self.columns), self.weight[mask], self.id[mask], error)
+        return Delta(tuple(c.filter(mask) for c in self.columns), self.weight[mask], take_ids(self.id, mask), error)
 
     def slice(self, start: int, stop: int) -> Delta:
         error = None if self.error is None else self.error[start:stop]
@@ -49,6 +51,13 @@ class Delta:
 
     def nbytes(self) -> int:
         return sum(c.nbytes() for c in self.columns) + 17 * len(self)
+
+
+def take_ids(ids: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Ids at these positions (or where a mask is true): moved as one item of 16 bytes, which numpy does much faster
+    than rows of two."""
+    whole = np.ascontiguousarray(ids).view(np.complex128).reshape(-1)
+    return np.asarray(whole[index].view(np.uint64).reshape(-1, 2))
 
 
 def empty_delta(schema: Schema) -> Delta:

@@ -141,7 +141,9 @@ class Join:
             if mark.any():
                 keep = np.where(delta.weight[rows] < 0, mark != FRESH, mark != GONE)
                 rows, partners, mark = rows[keep], partners[keep], mark[keep]
-            pairs = self._pair(delta.take(rows), self._right.read(partners, delta.weight[rows]), delta.weight[rows])
+            weight = delta.weight[rows]
+            wanted = self._node.identity is not Identity.LEFT
+            pairs = self._pair(delta.take(rows), self._right.read(partners, weight, wanted), weight)
             pairs, kept = self._residual(pairs)
             if kept is not None:
                 rows, partners, mark = rows[kept], partners[kept], mark[kept]
@@ -163,7 +165,9 @@ class Join:
         for rows, partners in self._left.probe(_groups(self._left, delta, ids, self._right.node.on)):
             keep = self._left.mark[partners] == UNCHANGED
             rows, partners = rows[keep], partners[keep]
-            pairs = self._pair(self._left.read(partners, delta.weight[rows]), delta.take(rows), delta.weight[rows])
+            weight = delta.weight[rows]
+            wanted = self._node.identity is not Identity.RIGHT
+            pairs = self._pair(self._left.read(partners, weight, wanted), delta.take(rows), weight)
             pairs, kept = self._residual(pairs)
             if kept is not None:
                 rows, partners = rows[kept], partners[kept]

@@ -26,6 +26,7 @@ from belvedere.engine.vec import Status
 from belvedere.plan import nodes
 
 UNCHANGED, FRESH, GONE = 0, 1, 2
+_NO_IDS = np.empty((0, 2), np.uint64)
 
 
 class Rider(Protocol):
@@ -158,9 +159,10 @@ class ReverseJoin:
         codes: np.ndarray = self.error[slots]
         return codes if (codes > Status.VALUE).any() else None
 
-    def read(self, slots: np.ndarray, weight: np.ndarray) -> Delta:
-        """Stored rows as a delta."""
-        return Delta(self.columns.gather(slots), weight, self.index.ids(slots), self.errors_at(slots))
+    def read(self, slots: np.ndarray, weight: np.ndarray, with_ids: bool = True) -> Delta:
+        """Stored rows as a delta (without ids where nobody will look at them)."""
+        ids = self.index.ids(slots) if with_ids else _NO_IDS
+        return Delta(self.columns.gather(slots), weight, ids, self.errors_at(slots))
 
     def current(self) -> Iterator[Delta]:
         slots = self.index.slots()

@@ -109,7 +109,9 @@ class HashIndex:
 
     def ids(self, slots: np.ndarray) -> np.ndarray:
         """Ids (uint64[n, 2]) of slots, also of those freed in this epoch."""
-        return np.asarray(self._ids.array[slots, :2] if self._ids.width > 2 else self._ids.array[slots])
+        out = np.empty((len(slots), 2), np.uint64)
+        k.gather_ids(self._ids.array, np.ascontiguousarray(slots, np.int32), out)
+        return out
 
     def nbytes(self) -> int:
         count = self.limit

@@ -253,19 +253,18 @@ class ViewTable:
 
 
 def _pieces(chunks: Iterable[Delta]) -> Iterator[Delta]:
-    """Deltas of one epoch in pieces that can be applied one by one: what goes comes before what appears, because an id
-    whose two rows are in different pieces must end as the new one."""
-    if isinstance(chunks, list) and len(chunks) == 1 and len(chunks[0]) <= APPLY_ROWS:
-        yield chunks[0]
-        return
-    for sign in (-1, 1):
-        for chunk in chunks:
-            wanted = chunk.weight == sign
-            if sign < 0 and chunk.paired is not None:
-                wanted &= ~chunk.paired
-            rows = np.flatnonzero(wanted)
-            for start in range(0, len(rows), APPLY_ROWS):
-                yield chunk.take(rows[start : start + APPLY_ROWS])
+    """Deltas of one epoch in pieces that can be applied one by one. Chunks are cut by id, so that both rows of an
+    update stay together; between chunks what goes comes before what appears already."""
+    for chunk in chunks:
+        if chunk.paired is not None and len(chunk) > APPLY_ROWS:
+            chunk = chunk.take(np.flatnonzero(~chunk.paired))
+        count = -(-len(chunk) // APPLY_ROWS)
+        if count <= 1:
+            yield chunk
+            continue
+        part = chunk.id[:, 1] % np.uint64(count)
+        for number in range(count):
+            yield chunk.take(np.flatnonzero(part == number))
 
 
 def difference(schema: Schema, old: ViewTable, new: ViewTable) -> Iterator[Delta]:

@@ -260,6 +260,17 @@ def settle(ids, free, pending, ctl):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def gather_ids(ids, slots, out):  # type: ignore[no-untyped-def]
+    n = slots.shape[0]
+    for i in range(n):
+        if i + 16 < n:
+            prefetch(ids, np.int64(slots[i + 16]))
+        s = slots[i]
+        out[i, 0] = ids[s, 0]
+        out[i, 1] = ids[s, 1]
+
+
+@kernel
 def live_slots(ids, start, stop, out):  # type: ignore[no-untyped-def]
     n = 0
     for s in range(start, stop):
