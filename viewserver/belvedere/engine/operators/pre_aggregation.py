@@ -47,6 +47,8 @@ class PreAggregation:
         self._had = np.zeros(64, np.bool_)
         self._last_error: np.ndarray | None = None
         self._touched = Touched()
+        if self._global:
+            self._remember(arrangement.index.slots())  # its row exists before anything was added
         self._name = name
         arrangement.facets[name] = self
 
