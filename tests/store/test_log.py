@@ -3,6 +3,7 @@ whole."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 
@@ -133,6 +134,27 @@ def test_without_sync_a_crash_keeps_a_prefix():
         written = [append(log, n, 300) for n in range(20)]
         found = opened(files.crash())[1]
         assert found == written[: len(found)]
+
+
+def test_a_half_made_segment_that_was_removed_does_not_come_back():
+    for seed in range(300):
+        files = FaultyFiles(seed)
+        log, _ = opened(files)
+        written = [append(log, n, 400) for n in range(2)]
+        log.rotate()  # as a snapshot does
+        files.cut_after(2)  # in the middle of the new segment's header
+        with pytest.raises((OSError, Closed, DiskError)):
+            append(log, 2, 400)
+        files = files.crash()
+        log, found = opened(files)
+        assert found == written
+        found.append(append(log, 10, 400))
+        log.rotate()
+        files.cut_after(seed % 8)
+        with contextlib.suppress(OSError, Closed, DiskError):
+            found.append(append(log, 11, 400))
+        again = opened(files.crash())[1]
+        assert again[: len(found)] == found and len(again) <= len(found) + 1
 
 
 @settings(max_examples=150, deadline=None)

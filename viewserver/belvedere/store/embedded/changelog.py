@@ -216,8 +216,13 @@ class Changelog:
             self._appender.close()
             self._appender = None
         for segment in reversed(self._segments[at:]):
-            self._files.remove(segment.path)
+            self._remove(segment)
         del self._segments[at:]
+
+    def _remove(self, segment: Segment) -> None:
+        # one by one and for good: what is left after a power cut must be without gaps
+        self._files.remove(segment.path)
+        self._files.sync_directory(DIRECTORY)
 
     def reset(self, epoch: int) -> None:
         """Begin a new history after `epoch`."""
@@ -234,7 +239,7 @@ class Changelog:
             appender.write([records.segment_header(MAGIC, self.epoch)])
         except OSError:
             appender.close()
-            self._files.remove(segment.path)
+            self._remove(segment)
             raise
         if self._appender is not None:
             self._appender.close()
@@ -347,7 +352,7 @@ class Changelog:
                 if last > never_after or (last > keep_after and not over):
                     return
                 total -= self._segments[0].size
-                self._files.remove(self._segments[0].path)
+                self._remove(self._segments[0])
                 self._segments.pop(0)
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class InputLog:
             if not last or records.durable_after(content, 0, first) is not None:
                 raise Damaged(f"file {path!r}: the segment header at byte 0 does not hold")
             self.torn_bytes += len(content)
-            self._files.remove(path)
+            self._remove(path)
             return
         if found != first:
             raise Damaged(f"file {path!r}: the header at byte 0 says that it begins with record {found}")
@@ -122,9 +122,12 @@ class InputLog:
         try:
             appender.truncate(0)
             appender.write([records.segment_header(MAGIC, self.sequence + 1)])
-        except OSError:
+        except OSError as error:
             appender.close()
-            self._files.remove(path)
+            try:
+                self._remove(path)
+            except OSError:
+                raise self._stop(path, error) from error
             raise
         try:
             appender.sync()
@@ -135,6 +138,11 @@ class InputLog:
             self._appender.close()
         self._appender = appender
         self.segments.append(Segment(path, self.sequence + 1, self.sequence, records.HEAD_SIZE))
+
+    def _remove(self, path: str) -> None:
+        """For good: a half-made segment that came back after a power cut would stand between whole ones."""
+        self._files.remove(path)
+        self._files.sync_directory(DIRECTORY)
 
     def append(self, epoch: int, meta: bytes, buffers: Sequence[Buffer]) -> int:
         """Make one record durable; returns its size."""
