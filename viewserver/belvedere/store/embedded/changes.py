@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Changes
-from belvedere.engine.vec import nulls
+from belvedere.engine.vec import Vec, nulls
 from belvedere.errors import Damaged
 from belvedere.sql.catalog import TableDef
 from belvedere.store.embedded.physical import (
@@ -84,14 +84,17 @@ def decode(table: TableDef, meta: dict[str, Any], buffer: memoryview) -> Changes
         fields.append(("d", _MASK))
     if meta["ts"] is None:
         fields.append(("ts", pa.int64()))
-    arrays = dict(zip((f[0] for f in fields), deserialize(buffer, fields), strict=True))
+    # By position: a user's column may have any name, also one of ours.
+    arrays = iter(deserialize(buffer, fields))
+    written = {name: next(arrays) for name in meta["c"]}
+    masks = {name: unflat(next(arrays), np.bool_) for name in meta["p"]}
     count: int = meta["n"]
-    columns, present = [], []
+    columns: list[Vec] = []
+    present: list[np.ndarray | None] = []
     for column in table.columns:
         if column.name in meta["c"]:
-            columns.append(from_physical(arrays[column.name], column.type))
-            mask = arrays.get(f"p:{column.name}")
-            present.append(None if mask is None else unflat(mask, np.bool_))
+            columns.append(from_physical(written[column.name], column.type))
+            present.append(masks.get(column.name))
         else:
             columns.append(nulls(column.type, count))
             present.append(np.zeros(count, np.bool_))
@@ -99,8 +102,9 @@ def decode(table: TableDef, meta: dict[str, Any], buffer: memoryview) -> Changes
     if meta["k"] == "delete":
         delete = np.ones(count, np.bool_)
     elif meta["k"] == "mixed":
-        delete = unflat(arrays["d"], np.bool_)
-    ts = timestamps(meta["ts"], meta["step"], count) if meta["ts"] is not None else unflat(arrays["ts"], np.int64)
+        delete = unflat(next(arrays), np.bool_)
+    own = meta["ts"] is not None
+    ts = timestamps(meta["ts"], meta["step"], count) if own else unflat(next(arrays), np.int64)
     return Changes(tuple(columns), tuple(present), delete, ts)
 
 
