@@ -1,6 +1,6 @@
 """What state costs per row: hashing, index, tables, DELTA, member vectors. CPU nanoseconds, best of a few repetitions.
 
-    PYTHONPATH=viewserver python bench/micro_state.py [rows] [batch]
+PYTHONPATH=viewserver python bench/micro_state.py [rows] [batch]
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Build:
         self._sources = [t for t in self._tasks if isinstance(t, nodes.Delta) and any(t in feeds(u) for u in self.new)]
         self.watermarks = {t.table: 0 for t in self._sources}
         self._pending = list(self.watermarks)
-        self._started = False
+        self.started = False
         self.done = False
 
     @property
@@ -49,8 +49,8 @@ class Build:
     def advance(self, max_rows: int) -> dict[nodes.View, ViewDelta] | None:
         """One piece of the build, between epochs: what it added to the new views, or None when there is nothing
         left."""
-        if not self._started:
-            self._started = True
+        if not self.started:
+            self.started = True
             return self._start()
         while self._pending:
             table = self._pending[0]

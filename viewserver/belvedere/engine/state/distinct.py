@@ -93,9 +93,7 @@ class DistinctCounts:
         ids = self._index.ids(members).reshape(-1)
         counts = self._arrays()[0][members * ENTRY + COUNT]
         bounds = [0, *ends.tolist()]
-        return [
-            {"ids": ids[2 * a : 2 * b], "counts": counts[a:b]} for a, b in pairwise(bounds)
-        ]
+        return [{"ids": ids[2 * a : 2 * b], "counts": counts[a:b]} for a, b in pairwise(bounds)]
 
     def import_(self, groups: np.ndarray, packed: Sequence[Arrays]) -> None:
         sizes = [len(part.get("counts", ())) for part in packed]

@@ -113,7 +113,7 @@ class Buffer:
     @property
     def item(self) -> int:
         """Bytes of one row."""
-        return self.dtype.itemsize * self.width
+        return int(self.dtype.itemsize * self.width)
 
     def reserve(self, rows: int) -> None:
         """Make room for that many rows; the contents stay."""

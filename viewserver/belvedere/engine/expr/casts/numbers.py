@@ -118,9 +118,7 @@ def double_to_decimal(vec: Vec, type: Type) -> Vec:
 
 def _rounded(numbers: Array, scale: int) -> Sequence[int]:
     with localcontext(prec=800):
-        return [
-            int(Decimal(repr(x)).scaleb(scale).to_integral_value(rounding=ROUND_HALF_UP)) for x in numbers.tolist()
-        ]
+        return [int(Decimal(repr(x)).scaleb(scale).to_integral_value(rounding=ROUND_HALF_UP)) for x in numbers.tolist()]
 
 
 def decimal_to_decimal(vec: Vec, type: Type) -> Vec:
