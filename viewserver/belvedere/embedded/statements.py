@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from belvedere.embedded import verify as verification
 from belvedere.embedded.reading import Reading
+from belvedere.embedded.recompute import connect
 from belvedere.errors import CatalogError
 from belvedere.plan.explain import explain
 from belvedere.plan.nodes import Plan
@@ -110,7 +111,7 @@ class Statements(Reading):
 
         names = {self.catalog.relation(n).name for n in relations(statement.view.query)}
         _, tables = self._consistent(names)
-        connection, name = verification.connect(tables)
+        connection, name = connect(tables)
         try:
             sql = select_to_duckdb(statement, lambda n: name(self.catalog.relation(n).name))
             found = connection.sql(sql).to_arrow_table()

@@ -1,28 +1,32 @@
 """Verification: a view recomputed from base rows by DuckDB, an engine that shares no code with ours, and compared
-as a bag."""
+as a bag.
+
+Doubles are compared exactly (NaN equals NaN, -0.0 equals 0.0), sums and averages too: see
+`belvedere.embedded.recompute`. Only columns that are made with exp, ln, power, round or a cast from decimals may
+differ by `RELATIVE`, since libraries disagree on the last bit of those.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from belvedere.embedded.recompute import Recomputation, connect, uneven
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.types import Kind, Schema
 
 SHOWN = 10
 RELATIVE = 1e-9
-"""DuckDB adds doubles step by step, ours are exact: sums may differ by this much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a verification found. `missing`: recomputed rows that the view lacks; `extra`: the reverse (a few of
-    each)."""
+    each). `ok`: complete and equal. `complete`: nothing is in quarantine. `compared`: the rows could be recomputed."""
 
     view: str
     epoch: int
@@ -33,7 +37,12 @@ class Report:
     extra: tuple[dict[str, Any], ...] = ()
     differences: int = 0
     problem: str | None = None
+    compared: bool = True
     parts: tuple[Report, ...] = field(default=())
+
+    @property
+    def complete(self) -> bool:
+        return self.quarantined == 0
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -41,7 +50,9 @@ class Report:
             "epoch": self.epoch,
             "ok": self.ok,
             "rows": self.rows,
+            "complete": self.complete,
             "quarantined": self.quarantined,
+            "compared": self.compared,
             "differences": self.differences,
             "missing": list(self.missing),
             "extra": list(self.extra),
@@ -60,22 +71,11 @@ class Report:
         if self.problem:
             return text + self.problem
         text += f"{self.differences:,} of {self.rows:,} rows differ from a recomputation"
+        if self.quarantined:
+            text += f" (and {self.quarantined:,} are in quarantine)"
         for name, rows in (("missing", self.missing), ("extra", self.extra)):
             text += "".join(f"\n  {name} {row}" for row in rows)
         return text
-
-
-def duckdb_name(catalog: Catalog, found: Callable[[str], str]) -> Callable[[str], str]:
-    """How a query's relations are called in DuckDB: tables by `found`, views as the queries that they stand for."""
-    from belvedere.sql.duckdb import to_duckdb
-
-    def relation(name: str) -> str:
-        definition = catalog.relation(name)
-        if isinstance(definition, TableDef):
-            return found(definition.name)
-        return f"({to_duckdb(definition.query, relation)})"
-
-    return relation
 
 
 def base_tables(catalog: Catalog, view: ViewDef) -> set[str]:
@@ -89,52 +89,44 @@ def base_tables(catalog: Catalog, view: ViewDef) -> set[str]:
     return out
 
 
-def connect(tables: Mapping[str, pa.Table]) -> tuple[Any, Callable[[str], str]]:
-    """DuckDB over these tables, and how each of them is called there."""
-    import duckdb
-
-    connection = duckdb.connect(":memory:")
-    connection.execute("SET TimeZone = 'UTC'")
-    names = {}
-    for number, (name, table) in enumerate(tables.items()):
-        names[name] = f"belvedere_{number}"
-        connection.register(names[name], table)
-    return connection, names.__getitem__
-
-
 def compare(
     catalog: Catalog, view: ViewDef, epoch: int, rows: pa.Table, tables: Mapping[str, pa.Table], quarantined: int
 ) -> Report:
     """The rows of a view against its query over these base rows, all of one epoch."""
     import duckdb
 
-    from belvedere.sql.duckdb import to_duckdb
-
     connection, name = connect(tables)
     try:
-        sql = to_duckdb(view.query, duckdb_name(catalog, name))
         try:
-            expected = connection.sql(sql).to_arrow_table()
+            expected = Recomputation(catalog, connection, name).rows(view)
         except duckdb.Error as error:
-            return Report(
-                view.name, epoch, False, rows.num_rows, quarantined,
-                problem=f"DuckDB cannot recompute it ({quarantined} rows are in quarantine): {error}",
-            )  # fmt: skip
-        mine, theirs = _plain(rows, view.columns), _plain(expected, view.columns)
-        connection.register("mine", mine)
-        connection.register("theirs", theirs)
+            return _not_compared(view, epoch, rows.num_rows, quarantined, str(error).splitlines()[0])
+        connection.register("mine", _plain(rows, view.columns))
+        connection.register("theirs", _plain(expected, view.columns))
         extra = connection.sql("SELECT * FROM mine EXCEPT ALL SELECT * FROM theirs").to_arrow_table().to_pylist()
         missing = connection.sql("SELECT * FROM theirs EXCEPT ALL SELECT * FROM mine").to_arrow_table().to_pylist()
     finally:
         connection.close()
-    extra, missing = _forgive(extra, missing, [c.name for c in view.columns if c.type.kind is Kind.DOUBLE])
-    ok = not extra and not missing and not quarantined
+    forgiven = [c.name for c, loose in zip(view.columns, uneven(catalog, view.query), strict=True) if loose]
+    extra, missing = _forgive(extra, missing, forgiven)
+    same = not extra and not missing
     problem = None
-    if not extra and not missing and quarantined:
-        problem = f"incomplete: {quarantined} rows are in quarantine; the others equal a recomputation"
+    if same and quarantined:
+        problem = f"incomplete: {quarantined:,} rows are in quarantine; the other {rows.num_rows:,} are right"
     return Report(
-        view.name, epoch, ok, rows.num_rows, quarantined, tuple(missing[:SHOWN]), tuple(extra[:SHOWN]),
-        max(len(extra), len(missing)), problem,
+        view.name, epoch, same and not quarantined, rows.num_rows, quarantined, tuple(missing[:SHOWN]),
+        tuple(extra[:SHOWN]), max(len(extra), len(missing)), problem,
+    )  # fmt: skip
+
+
+def _not_compared(view: ViewDef, epoch: int, rows: int, quarantined: int, error: str) -> Report:
+    """DuckDB knows no quarantine: a row that cannot be computed stops its whole query."""
+    if quarantined:
+        problem = f"incomplete: {quarantined:,} rows are in quarantine, and for their errors DuckDB recomputes nothing"
+    else:
+        problem = "not compared: DuckDB cannot recompute it"
+    return Report(
+        view.name, epoch, False, rows, quarantined, problem=f"{problem} ({error})", compared=False
     )  # fmt: skip
 
 
@@ -148,17 +140,18 @@ def _plain(table: pa.Table, schema: Schema) -> pa.Table:
 
 
 def _forgive(
-    extra: list[dict[str, Any]], missing: list[dict[str, Any]], doubles: Sequence[str]
+    extra: list[dict[str, Any]], missing: list[dict[str, Any]], loose: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Without the pairs that differ only in the last digits of doubles."""
-    if not doubles or not extra or not missing:
+    """Without the pairs that differ only in the last digits of these columns."""
+    if not loose or not extra or not missing:
         return extra, missing
 
     def rest(row: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(v for k, v in row.items() if k not in doubles)
+        # NaN equals itself here, as everywhere else in views
+        return tuple("NaN" if v != v else v for k, v in row.items() if k not in loose)
 
     def close(a: dict[str, Any], b: dict[str, Any]) -> bool:
-        return all(_close(a[name], b[name]) for name in doubles)
+        return all(_close(a[name], b[name]) for name in loose)
 
     by_rest: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in missing:
@@ -184,10 +177,8 @@ def _close(a: float | None, b: float | None) -> bool:
 
 def together(reports: Sequence[Report], epoch: int) -> Report:
     """One report of several views."""
-    counts = Counter(ok=0)
-    for report in reports:
-        counts["ok"] += report.ok
     return Report(
-        "all views", epoch, counts["ok"] == len(reports), sum(r.rows for r in reports),
-        sum(r.quarantined for r in reports), differences=sum(r.differences for r in reports), parts=tuple(reports),
+        "all views", epoch, all(r.ok for r in reports), sum(r.rows for r in reports),
+        sum(r.quarantined for r in reports), differences=sum(r.differences for r in reports),
+        compared=all(r.compared for r in reports), parts=tuple(reports),
     )  # fmt: skip

@@ -1,0 +1,109 @@
+"""`verify`: doubles to the last bit, and what it says when it cannot compare."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import belvedere
+from belvedere.embedded import verify
+from belvedere.embedded.recompute import exact_mean, exact_sum
+
+
+@pytest.fixture
+def db():
+    with belvedere.open() as database:
+        database.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, g INT, x DOUBLE, n BIGINT, d DECIMAL(30,4), s STRING)")
+        yield database
+
+
+SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, 1.7e308, 1.7e308, -1.7e308, 1e16, 1.0, -1e16]
+VIEWS = {
+    "sums": "SELECT g, sum(x) AS s, avg(x) AS a, sum(DISTINCT x) AS d, sum(x) FILTER (WHERE n > 5) AS f, avg(n) AS m "
+    "FROM t GROUP BY g",
+    "total": "SELECT sum(x) AS s, avg(x) AS a, count(*) AS c FROM t",
+    "over": "SELECT sum(s) AS s, max(a) AS a, avg(m) AS m FROM sums",
+    "joined": "SELECT t.id, t.x / nullif(sums.m, 0) AS share FROM t JOIN sums ON t.g = sums.g WHERE sums.s IS NOT NULL",
+    "having": "SELECT g, sum(x * 0.1) AS s FROM t GROUP BY g HAVING sum(x) >= 0",
+    "rows": "SELECT id, x, x * 0.1 AS y, -x AS z, sqrt(abs(x)) AS r FROM t",
+    "uneven": "SELECT id, ln(abs(n) + 1) AS l, exp(n / 1e18) AS e, power(n, 0.3) AS p, round(n / 7.0e0, 3) AS r, "
+    "CAST(d AS DOUBLE) AS c, x FROM t",
+    "uneven_sums": "SELECT g, sum(l) AS l, sum(r) AS r FROM t JOIN uneven ON t.id = uneven.id GROUP BY g",
+}
+
+
+def test_doubles_are_compared_to_the_last_bit_and_every_view_passes(db):
+    for name, query in VIEWS.items():
+        db.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    rng = np.random.default_rng(3)
+    count = 3000
+    x = np.concatenate([rng.normal(size=count) * 10.0 ** rng.integers(-30, 30, count), SPECIAL])
+    x = np.concatenate([x, -x[:count]])  # sums that cancel
+    ids = np.arange(len(x))
+    g = np.where(np.isfinite(x) & (np.abs(x) < 1e300), ids % 40, 40 + ids % 3)
+    n = rng.integers(-(2**62), 2**62, len(x))
+    d = pa.array([str(i) for i in n]).cast(pa.decimal128(30, 4))
+    db.put("t", pa.table({"id": ids, "g": g.astype(np.int32), "x": x, "n": n, "d": d}))
+    db.put("t", [{"id": 10**6 + i, "g": 99} for i in range(3)])
+    db.wait(db.delete("t", [int(i) for i in ids[::7]]))
+    report = db.verify()
+    assert report.ok, str(report)
+    assert report.complete and report.compared and report.rows > 10_000
+
+
+def test_one_bit_is_enough_to_differ(db):
+    db.execute("CREATE MATERIALIZED VIEW v AS SELECT id, x FROM t")
+    db.execute("CREATE MATERIALIZED VIEW w AS SELECT sum(x) AS s FROM t")
+    db.wait(db.put("t", [{"id": i, "x": 0.1} for i in range(10)]))
+    base = {"t": db.scan("t")}
+    for name, right in (("v", 0.1), ("w", 1.0)):
+        rows = db.scan(name)
+        wrong = pa.table(
+            {c: rows[c] for c in rows.column_names[:-1]}
+            | {
+                rows.column_names[-1]: pa.array(
+                    [*rows.column(rows.num_columns - 1).to_pylist()[:-1], math.nextafter(right, 2)]
+                )
+            }
+        )
+        definition = db.catalog.views[name]
+        assert verify.compare(db.catalog, definition, 1, rows, base, 0).ok
+        report = verify.compare(db.catalog, definition, 1, wrong, base, 0)
+        assert not report.ok and report.differences == 1
+        assert "1 of" in str(report) and "differ" in str(report)
+
+
+def test_cancellation_is_no_alarm(db):
+    db.execute("CREATE MATERIALIZED VIEW v AS SELECT g, sum(x) AS s, avg(x) AS a FROM t GROUP BY g")
+    values = [1.0, 1e20, 1e40, -1e40, -1e20]
+    db.wait(db.put("t", [{"id": i, "g": 1, "x": v} for i, v in enumerate(values)]))
+    assert db.get("v", 1) == {"g": 1, "s": 1.0, "a": 0.2}
+    assert db.verify("v").ok
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[0.1] * 10, [1e308, 1e308, -1e308], [1.7e308, 1.7e308], [-1.7e308, -1.7e308], [5e-324] * 3, [-0.0], [1e16, 1.0]],
+)
+def test_exact_sums_and_means(values):
+    total = sum(map(Fraction, values))
+
+    def rounded(value):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+
+    assert exact_sum(np.array(values)) == rounded(total)
+    assert exact_mean(np.array(values)) == rounded(total / len(values))
+
+
+def test_nan_and_infinities():
+    assert exact_sum(np.array([])) is None and exact_mean(np.array([])) is None
+    assert math.isnan(exact_sum(np.array([math.inf, -math.inf, 1.0])))
+    assert exact_mean(np.array([math.inf, 1e308])) == math.inf
+    assert exact_mean(np.array([2**53 + 1, 2**53 + 1])) == float(2**53 + 1)
