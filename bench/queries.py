@@ -24,7 +24,8 @@ VIEWS = {
     "q3": "SELECT x, count(*) AS n, sum(f) AS total, min(f) AS low, max(f) AS high, avg(f) AS mean FROM r GROUP BY x",
     "q4": "SELECT r.k AS k, r.x AS x, r.f AS f, s.v AS v FROM r JOIN s ON r.x = s.k",
 }
-BATCH = 10_000
+BATCH = 50_000
+"""Rows per atomic, durable write."""
 
 
 def create(path: Path, queries: list[str]) -> Any:

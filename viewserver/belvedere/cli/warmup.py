@@ -28,7 +28,7 @@ def compile_kernels(stream: TextIO = sys.stderr) -> None:
         return
     from belvedere.engine.warm import warm  # loads numba: only when there is something to compile
 
-    slow = threading.Timer(PATIENCE_SECONDS, click.echo, ["compiling kernels (once, about 20 s)"], {"file": stream})
+    slow = threading.Timer(PATIENCE_SECONDS, click.echo, ["compiling kernels (once, about 25 s)"], {"file": stream})
     slow.daemon = True
     slow.start()
     try:

@@ -22,7 +22,7 @@ class Options:
     snapshot: bool = True
     retention_ms: int = HOUR_MS
     history_bytes: int = 16 << 30
-    epoch_rows: int = 1 << 17
+    epoch_rows: int = 1 << 19
     memory_limit: int = 1 << 30
     backlog_rows: int = 4 << 20
     backlog_bytes: int = 1 << 30

@@ -7,6 +7,7 @@ from typing import Any
 from belvedere.embedded.leases import Leases
 from belvedere.embedded.runtime import Runtime
 from belvedere.embedded.snapshots import Snapshots
+from belvedere.engine.graph import Task, digest
 from belvedere.plan.nodes import Delta, topological
 from belvedere.store.embedded.commit import Committer
 from belvedere.store.embedded.log import InputLog
@@ -61,9 +62,10 @@ def _memory(runtime: Runtime) -> dict[str, Any]:
     for name, table in runtime.engine.tables.items():
         columns = sorted(needed.get(name, ()))
         tables[f"DELTA {name}"] = {"bytes": table.nbytes(), "plain_bytes": _plain(runtime, name, columns)}
+    digests: dict[Task, str] = {}
     for state, size in runtime.engine.sizes().items():
-        label = f"{type(state).__name__} {abs(hash(state)) % 10**6:06d}"
-        tables[label] = {"bytes": size.bytes, "plain_bytes": 0}
+        label = f"{type(state).__name__} {digest(state, digests)[:8]}"
+        tables[label] = {"bytes": size.bytes, "plain_bytes": size.plain}
     for name, view in runtime.tables.items():
         tables[f"view {name}"] = {"bytes": view.nbytes(), "plain_bytes": view.table.plain_bytes()}
     return {

@@ -22,13 +22,14 @@ from belvedere.engine.buffer import Budget, DeltaBuffer
 from belvedere.engine.build import Build, RowsOf
 from belvedere.engine.delta import Changes
 from belvedere.engine.graph import Arranged, Grouped, Task, digest, feeds, levels, make, ordered
-from belvedere.engine.operators.base import State, StateSize
+from belvedere.engine.operators.base import State
 from belvedere.engine.operators.delta import DeltaOperator
 from belvedere.engine.operators.reverse_join import Sided
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.residency import KeyStore
 from belvedere.engine.state.delta_table import BaseChange, DeltaTable
 from belvedere.plan import nodes
+from belvedere.plan.explain import StateSize
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Schema
 
@@ -245,7 +246,7 @@ class Engine:
             own: StateSize = operator.size()
             shared = 0 if groups in counted else self.running[groups].nbytes()
             counted.add(groups)
-            sizes[node] = StateSize(own.rows, own.bytes + shared)
+            sizes[node] = StateSize(own.rows, own.bytes + shared, own.plain)
         return sizes
 
     def evict(self, share: Callable[[int], np.ndarray]) -> None:

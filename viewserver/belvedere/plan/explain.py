@@ -19,10 +19,11 @@ from belvedere.types import Kind, Schema, Type
 
 @dataclass(frozen=True)
 class StateSize:
-    """Rows and bytes that a state table holds."""
+    """Rows and bytes that a state table holds, and what its columns would take as plain arrays."""
 
     rows: int
     bytes: int
+    plain: int = 0
 
 
 Sizes = Mapping[n.Node, StateSize]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,14 +28,6 @@ class Operator(Protocol):
 
     def end_epoch(self) -> None:
         """Nobody reads what this epoch removed any more."""
-
-
-@dataclass(frozen=True)
-class StateSize:
-    """Rows and bytes that a state table holds."""
-
-    rows: int
-    bytes: int
 
 
 def collect(schema: Schema, budget: Budget, deltas: Iterator[Delta]) -> DeltaBuffer:

@@ -13,11 +13,12 @@ import numpy as np
 
 from belvedere.engine.arrangement import Arrangement, Grouping
 from belvedere.engine.kernels import Touched
-from belvedere.engine.operators.base import State, StateSize, grown
+from belvedere.engine.operators.base import State, grown
 from belvedere.engine.state.accumulators import Accumulators
 from belvedere.engine.state.columns import Columns
 from belvedere.engine.vec import Status, Vec
 from belvedere.plan import nodes
+from belvedere.plan.explain import StateSize
 
 READ_ROWS = 1 << 16
 
@@ -142,7 +143,12 @@ class PreAggregation:
         pass
 
     def size(self) -> StateSize:
-        return StateSize(len(self.arrangement.index), self.accumulators.nbytes() + self._last.nbytes())
+        groups = len(self.arrangement.index)
+        rows = int(self.arrangement.rows[self.arrangement.index.slots()].sum())
+        # Minimum, maximum and distinct values survive deletes only if the values of all rows are kept.
+        kept = {c.arg for c in self.accumulators.calls if c.distinct or c.function in ("min", "max")}
+        plain = self.arrangement.keys.plain_bytes(groups) + self._last.plain_bytes(groups) + 8 * rows * len(kept)
+        return StateSize(groups, self.accumulators.nbytes() + self._last.nbytes(), plain)
 
     def dump(self) -> State:
         return self.accumulators.dump()

@@ -17,13 +17,14 @@ from belvedere.engine.arrangement import Arrangement, Grouping, part
 from belvedere.engine.buffer import CHUNK_ROWS, decode, encode
 from belvedere.engine.delta import Delta
 from belvedere.engine.kernels import Touched, add_at
-from belvedere.engine.operators.base import State, StateSize, grown
+from belvedere.engine.operators.base import State, grown
 from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.members import Members
 from belvedere.engine.state.packing import pack, unpack
 from belvedere.engine.vec import Status
 from belvedere.plan import nodes
+from belvedere.plan.explain import StateSize
 
 UNCHANGED, FRESH, GONE = 0, 1, 2
 _NO_IDS = np.empty((0, 2), np.uint64)
@@ -219,7 +220,7 @@ class ReverseJoin:
 
     def size(self) -> StateSize:
         own = self.index.nbytes() + self.columns.nbytes() + self.members.nbytes() + 5 * self.index.limit
-        return StateSize(len(self.index), own)
+        return StateSize(len(self.index), own, self.columns.plain_bytes(len(self.index)))
 
     def dump(self) -> State:
         out = {f"index.{k}": v for k, v in self.index.dump().items()}

@@ -10,7 +10,7 @@ from belvedere.engine.state.memory import Buffer
 
 _FIRST = 16
 _MAX_LOAD = 0.6
-_NEW_LOAD = 0.4
+_NEW_LOAD = 0.3
 
 
 class HashIndex:
