@@ -82,6 +82,7 @@ class Database(Statements):
         self._clock = MicroClock(options.clock)
         runtime = self._runtime = Runtime(engine, Changelog(self._files, segment_bytes=options.segment_bytes), options)
         self._snapshots: Snapshots | None = None
+        self._recovered: dict[str, Any] = {}
         forced = False
         try:
             if self._log is None:
@@ -89,6 +90,7 @@ class Database(Statements):
             else:
                 recovery = Recovery(runtime, self._files, self._log, self._clock)
                 recovery.run()
+                self._recovered = {"records": recovery.records, "rebuilt": recovery.rebuilt}
                 self._snapshots = Snapshots(runtime, self._files, self._log, self._clock, self._leases)
                 if recovery.snapshot is not None:
                     manifest = recovery.snapshot.manifest
@@ -195,9 +197,10 @@ class Database(Statements):
 
     def status(self) -> dict[str, Any]:
         """Numbers about everything: rows, bytes, lag, backlog, log, snapshots, history, pins, builds, problems."""
-        return self._runtime.call(
+        found = self._runtime.call(
             lambda: status.collect(self._runtime, self._committer, self._log, self._snapshots, self._leases)
         )
+        return {**found, "recovery": self._recovered}
 
     # ------------------------------------------------------------------ writing
 
@@ -384,18 +387,22 @@ class Database(Statements):
         return Token(self.epoch)
 
     def apply_manifest(self, text: str, *, wait: bool = True) -> list[Token]:
-        """Carry out the documents of a YAML manifest, in order."""
+        """Carry out the documents of a YAML manifest, in order.
+
+        What exists as described is left alone. A table gets its new columns, a view its new query; a table that would
+        have to change otherwise is refused.
+        """
         from belvedere.sql.manifest import parse_manifests
 
         tokens = []
         for manifest in parse_manifests(text, lambda: self.catalog):
-            statement = manifest.statement
+            statement: st.Statement | None = manifest.statement
             if isinstance(statement, st.CreateTable):
                 existing = self.catalog.find(statement.table.name)
-                if existing == statement.table:
-                    tokens.append(Token(self.epoch))
-                    continue
-            token = self._write_statement(statement, wait)
+                if isinstance(existing, TableDef):
+                    added = ddl.added_columns(existing, statement.table)
+                    statement = st.AddColumns(existing.name, added) if added else None
+            token = Token(self.epoch) if statement is None else self._write_statement(statement, wait)
             assert isinstance(token, Token)
             tokens.append(token)
         return tokens

@@ -10,7 +10,6 @@ import click
 
 from belvedere.cli import context, output
 from belvedere.cli.sql import run_script
-from belvedere.errors import CatalogError
 from belvedere.sql.manifest import parse_manifests
 from belvedere.sql.statements import CreateTable
 
@@ -65,11 +64,6 @@ def apply_manifests(db: Database, text: str) -> list[dict[str, str]]:
         table = isinstance(statement, CreateTable)
         name = statement.table.name if isinstance(statement, CreateTable) else statement.view.name
         known, now = before.find(name), db.catalog.find(name)
-        if isinstance(statement, CreateTable) and now != statement.table:
-            raise CatalogError(
-                f"table {name} exists with other columns or another key than document {manifest.number} says; "
-                f"new columns are added with ALTER TABLE {name} ADD COLUMN"
-            )
         action = "created" if known is None else "unchanged" if known == now else "changed"
         changes.append({"kind": "table" if table else "view", "name": name, "action": action})
     return changes

@@ -18,6 +18,7 @@ from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.sql.query import Query, Scan, inputs, relations
 from belvedere.store.embedded.describe import schema_of, table_json, table_of
+from belvedere.types import Column, Schema
 
 Operation = dict[str, Any]
 
@@ -126,3 +127,38 @@ def cone(catalog: Catalog, view: ViewDef) -> tuple[list[ViewDef], Catalog]:
 
 def with_columns(table: TableDef, columns: Iterable[list[Any]]) -> TableDef:
     return replace(table, columns=table.columns + schema_of(list(columns)))
+
+
+def added_columns(existing: TableDef, wanted: TableDef) -> Schema:
+    """What ADD COLUMN must add to make the table as wanted; refused where something else differs. Columns of a table
+    have names, not places: the order in which they are listed does not matter."""
+    start = f"table {existing.name!r} exists"
+    key = [k.lower() for k in wanted.key]
+    if [k.lower() for k in existing.key] != key:
+        raise CatalogError(
+            f"{start} with key ({', '.join(existing.key)}), not ({', '.join(wanted.key)}); a key cannot be changed: "
+            "create another table"
+        )
+    known = {c.name.lower(): c for c in existing.columns}
+    listed = {c.name.lower() for c in wanted.columns}
+    for column in existing.columns:
+        if column.name.lower() not in listed:
+            raise CatalogError(f"{start} with a column {column.name!r} that is not listed; columns cannot be dropped")
+    added = []
+    for column in wanted.columns:
+        before = known.get(column.name.lower())
+        if before is None and not column.nullable:
+            raise CatalogError(
+                f"{start} without the column {column.name!r}; a new column must be nullable: there may be rows"
+            )
+        if before is None:
+            added.append(column)
+        elif (before.type, before.nullable) != (column.type, column.nullable):
+            raise CatalogError(
+                f"{start} with {_text(before)}, not {_text(column)}; a column cannot be changed: add another one"
+            )
+    return tuple(added)
+
+
+def _text(column: Column) -> str:
+    return f"{column.name} {column.type}" + ("" if column.nullable else " not null")

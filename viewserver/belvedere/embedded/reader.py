@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from belvedere.embedded import ddl
+from belvedere.embedded import ddl, status
 from belvedere.embedded.leases import ForeignLeases
 from belvedere.embedded.options import Options
 from belvedere.embedded.reading import to_table
@@ -29,20 +29,22 @@ from belvedere.plan.nodes import Plan, View
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
-from belvedere.store.embedded import changelog, records
+from belvedere.store.embedded import changelog, log, records
 from belvedere.store.embedded import changes as codec
 from belvedere.store.embedded.changelog import Change, Position
 from belvedere.store.embedded.describe import ViewShape, schema_of, table_of
 from belvedere.store.embedded.files import Files
 from belvedere.store.embedded.records import Record
 from belvedere.store.embedded.snapshot import Snapshot
-from belvedere.store.embedded.tail import ChangelogTail, Gone, LogTail
+from belvedere.store.embedded.tail import ChangelogTail, Gone, LogTail, newest_epoch
 from belvedere.store.embedded.views import Row, ViewTable
 
 T = TypeVar("T")
 _ATTEMPTS = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 _SCAN_ROWS = 1 << 17
+_COUNTED_BYTES = 256 << 20
+"""Up to this size of snapshot and log, `status` loads base tables to count their rows."""
 
 
 class Reader(Statements):
@@ -106,13 +108,15 @@ class Reader(Statements):
         for parts in self._tail.take():
             self._apply(parts)
 
+    def _take_if_any(self) -> None:
+        if self._tail.epoch or changelog.list_segments(self._files):
+            self._take()
+
     def _refresh(self) -> None:
         with self._guard:
             if self._closed:
                 raise Closed("the database is closed")
-            if self._tail.epoch == 0 and not changelog.list_segments(self._files):
-                return
-            self._again(self._take)
+            self._again(self._take_if_any)
 
     def _apply(self, parts: list[Change]) -> None:
         """One epoch; readers of this process see it at once."""
@@ -297,27 +301,50 @@ class Reader(Statements):
         raise StorageError("the database is open for reading only; open it without read_only to change something")
 
     def status(self) -> dict[str, Any]:
-        """What a reading process can tell."""
-        epoch = self.epoch
+        """What a reading process can tell; rows of tables only where they are quickly counted."""
         with self._guard:
-            return {
-                "epoch": epoch,
-                "age_ms": max(0, self._now_ms() - epoch),
-                "read_only": True,
-                "tables": {t["name"]: {} for t in self._catalog_json["tables"]},
-                "views": {
-                    name: {
-                        "rows": len(view),
-                        "version": view.shape.version,
-                        "quarantined": len(view.quarantine),
-                        "complete": len(view.quarantine) == 0,
-                        "bytes": view.nbytes(),
-                        "since": view.since,
-                    }
-                    for name, view in self._tables.items()
-                },
-                "pins": self._leases.held(self._now_ms()),
-            }
+            self._refresh()
+            return self._again(self._status)
+
+    def _status(self) -> dict[str, Any]:
+        tables = self._table_status()
+        # the log is looked at before the changelog: what is committed meanwhile must not look like lag
+        written = newest_epoch(self._files)
+        self._take_if_any()
+        now, epoch = self._now_ms(), self._epoch
+        snapshot = Snapshot.current(self._files)
+        return {
+            "epoch": epoch,
+            "written_epoch": max(written, epoch),
+            "age_ms": max(0, now - epoch),
+            "lag_ms": 0 if written <= epoch else max(0, now - epoch),
+            "read_only": True,
+            "tables": tables,
+            "views": status.views(self._tables),
+            "log": self._files_of(log.DIRECTORY, ".log"),
+            "snapshot": {} if snapshot is None else {"epoch": snapshot.manifest["epoch"], "bytes": snapshot.size},
+            "history": {
+                "floor": min(changelog.list_segments(self._files), default=epoch),
+                "bytes": self._files_of(changelog.DIRECTORY, ".out")["bytes"],
+            },
+            "pins": self._leases.held(now),
+        }
+
+    def _files_of(self, directory: str, ending: str) -> dict[str, int]:
+        sizes = [self._files.size(f"{directory}/{n}") for n in self._files.list(directory) if n.endswith(ending)]
+        return {"bytes": sum(s for s in sizes if s is not None), "segments": len(sizes)}
+
+    def _table_status(self) -> dict[str, dict[str, int]]:
+        """Counting rows means to load them, which this process has no other need for."""
+        if self._bases is None:
+            snapshot = Snapshot.current(self._files)
+            held = 0 if snapshot is None else snapshot.size
+            if held + self._files_of(log.DIRECTORY, ".log")["bytes"] > _COUNTED_BYTES:
+                return {t["name"]: {} for t in self._catalog_json["tables"]}
+        return {
+            name: {"rows": len(table), "tombstones": table.tombstones, "bytes": table.nbytes()}
+            for name, table in self._follow_bases().items()
+        }
 
     def close(self) -> None:
         """Let go of leases."""

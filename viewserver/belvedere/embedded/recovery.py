@@ -20,6 +20,7 @@ from belvedere.store.embedded.commit import Entry, Group, MicroClock
 from belvedere.store.embedded.describe import ViewShape
 from belvedere.store.embedded.files import Files
 from belvedere.store.embedded.log import InputLog
+from belvedere.store.embedded.plans import plan_of
 from belvedere.store.embedded.records import Record
 from belvedere.store.embedded.snapshot import Snapshot, collect
 from belvedere.store.embedded.views import ViewTable
@@ -64,12 +65,11 @@ class Recovery:
             runtime.engine.add_table(table)
             runtime.engine.tables[name].load(snapshot.table(manifest["tables"][name]))
         runtime.shapes = {(s["name"], s["version"]): ViewShape.of(s) for s in manifest["shapes"]}
-        nodes: list[View] = []
-        for view in runtime.catalog.views.values():
-            nodes += plan_views(runtime.catalog, [view], Plan(tuple(nodes)))
+        nodes = self._plan(manifest)
         stored = {v["name"]: v for v in manifest["views"]}
         same = manifest["signature"] == runtime.engine.signature(nodes)
-        for node, view in zip(nodes, runtime.catalog.views.values(), strict=True):
+        for node in nodes:
+            view = runtime.catalog.views[node.name]
             shape = shape_of(node, view)
             runtime.builds.nodes[view.name] = node
             held = ViewTable(shape, self._committed, stored[view.name]["since"])
@@ -82,6 +82,20 @@ class Recovery:
             self._load_state(snapshot, nodes, stored)
         elif nodes:
             self._rebuild(nodes)
+
+    def _plan(self, manifest: dict[str, Any]) -> list[View]:
+        """The plan in force then, or a new one if that belongs to another version of this program."""
+        catalog = self._runtime.catalog
+        try:
+            kept = list(plan_of(manifest["plan"]))
+        except (KeyError, Damaged):
+            kept = []
+        if manifest["signature"] == self._runtime.engine.signature(kept):
+            return kept
+        nodes: list[View] = []
+        for view in catalog.views.values():
+            nodes += plan_views(catalog, [view], Plan(tuple(nodes)))
+        return nodes
 
     def _committed(self) -> int:
         return self._runtime.committed

@@ -18,6 +18,7 @@ from belvedere.errors import Closed
 from belvedere.store.embedded.commit import MicroClock
 from belvedere.store.embedded.files import Files
 from belvedere.store.embedded.log import InputLog
+from belvedere.store.embedded.plans import plan_json
 from belvedere.store.embedded.snapshot import SnapshotWriter
 
 _COLLECT_EPOCHS = 256
@@ -87,7 +88,6 @@ class Snapshots:
 
     def _write(self, writer: SnapshotWriter) -> dict[str, Any]:
         runtime = self._runtime
-        nodes = [runtime.builds.nodes[v.name] for v in runtime.catalog.views.values()]
         state = {
             f"{digest}/{name}": values
             for digest, arrays in runtime.engine.dump_state().items()
@@ -106,7 +106,8 @@ class Snapshots:
                 for t in runtime.tables.values()
             ],
             "shapes": [s.to_json() for s in runtime.shapes.values()],
-            "signature": runtime.engine.signature(nodes),
+            "plan": plan_json(runtime.engine.plan.views),
+            "signature": runtime.engine.signature(runtime.engine.plan.views),
             "state": writer.add_arrays(state),
             "changelog": runtime.changelog.position().to_json(),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from belvedere.embedded.leases import Leases
@@ -11,6 +12,7 @@ from belvedere.engine.graph import Task, digest
 from belvedere.plan.nodes import Delta, topological
 from belvedere.store.embedded.commit import Committer
 from belvedere.store.embedded.log import InputLog
+from belvedere.store.embedded.views import ViewTable
 
 
 def collect(
@@ -24,23 +26,14 @@ def collect(
     return {
         "epoch": committed,
         "written_epoch": written,
+        "age_ms": max(0, now - committed),
         "lag_ms": 0 if written <= committed else max(0, now - committed),
         "backlog_rows": committer.rows,
         "tables": {
             name: {"rows": len(table), "tombstones": table.tombstones, "bytes": table.nbytes()}
             for name, table in runtime.engine.tables.items()
         },
-        "views": {
-            name: {
-                "rows": len(view),
-                "version": view.shape.version,
-                "quarantined": len(view.quarantine),
-                "complete": len(view.quarantine) == 0,
-                "bytes": view.nbytes(),
-                "since": view.since,
-            }
-            for name, view in runtime.tables.items()
-        },
+        "views": views(runtime.tables),
         "builds": [] if progress is None else [{"views": progress[0], "done": progress[1], "total": progress[2]}],
         "memory": _memory(runtime),
         "log": {} if log is None else {"bytes": sum(s.size for s in log.segments), "segments": len(log.segments)},
@@ -49,6 +42,21 @@ def collect(
         "spilled_bytes": runtime.engine.budget.spilled_bytes,
         "pins": leases.held(now),
         "problems": problems,
+    }
+
+
+def views(tables: Mapping[str, ViewTable]) -> dict[str, Any]:
+    """Numbers about each view."""
+    return {
+        name: {
+            "rows": len(view),
+            "version": view.shape.version,
+            "quarantined": len(view.quarantine),
+            "complete": len(view.quarantine) == 0,
+            "bytes": view.nbytes(),
+            "since": view.since,
+        }
+        for name, view in tables.items()
     }
 
 

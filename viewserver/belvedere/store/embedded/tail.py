@@ -13,6 +13,8 @@ from belvedere.store.embedded.changelog import Change, Position, read_segment
 from belvedere.store.embedded.files import Files
 from belvedere.store.embedded.records import Record
 
+_WINDOW = 1 << 20
+
 
 class Gone(Exception):
     """What was to be read next is not there any more."""
@@ -89,3 +91,22 @@ class LogTail:
         if not before:
             raise Gone(f"record {sequence}")
         return max(before)
+
+
+def newest_epoch(files: Files) -> int:
+    """The epoch of the last whole record in the input log; 0 if there is none."""
+    for name in sorted((n for n in files.list(log.DIRECTORY) if n.endswith(".log")), reverse=True):
+        path = f"{log.DIRECTORY}/{name}"
+        size, epoch, offset = files.size(path) or 0, 0, records.HEAD_SIZE
+        while offset < size:
+            # heads only: the bodies of large records are stepped over
+            content = files.read(path, offset, _WINDOW)
+            at = 0
+            while (head := records.read_head(content, at, offset)) is not None and head.end <= size:
+                epoch, at = head.epoch, head.end - offset
+            if at == 0:
+                break
+            offset += at
+        if epoch:
+            return epoch
+    return 0
