@@ -221,11 +221,9 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, column: Column, owner: str) ->
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
         if isinstance(array, pa.ChunkedArray):
             raise _too_large(owner, column)
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
     if array.type != type.arrow:
         array = _convert(array, column, owner)
-    if type.varlen and len(array):
+    if type.varlen and array.nbytes > MAX_VALUE_BYTES:
         longest = pc.max(pc.binary_length(array)).as_py() or 0
         if longest > MAX_VALUE_BYTES:
             row = pc.index(pc.binary_length(array), longest).as_py()
@@ -254,6 +252,10 @@ def _convertible(given: pa.DataType, kind: Kind) -> bool:
 
 def _convert(array: pa.Array, column: Column, owner: str) -> pa.Array:
     type = column.type
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+        if array.type == type.arrow:
+            return array
     if _convertible(array.type, type.kind):
         try:
             if type.kind is Kind.TIMESTAMP and pa.types.is_timestamp(array.type) and array.type.tz is None:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from belvedere.engine.delta import Delta
 from belvedere.engine.operators.view import Quarantined
@@ -29,15 +28,7 @@ from belvedere.errors import Damaged, EpochExpired
 from belvedere.store.embedded import records
 from belvedere.store.embedded.describe import ViewShape
 from belvedere.store.embedded.files import Appender, Files
-from belvedere.store.embedded.physical import (
-    deserialize,
-    flat,
-    from_physical,
-    physical_type,
-    serialize,
-    to_physical,
-    unflat,
-)
+from belvedere.store.embedded.physical import Frame, frame, unframe
 from belvedere.store.embedded.records import MORE, Record
 
 MAGIC = b"belvout\0"
@@ -111,43 +102,31 @@ class Change:
             yield entry[0], decode_quarantine(shapes[entry[0], entry[1]], buffer)
 
 
-def encode_delta(delta: Delta) -> memoryview:
+def encode_delta(delta: Delta) -> Frame:
     """Columns and weights; ids follow from the key columns."""
-    arrays = [to_physical(c) for c in delta.columns]
-    names = [f"c{i}" for i in range(len(arrays))]
-    return serialize([*arrays, flat(delta.weight, pa.int8())], [*names, "w"])
+    return frame(delta.columns, [delta.weight])
 
 
 def decode_delta(shape: ViewShape, buffer: memoryview) -> Delta:
     """The reverse of `encode_delta`."""
-    fields = [(f"c{i}", physical_type(c.type)) for i, c in enumerate(shape.schema)]
-    found = deserialize(buffer, [*fields, ("w", pa.int8())])
-    columns = tuple(from_physical(a, c.type) for a, c in zip(found, shape.schema, strict=False))
-    weight = unflat(found[-1], np.int8)
-    return Delta(columns, weight, hash_rows([columns[i] for i in shape.key], len(weight)))
+    columns, (weight,) = unframe(buffer, [c.type for c in shape.schema], [np.int8])
+    return Delta(tuple(columns), weight, hash_rows([columns[i] for i in shape.key], len(weight)))
 
 
-def encode_quarantine(part: Quarantined) -> memoryview:
+def encode_quarantine(part: Quarantined) -> Frame:
     """As a delta, with ids (a failed key column has none to offer), and the column and code of the failure."""
-    delta = part.delta
-    arrays = [to_physical(c) for c in delta.columns]
-    names = [f"c{i}" for i in range(len(arrays))]
-    extra = [
-        flat(delta.weight, pa.int8()), flat(delta.id[:, 0], pa.uint64()), flat(delta.id[:, 1], pa.uint64()),
-        flat(part.column.astype(np.int32), pa.int32()), flat(part.code.astype(np.uint8), pa.uint8()),
-    ]  # fmt: skip
-    return serialize([*arrays, *extra], [*names, "w", "lo", "hi", "column", "code"])
+    ids = part.delta.id
+    return frame(
+        part.delta.columns,
+        [part.delta.weight, ids[:, 0], ids[:, 1], part.column.astype(np.int32), part.code.astype(np.uint8)],
+    )
 
 
 def decode_quarantine(shape: ViewShape, buffer: memoryview) -> Quarantined:
     """The reverse of `encode_quarantine`; cells that failed are NULL."""
-    fields = [(f"c{i}", physical_type(c.type)) for i, c in enumerate(shape.schema)]
-    extra = [("w", pa.int8()), ("lo", pa.uint64()), ("hi", pa.uint64()), ("column", pa.int32()), ("code", pa.uint8())]
-    found = deserialize(buffer, [*fields, *extra])
-    columns = tuple(from_physical(a, c.type) for a, c in zip(found, shape.schema, strict=False))
-    weight, low, high = unflat(found[-5], np.int8), unflat(found[-4], np.uint64), unflat(found[-3], np.uint64)
-    ids = np.stack([low, high], axis=1)
-    return Quarantined(Delta(columns, weight, ids), unflat(found[-2], np.int32), unflat(found[-1], np.uint8))
+    plain = [np.int8, np.uint64, np.uint64, np.int32, np.uint8]
+    columns, (weight, low, high, column, code) = unframe(buffer, [c.type for c in shape.schema], plain)
+    return Quarantined(Delta(tuple(columns), weight, np.stack([low, high], axis=1)), column, code)
 
 
 class Changelog:
@@ -258,17 +237,18 @@ class Changelog:
         more: bool = False,
     ) -> None:
         """One record; `more`: another one of this epoch follows. After an OSError nothing of the record is there."""
-        buffers = [encode_delta(delta) for _, delta in parts]
+        frames = [encode_delta(delta) for _, delta in parts]
         meta: dict[str, Any] = dict(extra or {})
         if parts:
-            meta["v"] = [[s.name, s.version, len(d), b.nbytes] for (s, d), b in zip(parts, buffers, strict=True)]
+            meta["v"] = [[s.name, s.version, len(d), f.nbytes] for (s, d), f in zip(parts, frames, strict=True)]
         if quarantine:
             reasons = [encode_quarantine(part) for _, part in quarantine]
             meta["q"] = [
-                [s.name, s.version, len(p.delta), b.nbytes] for (s, p), b in zip(quarantine, reasons, strict=True)
+                [s.name, s.version, len(p.delta), f.nbytes] for (s, p), f in zip(quarantine, reasons, strict=True)
             ]
-            buffers += reasons
+            frames += reasons
         body = json.dumps(meta, separators=(",", ":")).encode()
+        buffers = [f.pieces for f in frames]
         encoded, size = records.encode(epoch, self._sequence + 1, 0, body, buffers, MORE if more else 0)
         with self._lock:
             if self._segments[-1].size >= self._segment_bytes and not self._within:

@@ -5,7 +5,7 @@ differ, and timestamps are one number where the database's own clock gave them. 
 
     t table   k "put" | "delete" | "mixed"   n rows   c columns in the batch   p those of them with a presence mask
     ts first timestamp, or null if the batch has them   step 1: each row is one microsecond after the row before, else 0
-    b size of the batch in bytes
+    b size of the batch in bytes: a frame of the columns, the presence masks, the mask of deletes if mixed, timestamps
 """
 
 from __future__ import annotations
@@ -14,62 +14,47 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from belvedere.engine.delta import Changes
 from belvedere.engine.vec import Vec, nulls
 from belvedere.errors import Damaged
 from belvedere.sql.catalog import TableDef
-from belvedere.store.embedded.physical import (
-    deserialize,
-    flat,
-    from_physical,
-    physical_type,
-    serialize,
-    to_physical,
-    unflat,
-)
-
-_MASK = pa.uint8()
+from belvedere.store.embedded.physical import frame, pack, unframe
 
 
 def encode(table: TableDef, changes: Changes, *, own_clock: bool) -> tuple[dict[str, Any], memoryview]:
     """Description (without timestamps if `own_clock`: they come when the order of the log is known) and batch."""
-    arrays: list[pa.Array] = []
-    fields: list[str] = []
-    columns: list[str] = []
-    masked: dict[str, np.ndarray] = {}
+    columns: list[Vec] = []
+    names: list[str] = []
+    masked: list[str] = []
+    plain: list[np.ndarray] = []
     for column, vec, present in zip(table.columns, changes.columns, changes.present, strict=True):
-        if present is not None and not present.any():
-            continue
-        columns.append(column.name)
-        arrays.append(to_physical(vec))
-        fields.append(column.name)
         if present is not None and not present.all():
-            masked[column.name] = present
-    for name, mask in masked.items():
-        arrays.append(flat(mask, _MASK))
-        fields.append(f"p:{name}")
+            if not present.any():
+                continue
+            masked.append(column.name)
+            plain.append(present)
+        names.append(column.name)
+        columns.append(vec)
     kind = "put"
     if changes.delete is not None and changes.delete.any():
         kind = "delete" if changes.delete.all() else "mixed"
         if kind == "mixed":
-            arrays.append(flat(changes.delete, _MASK))
-            fields.append("d")
+            plain.append(changes.delete)
     if not own_clock:
-        arrays.append(flat(changes.ts, pa.int64()))
-        fields.append("ts")
-    batch = serialize(arrays, fields)
+        plain.append(changes.ts)
+    batch = pack(frame(columns, plain))
     meta = {
         "t": table.name,
         "k": kind,
         "n": len(changes),
-        "c": columns,
-        "p": list(masked),
+        "c": names,
+        "p": masked,
         "ts": 0 if own_clock else None,
         "step": 0,
+        "b": batch.nbytes,
     }
-    return {**meta, "b": batch.nbytes}, batch
+    return meta, batch
 
 
 def decode(table: TableDef, meta: dict[str, Any], buffer: memoryview) -> Changes:
@@ -78,33 +63,26 @@ def decode(table: TableDef, meta: dict[str, Any], buffer: memoryview) -> Changes
     missing = [name for name in meta["c"] if name not in types]
     if missing:
         raise Damaged(f"the input log writes columns {', '.join(missing)} which table {table.name!r} does not have")
-    fields = [(name, physical_type(types[name])) for name in meta["c"]]
-    fields += [(f"p:{name}", _MASK) for name in meta["p"]]
-    if meta["k"] == "mixed":
-        fields.append(("d", _MASK))
-    if meta["ts"] is None:
-        fields.append(("ts", pa.int64()))
+    mixed, own_clock = meta["k"] == "mixed", meta["ts"] is not None
+    wanted: list[type] = [np.bool_] * (len(meta["p"]) + mixed) + [np.int64] * (not own_clock)
+    found, plain = unframe(buffer, [types[name] for name in meta["c"]], wanted)
     # By position: a user's column may have any name, also one of ours.
-    arrays = iter(deserialize(buffer, fields))
-    written = {name: next(arrays) for name in meta["c"]}
-    masks = {name: unflat(next(arrays), np.bool_) for name in meta["p"]}
+    written = dict(zip(meta["c"], found, strict=True))
+    rest = iter(plain)
+    masks = {name: next(rest) for name in meta["p"]}
     count: int = meta["n"]
     columns: list[Vec] = []
     present: list[np.ndarray | None] = []
     for column in table.columns:
-        if column.name in meta["c"]:
-            columns.append(from_physical(written[column.name], column.type))
+        vec = written.get(column.name)
+        if vec is not None:
+            columns.append(vec)
             present.append(masks.get(column.name))
         else:
             columns.append(nulls(column.type, count))
             present.append(np.zeros(count, np.bool_))
-    delete = None
-    if meta["k"] == "delete":
-        delete = np.ones(count, np.bool_)
-    elif meta["k"] == "mixed":
-        delete = unflat(next(arrays), np.bool_)
-    own = meta["ts"] is not None
-    ts = timestamps(meta["ts"], meta["step"], count) if own else unflat(next(arrays), np.int64)
+    delete = next(rest) if mixed else np.ones(count, np.bool_) if meta["k"] == "delete" else None
+    ts = timestamps(meta["ts"], meta["step"], count) if own_clock else next(rest)
     return Changes(tuple(columns), tuple(present), delete, ts)
 
 

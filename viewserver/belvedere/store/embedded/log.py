@@ -152,7 +152,10 @@ class InputLog:
             raise Closed("the input log is not open")
         self._maybe_rotate()
         segment = self.segments[-1]
-        parts, size = records.encode(epoch, self.sequence + 1, self._synced, meta, buffers)
+        # without a sync, a write past the page cache would wait for the disk where nobody asked for it
+        offset = segment.size if self._sync else None
+        pieces = [(b,) for b in buffers]
+        parts, size = records.encode(epoch, self.sequence + 1, self._synced, meta, pieces, offset=offset)
         try:
             self._appender.write(parts)
         except OSError as error:

@@ -1,93 +1,125 @@
-"""Columns of the engine as Arrow arrays without conversion, for files that only we read.
+"""Columns of the engine as frames of raw memory, for files that only we read.
 
-Numbers, dates and timestamps keep the engine's own memory (a decimal of up to 18 digits stays one int64, a wide one
-16 opaque bytes), so writing a batch copies nothing and reading it back is a view of the file's bytes.
+Everything keeps the engine's own form (a decimal of up to 18 digits stays one int64, a string column its offsets and
+bytes), so writing a frame copies nothing and reading it back is a view of the file's bytes. A frame, each piece padded
+to 8 bytes:
+
+    rows (uint64), columns (uint64), a byte per column: 1 if it has NULLs
+    per column: bitmap of values if it has NULLs; data, or for strings int32 offsets from 0 and the bytes they are of
+    plain arrays, which whoever reads the frame knows of
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.vec import Status, Vec, empty
-from belvedere.types import Kind, Type
+from belvedere.errors import Damaged
+from belvedere.store.embedded.files import PAGE, PAGED_BYTES, Buffer
+from belvedere.types import Type
 
-_INT8, _UINT64 = pa.int8(), pa.uint64()
-_PHYSICAL = {
-    Kind.BOOLEAN: pa.uint8(),
-    Kind.INT: pa.int32(),
-    Kind.BIGINT: pa.int64(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.DECIMAL: pa.int64(),
-    Kind.STRING: pa.string(),
-    Kind.BINARY: pa.binary(),
-    Kind.DATE: pa.int32(),
-    Kind.TIMESTAMP: pa.int64(),
-    Kind.NULL: pa.uint8(),
-}
+_HEADER = struct.Struct("<QQ")
+_ALIGN = 8
+_ZEROS = bytes(_ALIGN)
 
 
-def physical_type(type: Type) -> pa.DataType:
-    """How a column of this type is stored."""
-    return pa.binary(16) if type.wide else _PHYSICAL[type.kind]
+class Frame(NamedTuple):
+    """Pieces of memory, some of them still the columns' own, and their total size."""
+
+    pieces: list[Buffer]
+    nbytes: int
 
 
-def to_physical(vec: Vec) -> pa.Array:
-    """The column's own memory as an Arrow array; what is not a value becomes NULL."""
-    bitmap = None
-    count = len(vec)
-    if vec.status is not None:
-        valid = vec.status == Status.VALUE
-        if not valid.all():
-            bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    nulls = 0 if bitmap is None else -1
-    if isinstance(vec.data, np.ndarray):
-        data = np.ascontiguousarray(vec.data)
-        return pa.Array.from_buffers(physical_type(vec.type), count, [bitmap, pa.py_buffer(data)], nulls)
-    if bitmap is None:
-        return vec.data
-    array = vec.data if vec.data.offset == 0 else pa.concat_arrays([vec.data])
-    return pa.Array.from_buffers(array.type, count, [bitmap, *array.buffers()[1:]], nulls)
+def frame(columns: Sequence[Vec], plain: Sequence[np.ndarray] = ()) -> Frame:
+    """Columns and plain arrays of one length; what is not a value becomes NULL."""
+    count = len(columns[0]) if columns else len(plain[0])
+    flags = bytearray(len(columns))
+    arrays: list[np.ndarray] = []
+    for at, vec in enumerate(columns):
+        if vec.status is not None:
+            valid = vec.status == Status.VALUE
+            if not valid.all():
+                flags[at] = 1
+                arrays.append(np.packbits(valid, bitorder="little"))
+        if isinstance(vec.data, np.ndarray):
+            arrays.append(vec.data)
+        elif count:
+            arrays += _text(vec.data)
+    pieces: list[Buffer] = []
+    header = _HEADER.pack(count, len(columns)) + flags
+    size = _add(pieces, header, len(header))
+    for array in (*arrays, *plain):
+        if array.nbytes:
+            size += _add(pieces, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, array.nbytes)
+    return Frame(pieces, size)
 
 
-def from_physical(array: pa.Array, type: Type) -> Vec:
-    """The reverse; the data is a view of the array's memory."""
-    count = len(array)
-    if count == 0:
-        return empty(type)
-    status = None
-    if array.null_count:
-        status = np.asarray(array.is_valid()).astype(np.uint8)
-    buffers = array.buffers()
-    if type.varlen:
-        return Vec(type, pa.Array.from_buffers(array.type, count, [None, *buffers[1:]], 0, array.offset), status)
-    if type.wide:
-        words = np.frombuffer(buffers[1], np.int64)[2 * array.offset : 2 * (array.offset + count)]
-        return Vec(type, words.reshape(count, 2), status)
-    return Vec(type, np.frombuffer(buffers[1], type.dtype)[array.offset : array.offset + count], status)
+def _add(pieces: list[Buffer], piece: Buffer, size: int) -> int:
+    pieces.append(piece)
+    pad = -size % _ALIGN
+    if pad:
+        pieces.append(_ZEROS[:pad])
+    return size + pad
 
 
-def flat(data: np.ndarray, type: pa.DataType) -> pa.Array:
-    """A numpy array without NULLs as an Arrow array, without a copy."""
-    data = np.ascontiguousarray(data)
-    return pa.Array.from_buffers(type, len(data), [None, pa.py_buffer(data)], 0)
+def _text(array: pa.Array) -> list[np.ndarray]:
+    """Offsets from 0, and the bytes, of strings which may be a part of a longer array."""
+    _, starts, content = array.buffers()
+    offsets = np.frombuffer(starts, np.int32)[array.offset : array.offset + len(array) + 1]
+    first, end = int(offsets[0]), int(offsets[-1])
+    if end == first:
+        return [np.zeros_like(offsets)]
+    return [offsets - offsets[0] if first else offsets, np.frombuffer(content, np.uint8)[first:end]]
 
 
-def unflat(array: pa.Array, dtype: np.dtype | type) -> np.ndarray:
-    """The reverse of `flat`."""
-    if len(array) == 0:
-        return np.empty(0, dtype)
-    return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+def pack(frame: Frame) -> memoryview:
+    """A copy in one piece. A big one takes whole pages, as a write past the page cache needs it."""
+    big = frame.nbytes >= PAGED_BYTES
+    size = frame.nbytes + -frame.nbytes % PAGE if big else frame.nbytes
+    out = np.empty(size + PAGE if big else size, np.uint8)
+    if big:
+        start = -out.ctypes.data % PAGE
+        out = out[start : start + size]
+        out[frame.nbytes :] = 0
+    at = 0
+    for piece in frame.pieces:
+        end = at + len(piece)
+        out[at:end] = np.frombuffer(piece, np.uint8)
+        at = end
+    return out.data
 
 
-def serialize(arrays: Sequence[pa.Array], names: Sequence[str]) -> memoryview:
-    """Arrays of one length as an Arrow IPC message; its schema is known to whoever reads it."""
-    batch = pa.RecordBatch.from_arrays(list(arrays), names=list(names))
-    return memoryview(batch.serialize())
+def unframe(buffer: Buffer, types: Sequence[Type], plain: Sequence[type] = ()) -> tuple[list[Vec], list[np.ndarray]]:
+    """The columns and plain arrays of a frame, as views of the buffer."""
+    content = np.frombuffer(buffer, np.uint8)
+    count, found = _HEADER.unpack_from(buffer)
+    if found != len(types):
+        raise Damaged(f"a frame of {found} columns where {len(types)} were expected")
+    at = _HEADER.size
 
+    def take(size: int) -> np.ndarray:
+        nonlocal at
+        out = content[at : at + size]
+        at += size + -size % _ALIGN
+        return out
 
-def deserialize(buffer: memoryview, fields: Sequence[tuple[str, pa.DataType]]) -> list[pa.Array]:
-    """The reverse of `serialize`, without copying."""
-    return list(pa.ipc.read_record_batch(pa.py_buffer(buffer), pa.schema(list(fields))).columns)
+    flags = take(found).tolist()
+    columns: list[Vec] = []
+    for type, flag in zip(types, flags, strict=True):
+        status = np.unpackbits(take((count + 7) // 8), count=count, bitorder="little") if flag else None
+        if count == 0:
+            columns.append(empty(type))
+        elif type.varlen:
+            offsets = take(4 * (count + 1)).view(np.int32)
+            parts = [None, pa.py_buffer(offsets), pa.py_buffer(take(int(offsets[-1])))]
+            columns.append(Vec(type, pa.Array.from_buffers(type.arrow, count, parts, 0), status))
+        else:
+            dtype, wide = type.dtype, type.wide
+            data = take(count * dtype.itemsize * (1 + wide)).view(dtype)
+            columns.append(Vec(type, data.reshape(count, 2) if wide else data, status))
+    return columns, [take(count * np.dtype(p).itemsize).view(p) for p in plain]

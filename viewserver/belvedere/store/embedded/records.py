@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from belvedere.errors import Damaged, FormatError
-from belvedere.store.embedded.files import Buffer
+from belvedere.store.embedded.files import PAGE, PAGED_BYTES, Buffer
 
 FORMAT_VERSION = 1
 ALIGN = 64
@@ -89,20 +89,36 @@ def check_segment(content: memoryview, magic: bytes, path: str) -> int | None:
 
 
 def encode(
-    epoch: int, sequence: int, synced: int, meta: bytes, buffers: Sequence[Buffer], flags: int = 0
+    epoch: int,
+    sequence: int,
+    synced: int,
+    meta: bytes,
+    buffers: Sequence[Sequence[Buffer]],
+    flags: int = 0,
+    offset: int | None = None,
 ) -> tuple[list[Buffer], int]:
-    """The buffers of one record, ready to be written, and their total size. The body is read once, for its checksum."""
+    """What to write for one record, and its size; each buffer is given in pieces. The body is read once, for its
+    checksum. `offset`: where the record will begin, if a big one shall be of whole pages (see `files`): then spaces
+    behind the description and zeros behind the last buffer fill them up."""
+    paged = offset is not None and sum(memoryview(p).nbytes for b in buffers for p in b) >= PAGED_BYTES
+    if paged:
+        meta += b" " * (-(HEAD_SIZE + len(meta)) % PAGE)
     out: list[Buffer] = [b"", meta]
     digest = xxhash.xxh3_64(meta)
     size = len(meta)
-    for buffer in buffers:
+    for pieces in buffers:
         if pad := -size % ALIGN:
             out.append(_ZEROS[:pad])
             digest.update(_ZEROS[:pad])
             size += pad
-        out.append(buffer)
-        digest.update(buffer)
-        size += memoryview(buffer).nbytes
+        for piece in pieces:
+            out.append(piece)
+            digest.update(piece)
+            size += memoryview(piece).nbytes
+    if paged and offset is not None and (pad := -(offset + HEAD_SIZE + size) % PAGE):
+        out.append(bytes(pad))
+        digest.update(out[-1])
+        size += pad
     head = _HEAD.pack(_MARKER, flags, size, len(meta), 0, epoch, sequence, synced, digest.intdigest())
     out[0] = head + _CHECK.pack(xxhash.xxh3_64_intdigest(head))
     if pad := -size % ALIGN:
