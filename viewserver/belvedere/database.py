@@ -177,9 +177,9 @@ class Database(Statements):
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
         return self._runtime.call(lambda: self._runtime.engine.tables[table.name].get(id))
 
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table]]:
-        def collect() -> tuple[int, dict[str, pa.Table]]:
-            out = {}
+    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+        def collect() -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+            out, failed = {}, {}
             for name in sorted(names):
                 table = self._runtime.catalog.tables.get(name)
                 if table is not None:
@@ -188,7 +188,8 @@ class Database(Statements):
                 else:
                     view = self._runtime.tables[name]
                     out[name] = to_table(view.shape, view.rows()[1])
-            return self.epoch, out
+                    failed[name] = len(view.quarantine)
+            return self.epoch, out, failed
 
         return self._runtime.call(collect)
 

@@ -273,9 +273,9 @@ class Reader(Statements):
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
         return self._with_bases(lambda bases: bases[table.name].get(id))
 
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table]]:
-        def collect(bases: dict[str, DeltaTable]) -> tuple[int, dict[str, pa.Table]]:
-            out = {}
+    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+        def collect(bases: dict[str, DeltaTable]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+            out, failed = {}, {}
             for name in sorted(names):
                 if name in bases:
                     table = bases[name].table
@@ -284,7 +284,8 @@ class Reader(Statements):
                 else:
                     view = self._tables[name]
                     out[name] = to_table(view.shape, view.rows()[1])
-            return self._epoch, out
+                    failed[name] = len(view.quarantine)
+            return self._epoch, out, failed
 
         return self._with_bases(collect)
 

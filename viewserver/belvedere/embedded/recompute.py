@@ -9,7 +9,7 @@ numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -53,10 +53,10 @@ def connect(tables: Mapping[str, pa.Table]) -> tuple[Any, Callable[[str], str]]:
 
 
 class Recomputation:
-    """Queries over the tables of one connection."""
+    """Queries over the tables of one connection. `given`: views whose rows are there too and are not recomputed."""
 
-    def __init__(self, catalog: Catalog, connection: Any, table: Callable[[str], str]):
-        self._catalog, self._connection, self._table = catalog, connection, table
+    def __init__(self, catalog: Catalog, connection: Any, table: Callable[[str], str], given: Set[str] = frozenset()):
+        self._catalog, self._connection, self._table, self._given = catalog, connection, table, given
         self._views: dict[str, str] = {}
         self._sums: dict[str, str] = {}
 
@@ -71,7 +71,7 @@ class Recomputation:
         if name in self._sums:
             return self._sums[name]
         definition = self._catalog.relation(name)
-        if isinstance(definition, TableDef):
+        if isinstance(definition, TableDef) or definition.name in self._given:
             return self._table(definition.name)
         if definition.name not in self._views:
             self._views[definition.name] = f"({to_duckdb(self._exact(definition.query), self._relation)})"

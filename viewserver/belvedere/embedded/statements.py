@@ -16,7 +16,7 @@ from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
 from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
-from belvedere.sql.catalog import TableDef, ViewDef
+from belvedere.sql.catalog import TableDef
 from belvedere.sql.query import relations
 from belvedere.store.embedded.commit import Token
 
@@ -27,8 +27,8 @@ class Statements(Reading):
     """Statements that only read."""
 
     @abstractmethod
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table]]:
-        """Rows of tables and views, all at one epoch."""
+    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+        """Rows of tables and views, all at one epoch; and how many rows of each view are in quarantine then."""
 
     @abstractmethod
     def _plan(self) -> tuple[Plan, Any]:
@@ -110,7 +110,7 @@ class Statements(Reading):
         from belvedere.sql.adhoc import select_to_duckdb
 
         names = {self.catalog.relation(n).name for n in relations(statement.view.query)}
-        _, tables = self._consistent(names)
+        _, tables, _ = self._consistent(names)
         connection, name = connect(tables)
         try:
             sql = select_to_duckdb(statement, lambda n: name(self.catalog.relation(n).name))
@@ -130,16 +130,7 @@ class Statements(Reading):
             if isinstance(found, TableDef):
                 raise CatalogError(f"{found.name!r} is a base table; only views can be verified")
             wanted = [found]
-        names: set[str] = {v.name for v in wanted}
-        for definition in wanted:
-            names |= verification.base_tables(catalog, definition)
-        epoch, tables = self._consistent(names)
-        base = {n: t for n, t in tables.items() if n in catalog.tables}
-        reports = [self._verify_one(v, epoch, tables[v.name], base) for v in wanted]
+        needed = verification.below(catalog, wanted)
+        epoch, tables, failed = self._consistent({v.name for v in wanted} | needed)
+        reports = [verification.compare(catalog, v, epoch, tables, failed) for v in wanted]
         return reports[0] if view is not None else verification.together(reports, epoch)
-
-    def _verify_one(
-        self, view: ViewDef, epoch: int, rows: pa.Table, tables: dict[str, pa.Table]
-    ) -> verification.Report:
-        needed = {n: tables[n] for n in verification.base_tables(self.catalog, view)}
-        return verification.compare(self.catalog, view, epoch, rows, needed, self.quarantine(view.name).num_rows)

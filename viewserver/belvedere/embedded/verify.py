@@ -9,14 +9,15 @@ differ by `RELATIVE`, since libraries disagree on the last bit of those.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from belvedere.embedded.recompute import Recomputation, connect, uneven
-from belvedere.sql.catalog import Catalog, TableDef, ViewDef
+from belvedere.sql.catalog import Catalog, ViewDef
+from belvedere.sql.query import relations
 from belvedere.types import Kind, Schema
 
 SHOWN = 10
@@ -26,13 +27,15 @@ RELATIVE = 1e-9
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a verification found. `missing`: recomputed rows that the view lacks; `extra`: the reverse (a few of
-    each). `ok`: complete and equal. `complete`: nothing is in quarantine. `compared`: the rows could be recomputed."""
+    each). `ok`: complete and equal. `complete`: nothing is in quarantine, in the view or in views that it reads.
+    `compared`: the rows could be recomputed."""
 
     view: str
     epoch: int
     ok: bool
     rows: int
     quarantined: int = 0
+    quarantined_below: int = 0
     missing: tuple[dict[str, Any], ...] = ()
     extra: tuple[dict[str, Any], ...] = ()
     differences: int = 0
@@ -42,7 +45,16 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        return self.quarantined == 0
+        return self.quarantined == 0 and self.quarantined_below == 0
+
+    @property
+    def incomplete(self) -> str:
+        """What is missing, in words."""
+        of_itself = f"{self.quarantined:,} rows are in quarantine" if self.quarantined else ""
+        of_others = (
+            f"{self.quarantined_below:,} rows of views below are in quarantine" if self.quarantined_below else ""
+        )
+        return "incomplete: " + " and ".join(filter(None, (of_itself, of_others)))
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -52,6 +64,7 @@ class Report:
             "rows": self.rows,
             "complete": self.complete,
             "quarantined": self.quarantined,
+            "quarantined_below": self.quarantined_below,
             "compared": self.compared,
             "differences": self.differences,
             "missing": list(self.missing),
@@ -71,37 +84,44 @@ class Report:
         if self.problem:
             return text + self.problem
         text += f"{self.differences:,} of {self.rows:,} rows differ from a recomputation"
-        if self.quarantined:
-            text += f" (and {self.quarantined:,} are in quarantine)"
+        if not self.complete:
+            text += f" ({self.incomplete})"
         for name, rows in (("missing", self.missing), ("extra", self.extra)):
             text += "".join(f"\n  {name} {row}" for row in rows)
         return text
 
 
-def base_tables(catalog: Catalog, view: ViewDef) -> set[str]:
-    """Base tables below a view, through other views."""
-    from belvedere.sql.query import relations
-
+def below(catalog: Catalog, views: Iterable[ViewDef]) -> set[str]:
+    """Tables and views that these read, directly or not."""
     out: set[str] = set()
-    for name in relations(view.query):
-        definition = catalog.relation(name)
-        out |= {definition.name} if isinstance(definition, TableDef) else base_tables(catalog, definition)
+    for view in views:
+        for name in relations(view.query):
+            definition = catalog.relation(name)
+            if definition.name not in out:
+                out.add(definition.name)
+                out |= below(catalog, [definition]) if isinstance(definition, ViewDef) else set()
     return out
 
 
 def compare(
-    catalog: Catalog, view: ViewDef, epoch: int, rows: pa.Table, tables: Mapping[str, pa.Table], quarantined: int
+    catalog: Catalog, view: ViewDef, epoch: int, rows: Mapping[str, pa.Table], quarantined: Mapping[str, int]
 ) -> Report:
-    """The rows of a view against its query over these base rows, all of one epoch."""
+    """The rows of a view against its query, all of one epoch. `rows`: of the view and of what it reads. Views below are
+    recomputed from base rows too, but for those with rows in quarantine: these are taken as they are, since their
+    dependants see such rows as absent."""
     import duckdb
 
-    connection, name = connect(tables)
+    mine, failed = rows[view.name], quarantined.get(view.name, 0)
+    known = below(catalog, [view])
+    incomplete = {n: quarantined[n] for n in sorted(known) if quarantined.get(n)}
+    report = Report(view.name, epoch, False, mine.num_rows, failed, sum(incomplete.values()))
+    connection, name = connect({n: rows[n] for n in known if n in catalog.tables or n in incomplete})
     try:
         try:
-            expected = Recomputation(catalog, connection, name).rows(view)
+            expected = Recomputation(catalog, connection, name, set(incomplete)).rows(view)
         except duckdb.Error as error:
-            return _not_compared(view, epoch, rows.num_rows, quarantined, str(error).splitlines()[0])
-        connection.register("mine", _plain(rows, view.columns))
+            return _not_compared(report, str(error).splitlines()[0])
+        connection.register("mine", _plain(mine, view.columns))
         connection.register("theirs", _plain(expected, view.columns))
         extra = connection.sql("SELECT * FROM mine EXCEPT ALL SELECT * FROM theirs").to_arrow_table().to_pylist()
         missing = connection.sql("SELECT * FROM theirs EXCEPT ALL SELECT * FROM mine").to_arrow_table().to_pylist()
@@ -110,24 +130,17 @@ def compare(
     forgiven = [c.name for c, loose in zip(view.columns, uneven(catalog, view.query), strict=True) if loose]
     extra, missing = _forgive(extra, missing, forgiven)
     same = not extra and not missing
-    problem = None
-    if same and quarantined:
-        problem = f"incomplete: {quarantined:,} rows are in quarantine; the other {rows.num_rows:,} are right"
-    return Report(
-        view.name, epoch, same and not quarantined, rows.num_rows, quarantined, tuple(missing[:SHOWN]),
-        tuple(extra[:SHOWN]), max(len(extra), len(missing)), problem,
+    return replace(
+        report, ok=same and report.complete, missing=tuple(missing[:SHOWN]), extra=tuple(extra[:SHOWN]),
+        differences=max(len(extra), len(missing)),
+        problem=f"{report.incomplete}; the {mine.num_rows:,} rows are right" if same and not report.complete else None,
     )  # fmt: skip
 
 
-def _not_compared(view: ViewDef, epoch: int, rows: int, quarantined: int, error: str) -> Report:
+def _not_compared(report: Report, error: str) -> Report:
     """DuckDB knows no quarantine: a row that cannot be computed stops its whole query."""
-    if quarantined:
-        problem = f"incomplete: {quarantined:,} rows are in quarantine, and for their errors DuckDB recomputes nothing"
-    else:
-        problem = "not compared: DuckDB cannot recompute it"
-    return Report(
-        view.name, epoch, False, rows, quarantined, problem=f"{problem} ({error})", compared=False
-    )  # fmt: skip
+    why = "DuckDB cannot recompute the view" if report.complete else f"{report.incomplete}, which stop DuckDB"
+    return replace(report, problem=f"not compared: {why} ({error})", compared=False)
 
 
 def _plain(table: pa.Table, schema: Schema) -> pa.Table:
@@ -178,7 +191,13 @@ def _close(a: float | None, b: float | None) -> bool:
 def together(reports: Sequence[Report], epoch: int) -> Report:
     """One report of several views."""
     return Report(
-        "all views", epoch, all(r.ok for r in reports), sum(r.rows for r in reports),
-        sum(r.quarantined for r in reports), differences=sum(r.differences for r in reports),
-        compared=all(r.compared for r in reports), parts=tuple(reports),
-    )  # fmt: skip
+        "all views",
+        epoch,
+        all(r.ok for r in reports),
+        sum(r.rows for r in reports),
+        sum(r.quarantined for r in reports),
+        sum(r.quarantined_below for r in reports),
+        differences=sum(r.differences for r in reports),
+        compared=all(r.compared for r in reports),
+        parts=tuple(reports),
+    )
