@@ -27,6 +27,13 @@ def test_files_that_pages_name_exist() -> None:
         assert not missing, f"{page} names {', '.join(missing)}"
 
 
+def test_tests_that_the_guarantees_name_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "guarantees.md").read_text()))
+    known = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert named
+    assert not [name for name in named if f"def {name}(" not in known]
+
+
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_and_option_is_in_the_reference(name: str) -> None:
     page = (REFERENCE / "cli.md").read_text()
