@@ -23,6 +23,9 @@ BIG = 1 << 21
 RESERVATION = 1 << 32
 IDLE_BYTES = 1 << 30
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+_MINCORE = getattr(ctypes.CDLL(None), "mincore", None)
+if _MINCORE is not None:
+    _MINCORE.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 
 
 class Reservation:
@@ -47,10 +50,18 @@ class Reservation:
     def clear(self) -> None:
         """Zero again: what is known to be used by hand, since its pages are worth keeping, the rest by giving it up."""
         known = -(-self.used // mmap.PAGESIZE) * mmap.PAGESIZE
+        if not self._mostly_resident(known):
+            known = 0  # reserved and hardly touched: zeroing would only ask for pages
         ctypes.memset(self._address, 0, known)
         if known < self.size:
             self._map.madvise(mmap.MADV_DONTNEED, known, self.size - known)
         self.used = 0
+
+    def _mostly_resident(self, nbytes: int) -> bool:
+        pages = np.zeros(nbytes // mmap.PAGESIZE, np.uint8)
+        if _MINCORE is None or _MINCORE(self._address, ctypes.c_size_t(nbytes), pages.ctypes.data) != 0:
+            return False
+        return 2 * int(np.count_nonzero(pages & 1)) > len(pages)
 
 
 class Pool:
