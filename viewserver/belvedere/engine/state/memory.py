@@ -21,7 +21,7 @@ import numpy as np
 
 BIG = 1 << 21
 RESERVATION = 1 << 32
-IDLE_BYTES = 1 << 30
+IDLE_BYTES = 1 << 31
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _MINCORE = getattr(ctypes.CDLL(None), "mincore", None)
 if _MINCORE is not None:
@@ -44,22 +44,22 @@ class Reservation:
     def memory(self) -> Any:
         """The whole reservation as a buffer; when the last array over it is gone, it goes back to the pool."""
         memory = (ctypes.c_char * self.size).from_address(self._address)
-        weakref.finalize(memory, POOL.give_back, self)
+        weakref.finalize(memory, POOL.give_back, self).atexit = False
         return memory
 
     def clear(self) -> None:
         """Zero again: what is known to be used by hand, since its pages are worth keeping, the rest by giving it up."""
         known = -(-self.used // mmap.PAGESIZE) * mmap.PAGESIZE
-        if not self._mostly_resident(known):
-            known = 0  # reserved and hardly touched: zeroing would only ask for pages
         ctypes.memset(self._address, 0, known)
         if known < self.size:
             self._map.madvise(mmap.MADV_DONTNEED, known, self.size - known)
         self.used = 0
 
-    def _mostly_resident(self, nbytes: int) -> bool:
-        pages = np.zeros(nbytes // mmap.PAGESIZE, np.uint8)
-        if _MINCORE is None or _MINCORE(self._address, ctypes.c_size_t(nbytes), pages.ctypes.data) != 0:
+    def worth_keeping(self) -> bool:
+        """Whether most of it has pages: what was reserved and hardly touched would have to be asked for anew."""
+        pages = np.zeros(self.used // mmap.PAGESIZE, np.uint8)
+        size = len(pages) * mmap.PAGESIZE
+        if _MINCORE is None or not size or _MINCORE(self._address, size, pages.ctypes.data) != 0:
             return False
         return 2 * int(np.count_nonzero(pages & 1)) > len(pages)
 
@@ -95,6 +95,8 @@ class Pool:
         return Reservation(-(-2 * nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
 
     def give_back(self, reservation: Reservation) -> None:
+        if not reservation.worth_keeping():
+            return
         with self._lock:
             idle = sum(r.used for r in self._idle)
             if idle + reservation.used <= IDLE_BYTES:
