@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from belvedere.engine.expr.literal import to_pylist
 from belvedere.engine.state.accumulators import Accumulators
 from belvedere.engine.vec import Status, Vec
 from belvedere.plan.nodes import Call
@@ -290,3 +291,39 @@ def test_an_overflow_heals_when_rows_leave() -> None:
     assert cells_of(state.read(slot)[0]) == [(int(Status.OVERFLOW), None)]
     state.update(slot, ids[:1], np.full(1, -1, np.int8), [top.slice(1, 2)], None)
     assert cells_of(state.read(slot)[0]) == [(VALUE, (1 << 63) - 1)]
+
+
+def test_batches_large_enough_to_be_ordered_by_group_give_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(8)
+    calls = [
+        Call("count", None, BIGINT),
+        Call("sum", 0, DOUBLE),
+        Call("min", 0, DOUBLE),
+        Call("max", 1, STRING),
+        Call("count", 1, BIGINT, distinct=True),
+        Call("sum", 0, DOUBLE, filter=2),
+    ]
+    types = (DOUBLE, STRING, BOOLEAN)
+    plain, ordered = Accumulators(calls, types), Accumulators(calls, types)
+    rows = 3000
+    groups = rng.integers(0, 50, rows).astype(np.int32)
+    ids = np.stack([groups.astype(np.uint64) + 1, groups.astype(np.uint64) + 7], axis=1)
+    columns = (
+        Vec(DOUBLE, rng.normal(size=rows)),
+        Vec(STRING, pa.array([f"s{v}" for v in rng.integers(0, 9, rows)])),
+        Vec(BOOLEAN, rng.random(rows) < 0.5, (rng.random(rows) < 0.9).astype(np.uint8)),
+    )
+    error = np.where(rng.random(rows) < 0.05, 2, 1).astype(np.uint8)
+    every = np.arange(50, dtype=np.int32)
+    for weight in (1, -1, 1):
+        keep = rng.random(rows) < 0.7 if weight < 0 else np.ones(rows, np.bool_)
+        given = (
+            groups[keep], ids[keep], np.full(int(keep.sum()), weight, np.int8),
+            [c.filter(keep) for c in columns], error[keep],
+        )  # fmt: skip
+        plain.update(*given)
+        with monkeypatch.context() as patch:
+            patch.setattr("belvedere.engine.state.accumulators.SORT_ROWS", 1)
+            ordered.update(*given)
+        for one, other in zip(plain.read(every), ordered.read(every), strict=True):
+            assert to_pylist(one) == to_pylist(other)

@@ -30,6 +30,20 @@ def touch(slots, marks, out):  # type: ignore[no-untyped-def]
     return count
 
 
+@numba.njit(**JIT)
+def order_by_slot(slots, ends, order):  # type: ignore[no-untyped-def]
+    """Positions ordered by slot, equal slots in their order. `ends`: zeros, one per slot and one more."""
+    n = slots.shape[0]
+    for i in range(n):
+        ends[slots[i] + 1] += 1
+    for s in range(1, ends.shape[0]):
+        ends[s] += ends[s - 1]
+    for i in range(n):
+        s = slots[i]
+        order[ends[s]] = i
+        ends[s] += 1
+
+
 class Touched:
     """The distinct slots that an epoch met, in order of first meeting; cleared in time proportional to them."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from belvedere.engine.kernels import Touched, add_at
+from belvedere.engine.kernels import Touched, add_at, order_by_slot
 
 BESIDE = "from belvedere.engine.state.accumulators import warm; warm()"
 
@@ -47,3 +47,4 @@ def _warm_operators() -> None:
     for counts in (np.zeros(1, np.int64), np.zeros(1, np.int32)):
         add_at(counts, slots, np.ones(1, np.int8))
     Touched().add(slots, 1)
+    order_by_slot(slots, np.zeros(2, np.int32), np.empty(1, np.int32))

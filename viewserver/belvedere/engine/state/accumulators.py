@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from belvedere.engine.delta import take_ids
+from belvedere.engine.kernels import order_by_slot
 from belvedere.engine.state.packing import pack, unpack
 from belvedere.engine.state.selection import Arrays, Key, Selection, result_name
 from belvedere.engine.state.tally import CODES, ErrorTally, Tally
@@ -18,6 +20,8 @@ from belvedere.engine.vec import Status, Vec
 from belvedere.plan.nodes import Call
 from belvedere.types import BIGINT, DOUBLE, STRING, Type, decimal
 
+SORT_ROWS = 1 << 16
+"""Batches from this size on are ordered by group first."""
 CHUNK = 1 << 16
 """Rows per kernel call: bounds the room that is kept free for the worst case of a batch."""
 
@@ -49,6 +53,8 @@ class Accumulators:
         `group_ids` (uint64[n, 2]): identities of the groups, needed for DISTINCT. `error`: rows whose membership failed
         (code > VALUE) are rows of their group, but for no call."""
         count = len(groups)
+        if count >= SORT_ROWS and self._selections:
+            groups, group_ids, weight, columns, error = self._by_group(groups, group_ids, weight, columns, error)
         for start in range(0, count, CHUNK):
             stop = min(start + CHUNK, count)
             self._update(
@@ -58,6 +64,28 @@ class Accumulators:
                 columns if stop - start == count else [c.slice(start, stop) for c in columns],
                 None if error is None else error[start:stop],
             )
+
+    def _by_group(
+        self,
+        groups: np.ndarray,
+        group_ids: np.ndarray,
+        weight: np.ndarray,
+        columns: Sequence[Vec],
+        error: np.ndarray | None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence[Vec], np.ndarray | None]:
+        """The same rows with those of a group side by side, so that what a group holds is brought into the cache once.
+        No result depends on the order of rows."""
+        limit = int(groups.max()) + 1
+        if limit > 2 * len(groups):
+            return groups, group_ids, weight, columns, error  # hardly any group occurs twice
+        groups = np.ascontiguousarray(groups, np.int32)
+        order = np.empty(len(groups), np.int32)
+        order_by_slot(groups, np.zeros(limit + 1, np.int32), order)
+        used = {column for key in self._selections for column in key if column is not None}
+        moved = [c.take(order) if i in used else c for i, c in enumerate(columns)]
+        failed = None if error is None else error[order]
+        distinct = any(call.distinct for call in self.calls)
+        return groups[order], take_ids(group_ids, order) if distinct else group_ids, weight[order], moved, failed
 
     def _update(
         self,

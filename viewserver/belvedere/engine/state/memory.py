@@ -21,8 +21,11 @@ import numpy as np
 
 BIG = 1 << 21
 RESERVATION = 1 << 32
-IDLE_BYTES = 1 << 30
+IDLE_BYTES = 1 << 31
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+_MINCORE = getattr(ctypes.CDLL(None), "mincore", None)
+if _MINCORE is not None:
+    _MINCORE.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 
 
 class Reservation:
@@ -41,7 +44,7 @@ class Reservation:
     def memory(self) -> Any:
         """The whole reservation as a buffer; when the last array over it is gone, it goes back to the pool."""
         memory = (ctypes.c_char * self.size).from_address(self._address)
-        weakref.finalize(memory, POOL.give_back, self)
+        weakref.finalize(memory, POOL.give_back, self).atexit = False
         return memory
 
     def clear(self) -> None:
@@ -51,6 +54,14 @@ class Reservation:
         if known < self.size:
             self._map.madvise(mmap.MADV_DONTNEED, known, self.size - known)
         self.used = 0
+
+    def worth_keeping(self) -> bool:
+        """Whether most of it has pages: what was reserved and hardly touched would have to be asked for anew."""
+        pages = np.zeros(self.used // mmap.PAGESIZE, np.uint8)
+        size = len(pages) * mmap.PAGESIZE
+        if _MINCORE is None or not size or _MINCORE(self._address, size, pages.ctypes.data) != 0:
+            return False
+        return 2 * int(np.count_nonzero(pages & 1)) > len(pages)
 
 
 class Pool:
@@ -84,6 +95,8 @@ class Pool:
         return Reservation(-(-2 * nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
 
     def give_back(self, reservation: Reservation) -> None:
+        if not reservation.worth_keeping():
+            return
         with self._lock:
             idle = sum(r.used for r in self._idle)
             if idle + reservation.used <= IDLE_BYTES:
