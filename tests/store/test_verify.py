@@ -12,6 +12,9 @@ import pytest
 import belvedere
 from belvedere.embedded import verify
 from belvedere.embedded.recompute import exact_mean, exact_sum
+from tests.oracle.clock import clock
+from tests.views.format import FILES, State, parse, steps
+from tests.views.test_views import _do as carry_out
 
 
 @pytest.fixture
@@ -116,9 +119,44 @@ def test_rows_in_quarantine_are_counted_and_views_above_compared(db):
     report = db.verify()
     low, high = report.parts
     assert not report.ok and (low.quarantined, high.quarantined, high.quarantined_below) == (1, 0, 1)
-    assert not low.ok and not low.complete and "1 rows are in quarantine" in str(low)
+    assert not low.ok and not low.complete and low.compared and low.differences == 0
+    assert "1 rows are in quarantine; the 9 rows shown are right" in str(low)
     assert high.compared and high.differences == 0 and not high.ok and not high.complete
-    assert "1 rows of views below are in quarantine; the 2 rows are right" in str(high)
+    assert "1 rows of views below are in quarantine; the 2 rows shown are right" in str(high)
     assert high.to_dict()["complete"] is False
     db.wait(db.put("t", {"id": 3, "s": "3"}))
     assert db.verify().ok
+
+
+DIFFERS = {"quarantine_cast_string"}  # '1.5' to an integer: DuckDB rounds, Spark fails
+QUARANTINE = [path for path in FILES if path.stem.startswith("quarantine_") and path.stem not in DIFFERS]
+
+
+@pytest.mark.parametrize("path", QUARANTINE, ids=lambda p: p.stem)
+def test_verification_agrees_with_every_story_of_quarantine(path):
+    """It compares what it can, and never raises a false alarm."""
+    state, compared = State(), 0
+    with belvedere.open(clock=clock()) as db:
+        for step, _ in steps(parse(path)):
+            carry_out(db, step, state, path.name)
+            for name in db.catalog.views:
+                report = db.verify(name)
+                assert report.differences == 0, f"{path.name}:{step.line}: {report}"
+                assert report.complete == (db.quarantine(name).num_rows + report.quarantined_below == 0)
+                assert report.ok == (report.complete and report.compared)
+                assert report.compared or not report.complete, f"{path.name}:{step.line}: {report}"
+                compared += report.compared
+    assert compared
+
+
+def test_a_wrong_row_beside_quarantine_is_found(db):
+    db.execute("CREATE MATERIALIZED VIEW v AS SELECT g, sum(CAST(s AS INT)) AS n FROM t GROUP BY g")
+    db.wait(db.put("t", [{"id": i, "g": i % 3, "s": "x" if i == 3 else str(i)} for i in range(12)]))
+    rows, base, definition = db.scan("v"), {"t": db.scan("t")}, db.catalog.views["v"]
+    assert db.verify("v").compared and db.verify("v").differences == 0
+    wrong = rows.set_column(1, "n", pa.array([5, 6], pa.int64()))
+    report = verify.compare(db.catalog, definition, 1, {**base, "v": wrong}, {"v": 1})
+    assert report.differences == 2 and len(report.missing) == len(report.extra) == 2
+    assert "2 of 2 rows differ" in str(report)
+    report = verify.compare(db.catalog, definition, 1, {**base, "v": rows}, {"v": 2})
+    assert "2 rows are in quarantine, but 1 rows of a recomputation fail" in str(report)

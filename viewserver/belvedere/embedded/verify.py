@@ -8,14 +8,16 @@ differ by `RELATIVE`, since libraries disagree on the last bit of those.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from belvedere.embedded.recompute import Recomputation, connect, uneven
+from belvedere.embedded.tolerant import CannotTell, TolerantRecomputation
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.query import relations
 from belvedere.types import Kind, Schema
@@ -118,8 +120,8 @@ def compare(
     connection, name = connect({n: rows[n] for n in known if n in catalog.tables or n in incomplete})
     try:
         try:
-            expected = Recomputation(catalog, connection, name, set(incomplete)).rows(view)
-        except duckdb.Error as error:
+            expected, failures = _recompute(catalog, view, connection, name, set(incomplete), failed > 0)
+        except (CannotTell, duckdb.Error) as error:
             return _not_compared(report, str(error).splitlines()[0])
         connection.register("mine", _plain(mine, view.columns))
         connection.register("theirs", _plain(expected, view.columns))
@@ -129,17 +131,40 @@ def compare(
         connection.close()
     forgiven = [c.name for c, loose in zip(view.columns, uneven(catalog, view.query), strict=True) if loose]
     extra, missing = _forgive(extra, missing, forgiven)
-    same = not extra and not missing
+    same = not extra and not missing and failures == failed
+    problem = None
+    if failures != failed:
+        problem = f"{failed:,} rows are in quarantine, but {failures:,} rows of a recomputation fail"
+    elif same and not report.complete:
+        problem = f"{report.incomplete}; the {mine.num_rows:,} rows shown are right"
     return replace(
         report, ok=same and report.complete, missing=tuple(missing[:SHOWN]), extra=tuple(extra[:SHOWN]),
-        differences=max(len(extra), len(missing)),
-        problem=f"{report.incomplete}; the {mine.num_rows:,} rows are right" if same and not report.complete else None,
+        differences=max(len(extra), len(missing), abs(failures - failed)), problem=problem,
     )  # fmt: skip
 
 
+def _recompute(
+    catalog: Catalog, view: ViewDef, connection: Any, name: Callable[[str], str], given: set[str], fails: bool
+) -> tuple[pa.Table, int]:
+    """The rows, and how many cannot be computed. Errors that do not count (in a branch not taken, say) stop DuckDB too:
+    then it is tried the other way."""
+    import duckdb
+
+    if not fails:
+        try:
+            return Recomputation(catalog, connection, name, given).rows(view), 0
+        except duckdb.Error as error:
+            with contextlib.suppress(CannotTell, duckdb.Error):
+                rows, failures = TolerantRecomputation(catalog, connection, name, given).rows_and_failures(view)
+                if not failures:
+                    return rows, 0
+            raise error
+    return TolerantRecomputation(catalog, connection, name, given).rows_and_failures(view)
+
+
 def _not_compared(report: Report, error: str) -> Report:
-    """DuckDB knows no quarantine: a row that cannot be computed stops its whole query."""
-    why = "DuckDB cannot recompute the view" if report.complete else f"{report.incomplete}, which stop DuckDB"
+    """DuckDB knows no quarantine: a row that cannot be computed stops its whole query, but where TRY helps."""
+    why = "DuckDB cannot recompute the view" if report.complete else f"{report.incomplete}"
     return replace(report, problem=f"not compared: {why} ({error})", compared=False)
 
 

@@ -94,7 +94,7 @@ def divide_exact(numerator: str, denominator: str, target: Type) -> str:
     """Quotient of two whole numbers (HUGEINT), already scaled to the target, rounded half up (away from zero)."""
     return (
         f"list_transform([{{'n': CAST({numerator} AS HUGEINT), 'd': CAST({denominator} AS HUGEINT)}}], lambda q: "
-        f"CASE WHEN q.d = 0 THEN CAST(error('division by zero') AS {type_name(target)}) ELSE "
+        f"CASE WHEN q.d = 0 AND q.n IS NOT NULL THEN CAST(error('division by zero') AS {type_name(target)}) ELSE "
         + unscaled_to_decimal(
             "(CASE WHEN (q.n < 0) <> (q.d < 0) THEN -1 ELSE 1 END) * ((2 * abs(q.n) + abs(q.d)) // (2 * abs(q.d)))",
             target,
@@ -155,10 +155,11 @@ def _arithmetic(call: Call, args: list[str]) -> str:
     a, b = args
     if call.type.kind is Kind.DECIMAL:
         return _decimal_arithmetic(call, a, b)
+    zero = f"{b} = 0 AND {a} IS NOT NULL"  # NULL / 0 is NULL, no error
     if call.name == "div":
-        return f"CASE WHEN {b} = 0 THEN CAST(error('division by zero') AS DOUBLE) ELSE {a} / {b} END"
+        return f"CASE WHEN {zero} THEN CAST(error('division by zero') AS DOUBLE) ELSE {a} / {b} END"
     if call.name == "mod" and call.type.kind is Kind.DOUBLE:
-        return f"CASE WHEN {b} = 0 THEN CAST(error('division by zero') AS DOUBLE) ELSE {a} % {b} END"
+        return f"CASE WHEN {zero} THEN CAST(error('division by zero') AS DOUBLE) ELSE {a} % {b} END"
     if call.name == "pmod":
         return f"CASE WHEN {a} % {b} < 0 THEN ({a} % {b} + {b}) % {b} ELSE {a} % {b} END"
     return f"({a} {_OPERATORS[call.name]} {b})"
