@@ -31,6 +31,8 @@ class Kind(enum.Enum):
     TIMESTAMP = "timestamp"
     NULL = "void"
 
+    __hash__ = object.__hash__  # members are unique; Enum's own hash is Python code, and types are keys everywhere
+
 
 MAX_PRECISION = 38
 SMALL_PRECISION = 18
