@@ -46,12 +46,14 @@ def measure(run: Callable[[], Any]) -> Cost:
 def alternate(
     contestants: dict[str, Callable[[], Any]], repeats: int = 3, between: Callable[[], None] | None = None
 ) -> dict[str, Cost]:
-    """Run the contestants in turn, `repeats` times over; the median cost of each. `between` runs after each,
-    unmeasured."""
+    """Run the contestants in turn, `repeats` times over after a round that does not count (it loads code and memory);
+    the median cost of each. `between` runs after each, unmeasured."""
     costs: dict[str, list[Cost]] = {name: [] for name in contestants}
-    for _ in range(repeats):
+    for number in range(repeats + 1):
         for name, run in contestants.items():
-            costs[name].append(measure(run))
+            cost = measure(run)
+            if number:
+                costs[name].append(cost)
             if between is not None:
                 between()
     return {

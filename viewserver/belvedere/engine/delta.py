@@ -27,8 +27,8 @@ class Delta:
     id: np.ndarray
     error: np.ndarray | None = None
     paired: np.ndarray | None = None
-    """Mask of -1 rows whose id has its +1 row in this same chunk, where the maker knew it; None says nothing. Whoever
-    keeps rows by id may skip them."""
+    """Mask of -1 rows whose id is known to have its +1 row in the same epoch (others may have one as well; None says
+    nothing). Whoever keeps rows by id may skip them."""
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -73,7 +73,11 @@ def concat_deltas(parts: Sequence[Delta]) -> Delta:
     if any(p.error is not None for p in parts):
         error = np.concatenate([np.ones(len(p), np.uint8) if p.error is None else p.error for p in parts])
     columns = tuple(concat([p.columns[i] for p in parts]) for i in range(len(parts[0].columns)))
-    return Delta(columns, np.concatenate([p.weight for p in parts]), np.concatenate([p.id for p in parts]), error)
+    paired = None
+    if any(p.paired is not None for p in parts):
+        paired = np.concatenate([np.zeros(len(p), np.bool_) if p.paired is None else p.paired for p in parts])
+    weight, ids = np.concatenate([p.weight for p in parts]), np.concatenate([p.id for p in parts])
+    return Delta(columns, weight, ids, error, paired)
 
 
 @dataclass(slots=True)

@@ -78,6 +78,10 @@ class Join:
         self._left_counts = Counts() if counted and self._pad_left else None
         self._right_counts = Counts() if counted and self._pad_right else None
         self._needs_pairs = not self._half or counted
+        # An update of a row whose identity contains the join key stays in its group: so do its pairs.
+        plain = node.residual is None
+        self._left_stays = plain and set(left.node.on) <= set(left.node.key)
+        self._right_stays = plain and set(right.node.on) <= set(right.node.key)
         if self._left_counts is not None:
             left.riders.append(self._left_counts)
         if self._right_counts is not None:
@@ -106,7 +110,9 @@ class Join:
             if rows > CHUNK_ROWS:
                 for part in waiting:
                     gone = part.weight < 0
-                    out.append(part.filter(gone))
+                    removed = part.filter(gone)
+                    removed.paired = None if part.paired is None else part.paired[gone]
+                    out.append(removed)
                     later.append(part.filter(~gone))
                 waiting = []
         if waiting:
@@ -144,6 +150,8 @@ class Join:
             weight = delta.weight[rows]
             wanted = self._node.identity is not Identity.LEFT
             pairs = self._pair(delta.take(rows), self._right.read(partners, weight, wanted), weight)
+            if self._left_stays and delta.paired is not None:
+                pairs.paired = delta.paired[rows] & (mark == UNCHANGED)
             pairs, kept = self._residual(pairs)
             if kept is not None:
                 rows, partners, mark = rows[kept], partners[kept], mark[kept]
@@ -168,6 +176,8 @@ class Join:
             weight = delta.weight[rows]
             wanted = self._node.identity is not Identity.RIGHT
             pairs = self._pair(self._left.read(partners, weight, wanted), delta.take(rows), weight)
+            if self._right_stays and delta.paired is not None:
+                pairs.paired = delta.paired[rows]
             pairs, kept = self._residual(pairs)
             if kept is not None:
                 rows, partners = rows[kept], partners[kept]

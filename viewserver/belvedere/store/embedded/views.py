@@ -256,11 +256,20 @@ def _pieces(chunks: Iterable[Delta]) -> Iterator[Delta]:
     """Deltas of one epoch in pieces that can be applied one by one. Chunks are cut by id, so that both rows of an
     update stay together; between chunks what goes comes before what appears already."""
     for chunk in chunks:
-        if chunk.paired is not None and len(chunk) > APPLY_ROWS:
-            chunk = chunk.take(np.flatnonzero(~chunk.paired))
         count = -(-len(chunk) // APPLY_ROWS)
         if count <= 1:
             yield chunk
+            continue
+        come = np.flatnonzero(chunk.weight > 0)
+        if chunk.paired is not None or len(come) == len(chunk):
+            # Most updates are known as such and only overwritten. What remains goes first, then what appears.
+            gone = chunk.weight < 0
+            rest = chunk.take(np.flatnonzero(gone if chunk.paired is None else gone & ~chunk.paired))
+            in_a_row = len(come) > 0 and int(come[-1] - come[0]) == len(come) - 1
+            new = chunk.slice(int(come[0]), int(come[-1]) + 1) if in_a_row else chunk.take(come)
+            for half in (rest, new):
+                for start in range(0, len(half), APPLY_ROWS):
+                    yield half.slice(start, start + APPLY_ROWS)
             continue
         part = chunk.id[:, 1] % np.uint64(count)
         for number in range(count):
