@@ -44,18 +44,21 @@ def measure(run: Callable[[], Any]) -> Cost:
 
 
 def alternate(
-    contestants: dict[str, Callable[[], Any]], repeats: int = 3, between: Callable[[], None] | None = None
+    contestants: dict[str, Callable[[], Any]],
+    repeats: int = 3,
+    before: Callable[[], None] = lambda: None,
+    after: Callable[[], None] = lambda: None,
 ) -> dict[str, Cost]:
     """Run the contestants in turn, `repeats` times over after a round that does not count (it loads code and memory);
-    the median cost of each. `between` runs after each, unmeasured."""
+    the median cost of each. `before` a round and `after` it things are made ready and put away, unmeasured."""
     costs: dict[str, list[Cost]] = {name: [] for name in contestants}
     for number in range(repeats + 1):
+        before()
         for name, run in contestants.items():
             cost = measure(run)
             if number:
                 costs[name].append(cost)
-            if between is not None:
-                between()
+        after()
     return {
         name: Cost(statistics.median(c.cpu for c in runs), statistics.median(c.wall for c in runs))
         for name, runs in costs.items()

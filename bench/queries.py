@@ -114,22 +114,22 @@ def compare(query: str, operations: int, groups: int, zipf: bool, repeats: int =
     state: dict[str, Any] = {}
     with scratch() as directory:
 
+        def make() -> None:
+            state["db"] = create(directory / f"run-{next(runs)}", [query])
+
         def ours() -> None:
-            state["db"] = db = create(directory / f"run-{next(runs)}", [query])
-            feed(db, r, s if query == "q4" else None)
+            feed(state["db"], r, s if query == "q4" else None)
 
         def theirs() -> None:
             state["view"] = plain()
 
-        def between() -> None:
-            """Outside the measured time: compare once, then make room."""
-            if "db" in state and "view" in state:
-                if "equal" not in state:
-                    state["equal"] = same(query, state["db"].scan(query), state["view"])
-                state.pop("db").close()
-                del state["view"]
+        def compare_once() -> None:
+            db, view = state.pop("db"), state.pop("view")
+            if "equal" not in state:
+                state["equal"] = same(query, db.scan(query), view)
+            db.close()
 
-        costs = alternate({"belvedere": ours, "naive": theirs}, repeats, between)
+        costs = alternate({"belvedere": ours, "naive": theirs}, repeats, make, compare_once)
     result = {
         "query": query,
         "operations": total,
