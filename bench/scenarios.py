@@ -230,13 +230,15 @@ def memory(rows: int = 1_000_000) -> dict[str, Any]:
             for statement in extra:
                 db.execute(statement)
             feed(db, r, s)
-            sizes = db.status()["memory"]
+            status = db.status()
+            sizes, live = status["memory"], status["tables"]["r"]["rows"]
             after = resident_bytes()
             db.close()
         out[name] = {
             "state_bytes": sizes["bytes"],
             "plain_bytes": sizes["plain_bytes"],
             "ratio": sizes["bytes"] / sizes["plain_bytes"],
+            "bytes_per_base_row": sizes["bytes"] / live,
             "resident_growth_bytes": after - before,
             "by_table": sizes["tables"],
         }

@@ -214,7 +214,7 @@ def test_dropping_views_frees_what_nothing_else_uses() -> None:
 
 
 def test_a_key_that_fans_out_spills_and_stays_exact(tmp_path: Any) -> None:
-    """One row of s meets 300,000 rows of r under a memory limit far below the size of the output."""
+    """One row of s meets a million rows of r under a memory limit far below the size of the output."""
     engine = Engine(threads=1, memory_limit=1 << 20, spill_directory=tmp_path)
     for table in (R, S):
         engine.add_table(table)
@@ -225,7 +225,7 @@ def test_a_key_that_fans_out_spills_and_stays_exact(tmp_path: Any) -> None:
     while build.advance(1000) is not None:
         pass
     engine.activate(build)
-    count = 300_000
+    count = 1_000_000
     keys = np.arange(count)
     rows = [vec_of([0], BIGINT).take(np.zeros(count, np.int64)), vec_of([1.5], DOUBLE).take(np.zeros(count, np.int64))]
     key = vec_of([0], BIGINT)
