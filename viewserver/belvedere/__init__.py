@@ -38,6 +38,8 @@ def open(path: str | os.PathLike[str] | None = None, *, read_only: bool = False,
     epoch_rows      most rows that the engine takes into one step when it lags
     memory_limit    bytes of deltas on their way; more spill to disk
     backlog_rows    `put` waits while more rows than this are not yet in the views
+    threads         how many operators may run at once
+    tombstone_retention_ms   how long a delete masks puts with older timestamps, from when it came
     clock           microseconds since 1970, for tests
     """
     from belvedere.embedded.opening import open_database
