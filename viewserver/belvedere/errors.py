@@ -13,6 +13,11 @@ and give a hint where one exists.
     ├── ViewReplaced             a subscription whose view got another shape
     ├── Locked                   another process writes this database
     ├── Closed                   the database was closed, or stopped after an I/O failure
+    ├── Unavailable              a part of the cluster that does not answer; the call may be repeated
+    │   ├── StoreUnavailable     ... the store: the call may have happened, wholly, partly or not at all
+    │   ├── CoordinationUnavailable  ... ZooKeeper; a compare-and-set may have happened
+    │   └── PeerUnavailable      ... another member
+    ├── Incompatible             a member of another protocol, or of another cluster of the same name
     └── StorageError             the files below the database
         ├── Damaged              a checksum or a structure that does not hold; says where
         ├── FormatError          written by a newer version
@@ -69,6 +74,26 @@ class Locked(BelvedereError):
 
 class Closed(BelvedereError):
     """The database is closed, or stopped itself after a failure that it names."""
+
+
+class Unavailable(BelvedereError):
+    """A part of the cluster does not answer. The call may have happened; it can be repeated."""
+
+
+class StoreUnavailable(Unavailable):
+    """The store does not answer, or has no room."""
+
+
+class CoordinationUnavailable(Unavailable):
+    """ZooKeeper does not answer; what a compare-and-set did is unknown."""
+
+
+class PeerUnavailable(Unavailable):
+    """Another member does not answer."""
+
+
+class Incompatible(BelvedereError):
+    """A member that cannot work with the others: its protocol, or its cluster, is another one."""
 
 
 class StorageError(BelvedereError):

@@ -73,12 +73,18 @@ class ChunkId:
 
 @dataclass(frozen=True)
 class Chunk:
-    """An index entry of INPUT: the chunk has every entry of the source from `first` to `last`, both included."""
+    """An index entry of INPUT: the chunk has every entry of the source from `first` to `last`, both included.
+
+    `rows` and `size` (bytes of the payload, filled in by who encodes it) limit how much a plan takes; `at` is when it
+    was received (milliseconds), for the lag that people see."""
 
     id: ChunkId
     source: SourceId
     first: Seq
     last: Seq
+    rows: int = 0
+    size: int = 0
+    at: int = 0
 
 
 # --- events
@@ -256,7 +262,8 @@ class Filter:
                 self._drop(request.entries[: len(request.entries) - len(fresh)])
                 self._number += 1
                 id = ChunkId(self._writer, self._number)
-                flow.writing = Write(Chunk(id, request.source, fresh[0].seq, fresh[-1].seq), fresh)
+                rows = sum(len(entry.rows) for entry in fresh)
+                flow.writing = Write(Chunk(id, request.source, fresh[0].seq, fresh[-1].seq, rows), fresh)
                 flow.writing_for = request.request
                 self._writes[id] = request.source
                 instructions.append(flow.writing)

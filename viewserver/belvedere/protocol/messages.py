@@ -1,0 +1,214 @@
+"""What the members of a pool say to each other, and the records they agree on.
+
+Records (`PoolState` in ZooKeeper; `Generation`, `EpochPlan` in the store) and messages are frozen dataclasses of plain
+values; `belvedere.protocol.wire` writes them as JSON. A field that a reader does not know is ignored and one that is
+missing has its default, so protocol N can add fields that N-1 lives without.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NewType, TypeAlias
+
+from belvedere.protocol.exactly_once import Piece, Seq, SourceId
+from belvedere.protocol.ring import MemberId
+
+PROTOCOL = 1
+"""The newest protocol that this version speaks; it also speaks the one before (if there is one)."""
+
+Epoch = NewType("Epoch", int)
+Attempt = NewType("Attempt", int)
+"""Number of a generation. Grows with every change of members or leader."""
+Term = NewType("Term", int)
+"""Number of a leader."""
+Stage: TypeAlias = int
+
+NEVER = Epoch(0)
+"""The epoch before the first."""
+
+
+class Role(enum.Enum):
+    COORDINATOR = "coordinator"
+    DISTRIBUTOR = "distributor"
+    VIEWSERVER = "viewserver"
+    STORE = "store"
+
+
+# --- records
+
+
+@dataclass(frozen=True)
+class Member:
+    """Who is there: an ephemeral node. `leaving`: asks to be withdrawn."""
+
+    id: MemberId
+    role: Role
+    address: str = ""
+    oldest_protocol: int = PROTOCOL
+    newest_protocol: int = PROTOCOL
+    cluster: str = ""
+    leaving: bool = False
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Who takes part: the members of attempt `number`. The ring is a function of its version and the servers."""
+
+    number: Attempt
+    term: Term
+    ring: int
+    servers: tuple[MemberId, ...]
+    distributors: tuple[MemberId, ...]
+    protocol: int = PROTOCOL
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The buckets `[first, stop)` of its leaves that a circuit under construction takes in an epoch."""
+
+    circuit: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """Everything that decides what an epoch is. Durable before anyone works on it, and never changed."""
+
+    epoch: Epoch
+    pieces: tuple[Piece, ...]
+    positions: Mapping[SourceId, Seq]
+    """Where each source stands after the epoch (all sources that were ever planned and are not forgotten)."""
+    catalog: int
+    """Version of the catalog; its document is `catalog/<version>`."""
+    stages: int
+    slices: tuple[Slice, ...] = ()
+    engine: int = 1
+    oldest: int = 0
+    """When the oldest of its changes was received (milliseconds), 0 if there is none."""
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A plan that is durable: the document that holds it and a digest of its bytes."""
+
+    epoch: Epoch
+    document: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class PoolState:
+    """The one record in ZooKeeper. Who may write it is decided by its version and its term."""
+
+    cluster: str
+    term: Term = Term(0)
+    leader: MemberId = MemberId("")
+    generation: Attempt = Attempt(0)
+    committed: Epoch = NEVER
+    committed_plan: Pointer | None = None
+    open: tuple[Pointer, ...] = ()
+    protocol: int = PROTOCOL
+    stalled: str = ""
+    """Why epochs do not get through, for people."""
+
+
+# --- messages
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Leader to everyone in the generation: do this epoch. The first `Begin` of a generation begins the generation."""
+
+    generation: Generation
+    plan: EpochPlan
+    committed: Epoch
+
+
+@dataclass(frozen=True)
+class Sent:
+    """To the leader: I have sent all that I have for later stages after `stage` (-1: a distributor).
+
+    `batches[receiver][stage]` counts; receivers without any are left out."""
+
+    epoch: Epoch
+    attempt: Attempt
+    sender: MemberId
+    stage: Stage
+    batches: Mapping[MemberId, Mapping[Stage, int]]
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class Expect:
+    """Leader to a server: so many batches, from all senders together, are all that there is for the stage."""
+
+    epoch: Epoch
+    attempt: Attempt
+    stage: Stage
+    batches: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """A server to the leader: all stages are computed, and everything is durable in the store."""
+
+    epoch: Epoch
+    attempt: Attempt
+    member: MemberId
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Load figures for the leader's metrics and for back-pressure (rows received, rows written, bytes, ...)."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """To the leader: this attempt cannot succeed here."""
+
+    epoch: Epoch
+    attempt: Attempt
+    member: MemberId
+    reason: str
+    view: str = ""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """Leader to everyone: the epoch is committed."""
+
+    epoch: Epoch
+    positions: Mapping[SourceId, Seq] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Leader to everyone in a new generation when no epoch is open: adopt it, there is nothing to do yet."""
+
+    generation: Generation
+    committed: Epoch
+
+
+@dataclass(frozen=True)
+class Released:
+    """Leader to a member that asked to leave: nothing of yours is needed any more."""
+
+    member: MemberId
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Head of a batch of rows; the rows travel beside it. `order` sorts base batches (piece, part); `number` tells
+    repeats apart: each sender counts its batches to each receiver in an attempt of an epoch from 0."""
+
+    epoch: Epoch
+    attempt: Attempt
+    stage: Stage
+    sender: MemberId
+    number: int
+    order: int = 0
+    rows: int = 0
+
+
+Message: TypeAlias = Begin | Sent | Expect | Done | Failed | Committed | Idle | Released | Batch

@@ -1,0 +1,100 @@
+"""`Store`: where INPUT, documents and versioned tables of a pool live. Every implementation passes `tests/store/conformance`.
+
+Calls block and are thread-safe; what they wrote is durable when they return. A call that raises `StoreUnavailable` may
+have happened, wholly, partly or not at all: everything here can be repeated with the same arguments to the same effect.
+
+A versioned table holds, for each 128-bit id, values under versions (epochs). Ids are uint64[n, 2]; the bucket of an id
+is `id[0] % 16384`. A null value is a tombstone: no row from that version on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """What one epoch changes in one table: ids (each once) and values (binary, null = tombstone).
+
+    `logged`: `changed` must be able to tell later which ids an epoch wrote (views; state tables do not need it)."""
+
+    table: str
+    ids: np.ndarray
+    values: pa.BinaryArray
+    logged: bool = False
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """A source as its system lists it. `last`: its last seq, once it has ended (split, merged)."""
+
+    id: SourceId
+    table: str
+    parents: frozenset[SourceId]
+    last: Seq | None
+    node: str
+    """Where it is open now (pushes come from there)."""
+
+
+class Store(Protocol):
+    def identity(self) -> str:
+        """A name that this store keeps for ever: two pools of one name on two stores are told apart by it."""
+
+    # --- documents: small values by name
+
+    def put_document(self, name: str, data: bytes) -> None: ...
+
+    def get_document(self, name: str) -> bytes | None: ...
+
+    def list_documents(self, prefix: str) -> list[str]:
+        """Names, ascending."""
+
+    def remove_documents(self, names: Sequence[str]) -> None: ...
+
+    # --- INPUT
+
+    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
+        """The chunk, then its entry in the index. Repeating it changes nothing."""
+
+    def chunks(self) -> list[Chunk]:
+        """The index, as it was at one moment."""
+
+    def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
+        """Payloads, verified by checksum; `Damaged` names the chunk that is missing or broken."""
+
+    def remove_chunks(self, ids: Sequence[ChunkId]) -> None: ...
+
+    def sources(self) -> list[SourceInfo]:
+        """Every source of the base tables that this pool follows, ended ones included while INPUT has some of them."""
+
+    # --- versioned tables
+
+    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        """Of each id the value of its newest version `< below`; null where there is none or a tombstone."""
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones, ordered by
+        (bucket, id)."""
+
+    def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        """Replaces what the same epoch wrote to the same id before. Versions need not come in order."""
+
+    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Epochs in `(after, upto]`, ascending, with the ids that logged writes of that epoch touched (ascending)."""
+
+    def collect(self, horizon: int, tombstones: int) -> None:
+        """Reads below `horizon` will not come any more: of each id, versions older than its newest one `<= horizon`
+        may go. A newest version that is a tombstone may go as well if it is `<= tombstones`. Entries of `changed` up to
+        `horizon` may go. Physical removal may take its time."""
+
+    def drop_tables(self, tables: Sequence[str]) -> None: ...
+
+    def usage(self) -> Mapping[str, int]:
+        """Rows or bytes by table, roughly, for people."""
