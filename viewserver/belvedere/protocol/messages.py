@@ -58,8 +58,10 @@ class Generation:
 
     number: Attempt
     term: Term
+    leader: MemberId
     ring: int
     servers: tuple[MemberId, ...]
+    """Sorted, as on the ring: positions in it are what owner tables hold."""
     distributors: tuple[MemberId, ...]
     protocol: int = PROTOCOL
 
@@ -84,7 +86,9 @@ class EpochPlan:
     catalog: int
     """Version of the catalog; its document is `catalog/<version>`."""
     stages: int
+    """How many stages that catalog has: everyone computes them alike, and the barrier counts them."""
     slices: tuple[Slice, ...] = ()
+    """One for each circuit under construction. The next plan goes on where `stop` was, until it is 16,384."""
     engine: int = 1
     oldest: int = 0
     """When the oldest of its changes was received (milliseconds), 0 if there is none."""
