@@ -1,10 +1,12 @@
-"""`Store`: where INPUT, documents and versioned tables of a pool live. Every implementation passes `tests/store/conformance`.
+"""`Store`: where INPUT, documents and versioned tables of a pool live.
+
+Every implementation passes `tests/store/conformance`.
 
 Calls block and are thread-safe; what they wrote is durable when they return. A call that raises `StoreUnavailable` may
 have happened, wholly, partly or not at all: everything here can be repeated with the same arguments to the same effect.
 
 A versioned table holds, for each 128-bit id, values under versions (epochs). Ids are uint64[n, 2]; the bucket of an id
-is `id[0] % 16384`. A null value is a tombstone: no row from that version on.
+is `id[0] % 16384`, and ids are ordered by `(id[0], id[1])`. A null value is a tombstone: no row from that version on.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from belvedere.errors import DataError
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
 
 
@@ -72,7 +75,10 @@ class Store(Protocol):
     def remove_chunks(self, ids: Sequence[ChunkId]) -> None: ...
 
     def sources(self) -> list[SourceInfo]:
-        """Every source of the base tables that this pool follows, ended ones included while INPUT has some of them."""
+        """Every source of the base tables that this pool follows, ended ones included until they are forgotten."""
+
+    def forget_sources(self, sources: Sequence[SourceId]) -> None:
+        """These have ended, and nobody needs to hear of them any more. Others, and unknown ones, are left alone."""
 
     # --- versioned tables
 
@@ -91,10 +97,31 @@ class Store(Protocol):
 
     def collect(self, horizon: int, tombstones: int) -> None:
         """Reads below `horizon` will not come any more: of each id, versions older than its newest one `<= horizon`
-        may go. A newest version that is a tombstone may go as well if it is `<= tombstones`. Entries of `changed` up to
-        `horizon` may go. Physical removal may take its time."""
+        may go. That newest one may go as well if it is a tombstone and `<= tombstones`: from then on a late write of an
+        older version would be seen. Entries of `changed` up to `horizon` may go. Physical removal may take its time:
+        `collected` says when it is done."""
+
+    def collected(self) -> int:
+        """The horizon up to which everything that may go has gone; 0 before the first collection."""
 
     def drop_tables(self, tables: Sequence[str]) -> None: ...
 
     def usage(self) -> Mapping[str, int]:
-        """Rows or bytes by table, roughly, for people."""
+        """Versions by table, roughly, for people."""
+
+    def close(self) -> None:
+        """Give up the connection or the directory. No call may follow."""
+
+
+NO_VALUES: pa.BinaryArray = pa.array([], pa.binary())
+
+
+def check_write(write: TableWrite) -> None:
+    """Refuse a write whose ids and values cannot belong together."""
+    ids, values = write.ids, write.values
+    if ids.dtype != np.uint64 or ids.ndim != 2 or ids.shape[1] != 2:
+        raise DataError(f"table {write.table!r}: ids must be uint64[n, 2], found {ids.dtype}{list(ids.shape)}")
+    if len(ids) != len(values):
+        raise DataError(f"table {write.table!r}: {len(ids)} ids and {len(values)} values in one write")
+    if not pa.types.is_binary(values.type):
+        raise DataError(f"table {write.table!r}: values must be binary, found {values.type}")
