@@ -7,10 +7,21 @@ of keys, one `save` per table and epoch. Everything resident is clean between ep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
+
+
+class StateStore(Protocol):
+    """The versioned tables of the store, as a shard reads them; ids are uint64[n, 2]."""
+
+    def load(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        """Of each id the value of its newest version `< below`; null where there is none or a tombstone."""
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones."""
 
 
 class KeyStore(Protocol):
