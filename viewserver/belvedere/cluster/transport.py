@@ -2,19 +2,27 @@
 
 `send` queues a message; messages of one sender to one receiver arrive in order, at least once: the sender repeats until
 the receiver has answered or the peer is forgotten. Batches (`payload`) travel in the same order as control messages.
+A message is for a member, not for an address: a process that took over the address of another one does not get it.
 `call` is a request with an answer (reads, status, DDL); it is tried once and raises `PeerUnavailable` when it fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
 
 from belvedere.protocol.messages import Message
 from belvedere.protocol.ring import MemberId
 
+Payload: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+"""Contiguous bytes; not copied by `send`, so they must not be changed afterwards."""
+
 Receiver = Callable[[MemberId, Message, memoryview | None], None]
-"""(sender, message, payload). Called by threads of the transport; when it returns, the message counts as received."""
+"""(sender, message, payload). Called by threads of the transport; when it returns, the message counts as received.
+Messages of one sender come one at a time, those of different senders at the same time. It should only hand the message
+on: until it returns, nothing else of this sender arrives. If it raises, the message comes again after a pause."""
 
 Handler = Callable[[bytes], bytes]
 """Answers a call. A `BelvedereError` that it raises reaches the caller as the same class with the same text."""
@@ -30,7 +38,7 @@ class Transport(Protocol):
     def know(self, peer: MemberId, address: str) -> None:
         """From now on messages to this member go there."""
 
-    def send(self, peer: MemberId, message: Message, payload: bytes | None = None) -> None:
+    def send(self, peer: MemberId, message: Message, payload: Payload | None = None) -> None:
         """Never blocks. To a peer that is not known, or forgotten: dropped."""
 
     def forget(self, peer: MemberId) -> None:
@@ -39,6 +47,14 @@ class Transport(Protocol):
     def backlog(self) -> int:
         """Bytes that are queued and not yet received by their receivers."""
 
+    def drain(self, timeout: float) -> bool:
+        """Wait until everything that is queued was received; False if it was not in time."""
+
+    def troubles(self) -> dict[MemberId, str]:
+        """Peers that the last delivery did not reach, with the reason, for people."""
+
     def call(self, address: str, name: str, request: bytes, timeout: float) -> bytes: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Drops what is still queued (see `drain`). No receiver and no handler is called after it returned, unless
+        they were already running."""

@@ -1,0 +1,120 @@
+"""A transport without a network, for tests: transports that were made by one `Hub` reach each other.
+
+Messages are encoded and decoded as on a real wire, queued per peer and delivered by a thread per peer, so that what
+works here does not work by sharing objects. Faults are set on the hub: an address that nobody reaches (`cut`), answers
+that get lost after the messages were received (`lose_answers`).
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+
+from belvedere import errors
+from belvedere.cluster.inbox import Inbox
+from belvedere.cluster.outbox import Entry
+from belvedere.cluster.sending import Sending
+from belvedere.cluster.transport import Handler, Receiver
+from belvedere.protocol.ring import MemberId
+
+
+class Hub:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._there: dict[str, LoopbackTransport] = {}
+        self._cut: set[str] = set()
+        self._lost_answers: dict[str, int] = {}
+
+    def transport(self, member: MemberId) -> LoopbackTransport:
+        return LoopbackTransport(self, member)
+
+    def cut(self, address: str) -> None:
+        """From now on nothing gets there."""
+        with self._lock:
+            self._cut.add(address)
+
+    def mend(self, address: str) -> None:
+        with self._lock:
+            self._cut.discard(address)
+
+    def lose_answers(self, address: str, count: int) -> None:
+        """The next `count` deliveries arrive there, and their sender does not get to know it."""
+        with self._lock:
+            self._lost_answers[address] = count
+
+    def _enter(self, address: str, transport: LoopbackTransport) -> None:
+        with self._lock:
+            self._there[address] = transport
+
+    def _leave(self, address: str) -> None:
+        with self._lock:
+            self._there.pop(address, None)
+
+    def _reach(self, address: str) -> LoopbackTransport:
+        with self._lock:
+            if address in self._cut or address not in self._there:
+                raise errors.PeerUnavailable(f"{address} does not answer")
+            return self._there[address]
+
+    def _answer_is_lost(self, address: str) -> bool:
+        with self._lock:
+            left = self._lost_answers.get(address, 0)
+            self._lost_answers[address] = max(left - 1, 0)
+            return left > 0
+
+
+class LoopbackTransport(Sending):
+    def __init__(self, hub: Hub, member: MemberId) -> None:
+        super().__init__(member)
+        self._hub = hub
+        self._address = f"loopback://{member}/{uuid.uuid4().hex[:8]}"
+        self._inbox: Inbox | None = None
+        self._handlers: dict[str, Handler] = {}
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def start(self, receiver: Receiver, handlers: dict[str, Handler]) -> None:
+        self._inbox = Inbox(self._member, receiver)
+        self._handlers = dict(handlers)
+        self._hub._enter(self._address, self)
+
+    def call(self, address: str, name: str, request: bytes, timeout: float) -> bytes:
+        """The handler runs in a thread of its own, so that `timeout` holds; it is not interrupted."""
+        handler = self._hub._reach(address)._handlers.get(name)
+        if handler is None:
+            raise errors.Incompatible(f"{address} does not know the call {name}")
+        answer: list[bytes] = []
+        failure: list[Exception] = []
+
+        def run() -> None:
+            try:
+                answer.append(handler(request))
+            except Exception as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=run, name=f"call {name}", daemon=True)
+        thread.start()
+        thread.join(timeout)
+        if answer:
+            return answer[0]
+        if not failure:
+            raise errors.PeerUnavailable(f"{address} did not answer {name} within {timeout:g} s")
+        if isinstance(failure[0], errors.BelvedereError):
+            raise failure[0]
+        raise errors.PeerUnavailable(f"{address} failed in {name}: {failure[0]}") from failure[0]
+
+    def close(self) -> None:
+        self._hub._leave(self._address)
+        self._stop_sending()
+
+    def _deliver(self, peer: MemberId, address: str, entries: Sequence[Entry]) -> None:
+        there = self._hub._reach(address)
+        assert there._inbox is not None
+        there._inbox.accept(
+            peer, self._member, self._instance, [(entry.number, entry.head, entry.payload) for entry in entries]
+        )
+        if self._hub._answer_is_lost(address):
+            raise errors.PeerUnavailable(f"{address} did not answer")

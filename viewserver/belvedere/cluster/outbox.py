@@ -1,0 +1,123 @@
+"""What a transport has queued for one peer, and the thread that delivers it.
+
+    put ──▶ queue ──frame──▶ deliver ──returned──▶ removed from the queue
+                     ▲           │
+                     └──pause────┘ PeerUnavailable: the same frame again, in a while
+
+An entry leaves the queue only when a delivery that held it has returned, so it arrives at least once; frames are
+prefixes of the queue and are delivered one after the other, so entries arrive in order. Everything that was queued
+while a frame was on its way goes into the next frame: the busier a peer is, the fewer deliveries an entry costs.
+
+One thread per peer: a peer that does not answer holds up its own queue and nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+FRAME_BYTES = 8 << 20
+FRAME_ENTRIES = 1_000
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 2.0
+ENTRY_BYTES = 64
+"""What an entry counts beside its bytes."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A message on its way. `number` grows with every message of a transport: receivers tell repeats by it."""
+
+    number: int
+    head: bytes
+    payload: memoryview | None
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + (0 if self.payload is None else self.payload.nbytes) + ENTRY_BYTES
+
+
+Deliver = Callable[[Sequence[Entry]], None]
+"""Returns when the peer has received all entries; raises `PeerUnavailable` when it may not have."""
+
+
+class Outbox:
+    def __init__(self, name: str, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._changed = threading.Condition()
+        self._queue: deque[Entry] = deque()
+        self._bytes = 0
+        self._closed = False
+        self._hurried = threading.Event()
+        self._trouble = ""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, entry: Entry) -> None:
+        with self._changed:
+            if not self._closed:
+                self._queue.append(entry)
+                self._bytes += entry.size
+                self._changed.notify_all()
+
+    def backlog(self) -> int:
+        return self._bytes
+
+    def hurry(self) -> None:
+        """The peer may be there again: do not wait for the end of the pause."""
+        self._hurried.set()
+
+    def trouble(self) -> str:
+        """Why the last delivery failed; empty if it did not."""
+        return self._trouble
+
+    def close(self) -> None:
+        """Drop what is queued. A delivery that is under way is not waited for."""
+        with self._changed:
+            self._closed = True
+            self._queue.clear()
+            self._bytes = 0
+            self._changed.notify_all()
+        self._hurried.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the thread of a closed outbox; False if its last delivery has not returned in time."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while frame := self._next_frame():
+            try:
+                self._deliver(frame)
+            except Exception as error:  # whatever it is: what was not received stays queued, and `trouble` tells
+                self._trouble = str(error) or type(error).__name__
+                self._hurried.wait(pause)
+                self._hurried.clear()
+                pause = min(pause * 2, LONGEST_PAUSE)
+            else:
+                self._trouble, pause = "", FIRST_PAUSE
+                self._received(frame)
+
+    def _next_frame(self) -> list[Entry]:
+        """The entries to deliver next; none when the outbox was closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._closed)
+            frame: list[Entry] = []
+            size = 0
+            for entry in itertools.islice(self._queue, FRAME_ENTRIES):
+                size += entry.size
+                if frame and size > FRAME_BYTES:
+                    break
+                frame.append(entry)
+            return frame
+
+    def _received(self, frame: Sequence[Entry]) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            for _ in frame:
+                self._bytes -= self._queue.popleft().size

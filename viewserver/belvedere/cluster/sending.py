@@ -1,0 +1,104 @@
+"""The half of a transport that all implementations share: whom it knows, and an outbox for each of them."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+
+from belvedere.cluster.outbox import Entry, Outbox
+from belvedere.cluster.transport import Payload
+from belvedere.protocol import wire
+from belvedere.protocol.messages import Message
+from belvedere.protocol.ring import MemberId
+
+LINGER = 2.0
+"""Seconds that `close` waits for deliveries that are under way."""
+
+
+class Sending(abc.ABC):
+    def __init__(self, member: MemberId) -> None:
+        self._member = member
+        self._instance = uuid.uuid4().hex
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._addresses: dict[MemberId, str] = {}
+        self._outboxes: dict[MemberId, Outbox] = {}
+        self._closed = False
+
+    @property
+    def member(self) -> MemberId:
+        return self._member
+
+    def know(self, peer: MemberId, address: str) -> None:
+        with self._lock:
+            if self._closed or self._addresses.get(peer) == address:
+                return
+            self._addresses[peer] = address
+            outbox = self._outboxes.get(peer)
+        if outbox is not None:
+            outbox.hurry()
+
+    def send(self, peer: MemberId, message: Message, payload: Payload | None = None) -> None:
+        head = wire.encode(message)
+        view = None if payload is None else memoryview(payload).cast("B")
+        with self._lock:  # also around `put`: entries enter a queue in the order of their numbers
+            if peer not in self._addresses:
+                return
+            outbox = self._outboxes.get(peer)
+            if outbox is None:
+                outbox = self._outboxes[peer] = self._open_outbox(peer)
+            outbox.put(Entry(next(self._numbers), head, view))
+
+    def forget(self, peer: MemberId) -> None:
+        with self._lock:
+            self._addresses.pop(peer, None)
+            outbox = self._outboxes.pop(peer, None)
+        if outbox is not None:
+            outbox.close()
+
+    def backlog(self) -> int:
+        with self._lock:
+            return sum(outbox.backlog() for outbox in self._outboxes.values())
+
+    def troubles(self) -> dict[MemberId, str]:
+        """Peers that the last delivery did not reach, with the reason, for people."""
+        with self._lock:
+            found = {peer: outbox.trouble() for peer, outbox in self._outboxes.items()}
+        return {peer: trouble for peer, trouble in found.items() if trouble}
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until everything that is queued was received; False if it was not in time."""
+        deadline = time.monotonic() + timeout
+        while self.backlog():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
+        return True
+
+    @abc.abstractmethod
+    def _deliver(self, peer: MemberId, address: str, entries: Sequence[Entry]) -> None:
+        """See `outbox.Deliver`."""
+
+    def _open_outbox(self, peer: MemberId) -> Outbox:
+        def deliver(entries: Sequence[Entry]) -> None:
+            address = self._addresses.get(peer)
+            if address is not None:  # forgotten: the outbox is closed or about to be
+                self._deliver(peer, address, entries)
+
+        return Outbox(f"send {self._member} to {peer}", deliver)
+
+    def _stop_sending(self) -> None:
+        with self._lock:
+            self._closed = True
+            outboxes = list(self._outboxes.values())
+            self._addresses.clear()
+            self._outboxes.clear()
+        for outbox in outboxes:
+            outbox.close()
+        deadline = time.monotonic() + LINGER
+        for outbox in outboxes:
+            outbox.join(max(deadline - time.monotonic(), 0.0))
