@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from belvedere import errors
 from belvedere.cluster.inbox import Inbox
-from belvedere.cluster.outbox import Entry
-from belvedere.cluster.sending import Sending
+from belvedere.cluster.outbox import Entry, Link
+from belvedere.cluster.sending import Locate, Sending
 from belvedere.cluster.transport import Handler, Receiver
 from belvedere.protocol.ring import MemberId
 
@@ -110,11 +111,27 @@ class LoopbackTransport(Sending):
         self._hub._leave(self._address)
         self._stop_sending()
 
-    def _deliver(self, peer: MemberId, address: str, entries: Sequence[Entry]) -> None:
-        there = self._hub._reach(address)
-        assert there._inbox is not None
-        there._inbox.accept(
-            peer, self._member, self._instance, [(entry.number, entry.head, entry.payload) for entry in entries]
-        )
-        if self._hub._answer_is_lost(address):
+    def _link(self, peer: MemberId, locate: Locate) -> Link:
+        return _LoopbackLink(self, peer, locate)
+
+
+@dataclass(frozen=True)
+class _LoopbackLink:
+    transport: LoopbackTransport
+    peer: MemberId
+    locate: Locate
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        hub, address = self.transport._hub, self.locate()
+        inbox = hub._reach(address)._inbox
+        assert inbox is not None
+        parts = [(entry.number, entry.head, entry.payload) for entry in entries]
+        inbox.accept(self.peer, self.transport.member, self.transport._instance, parts)
+        if hub._answer_is_lost(address):
             raise errors.PeerUnavailable(f"{address} did not answer")
+
+    def rest(self) -> None:
+        """There is no connection to give back."""
+
+    def abandon(self) -> None:
+        """A receiver that is running cannot be interrupted."""

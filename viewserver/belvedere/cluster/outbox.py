@@ -16,12 +16,15 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 FRAME_BYTES = 8 << 20
 FRAME_ENTRIES = 1_000
 FIRST_PAUSE = 0.02
+REST_AFTER = 0.5
+"""Seconds without anything to deliver after which a connection is given back."""
 LONGEST_PAUSE = 2.0
 ENTRY_BYTES = 64
 """What an entry counts beside its bytes."""
@@ -40,13 +43,22 @@ class Entry:
         return len(self.head) + (0 if self.payload is None else self.payload.nbytes) + ENTRY_BYTES
 
 
-Deliver = Callable[[Sequence[Entry]], None]
-"""Returns when the peer has received all entries; raises `PeerUnavailable` when it may not have."""
+class Link(Protocol):
+    """The way to one peer. Only `abandon` is called by other threads than the one that delivers."""
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """Returns when the peer has received all entries; raises when it may not have."""
+
+    def rest(self) -> None:
+        """There is nothing to deliver for now, or for ever: give back what is costly."""
+
+    def abandon(self) -> None:
+        """Interrupt the delivery that is under way: nobody waits for it any more."""
 
 
 class Outbox:
-    def __init__(self, name: str, deliver: Deliver) -> None:
-        self._deliver = deliver
+    def __init__(self, name: str, link: Link) -> None:
+        self._link = link
         self._changed = threading.Condition()
         self._queue: deque[Entry] = deque()
         self._bytes = 0
@@ -75,13 +87,14 @@ class Outbox:
         return self._trouble
 
     def close(self) -> None:
-        """Drop what is queued. A delivery that is under way is not waited for."""
+        """Drop what is queued. A delivery that is under way is interrupted, not waited for."""
         with self._changed:
             self._closed = True
             self._queue.clear()
             self._bytes = 0
             self._changed.notify_all()
         self._hurried.set()
+        self._link.abandon()
 
     def join(self, timeout: float) -> bool:
         """Wait for the thread of a closed outbox; False if its last delivery has not returned in time."""
@@ -92,7 +105,7 @@ class Outbox:
         pause = FIRST_PAUSE
         while frame := self._next_frame():
             try:
-                self._deliver(frame)
+                self._link.deliver(frame)
             except Exception as error:  # whatever it is: what was not received stays queued, and `trouble` tells
                 self._trouble = str(error) or type(error).__name__
                 self._hurried.wait(pause)
@@ -101,11 +114,14 @@ class Outbox:
             else:
                 self._trouble, pause = "", FIRST_PAUSE
                 self._received(frame)
+        self._link.rest()
 
     def _next_frame(self) -> list[Entry]:
         """The entries to deliver next; none when the outbox was closed."""
+        if not self._await_entries(REST_AFTER):
+            self._link.rest()
+            self._await_entries(None)
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed)
             frame: list[Entry] = []
             size = 0
             for entry in itertools.islice(self._queue, FRAME_ENTRIES):
@@ -114,6 +130,10 @@ class Outbox:
                     break
                 frame.append(entry)
             return frame
+
+    def _await_entries(self, timeout: float | None) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._queue) or self._closed, timeout)
 
     def _received(self, frame: Sequence[Entry]) -> None:
         with self._changed:

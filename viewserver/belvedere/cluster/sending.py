@@ -7,9 +7,10 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable
 
-from belvedere.cluster.outbox import Entry, Outbox
+from belvedere import errors
+from belvedere.cluster.outbox import Entry, Link, Outbox
 from belvedere.cluster.transport import Payload
 from belvedere.protocol import wire
 from belvedere.protocol.messages import Message
@@ -17,6 +18,10 @@ from belvedere.protocol.ring import MemberId
 
 LINGER = 2.0
 """Seconds that `close` waits for deliveries that are under way."""
+
+
+Locate = Callable[[], str]
+"""The address of a peer; `PeerUnavailable` if it was forgotten."""
 
 
 class Sending(abc.ABC):
@@ -80,16 +85,17 @@ class Sending(abc.ABC):
         return True
 
     @abc.abstractmethod
-    def _deliver(self, peer: MemberId, address: str, entries: Sequence[Entry]) -> None:
-        """See `outbox.Deliver`."""
+    def _link(self, peer: MemberId, locate: Locate) -> Link:
+        """A new way to this peer; `locate` tells where it is by now."""
 
     def _open_outbox(self, peer: MemberId) -> Outbox:
-        def deliver(entries: Sequence[Entry]) -> None:
+        def locate() -> str:
             address = self._addresses.get(peer)
-            if address is not None:  # forgotten: the outbox is closed or about to be
-                self._deliver(peer, address, entries)
+            if address is None:
+                raise errors.PeerUnavailable(f"member {peer} is forgotten")
+            return address
 
-        return Outbox(f"send {self._member} to {peer}", deliver)
+        return Outbox(f"send {self._member} to {peer}", self._link(peer, locate))
 
     def _stop_sending(self) -> None:
         with self._lock:
