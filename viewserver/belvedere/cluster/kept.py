@@ -1,0 +1,116 @@
+"""Payloads of batches that have come and are not computed yet: in memory up to a limit, beyond it in a file.
+
+A receiver always drains its queue, so what waits here is limited by planning alone, and may exceed memory when one key
+fans out to a million rows. Transport threads put while the computing thread takes, hence the lock.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from belvedere.protocol.messages import Attempt, Batch, Epoch, Stage
+from belvedere.protocol.ring import MemberId
+
+Key = tuple[MemberId, int]
+"""Sender and number: what tells the batches of a stage apart."""
+
+
+@dataclass(frozen=True)
+class _Spilled:
+    offset: int
+    size: int
+
+
+_Stages = dict[tuple[Epoch, Attempt, Stage], dict[Key, tuple[Batch, bytes | _Spilled]]]
+
+
+class Kept:
+    def __init__(self, memory_limit: int, directory: Path | None = None) -> None:
+        self.spills = 0
+        """Batches that went to the file so far."""
+        self._limit = memory_limit
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._stages: _Stages = {}
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._in_file = 0
+
+    def put(self, batch: Batch, payload: bytes) -> None:
+        """Hold it. The same batch once more changes nothing."""
+        with self._lock:
+            stage = self._stages.setdefault((batch.epoch, batch.attempt, batch.stage), {})
+            key = (batch.sender, batch.number)
+            if key in stage:
+                return
+            if self._bytes + len(payload) > self._limit:
+                stage[key] = (batch, self._spill(payload))
+            else:
+                stage[key] = (batch, payload)
+                self._bytes += len(payload)
+
+    def take(self, epoch: Epoch, attempt: Attempt, stage: Stage) -> Iterator[tuple[Batch, bytes]]:
+        """The batches of a stage by sender and number, each forgotten when the next one is asked for."""
+        with self._lock:
+            held = self._stages.pop((epoch, attempt, stage), {})
+        for key in sorted(held):
+            batch, payload = held.pop(key)
+            yield batch, self._fetch(payload)
+            with self._lock:
+                self._release(payload)
+
+    def forget(self, gone: Callable[[Epoch, Attempt], bool]) -> None:
+        """Drop what nobody will compute."""
+        with self._lock:
+            for key in [key for key in self._stages if gone(key[0], key[1])]:
+                for _, payload in self._stages.pop(key).values():
+                    self._release(payload)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self._bytes
+
+    def close(self) -> None:
+        with self._lock:
+            self._stages.clear()
+            self._bytes = self._in_file = 0
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _spill(self, payload: bytes) -> _Spilled:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="belvedere-kept-", dir=self._directory)  # noqa: SIM115 lives long
+            self._end = 0
+        self._file.seek(self._end)
+        self._file.write(payload)
+        spilled = _Spilled(self._end, len(payload))
+        self._end += len(payload)
+        self._in_file += 1
+        self.spills += 1
+        return spilled
+
+    def _fetch(self, payload: bytes | _Spilled) -> bytes:
+        if isinstance(payload, bytes):
+            return payload
+        with self._lock:
+            assert self._file is not None
+            self._file.seek(payload.offset)
+            return self._file.read(payload.size)
+
+    def _release(self, payload: bytes | _Spilled) -> None:
+        if isinstance(payload, bytes):
+            self._bytes -= len(payload)
+            return
+        self._in_file -= 1
+        if self._in_file == 0 and self._file is not None:
+            # Nothing in it is needed any more: the disk gets its room back.
+            self._file.close()
+            self._file = None

@@ -1,0 +1,405 @@
+"""What view servers and distributors compute: between the instructions of their machines and the engine.
+
+No threads, no clock and no network in here: a real process calls it from its computing thread, the simulator from its
+loop. Only `ServerWork.keep` may be called from other threads meanwhile.
+
+    ServerWork        Adopt -> adopt     Open -> open      Keep -> keep      Compute -> compute (batches to send)
+                      Persist -> finish (what to write), then persisted      Settle -> settle
+    DistributorWork   Distribute -> distribute (batches to send, then `distributed()`)       Settle -> settle
+
+What cannot be done raises: `WorkError` with a view and a reason when the engine failed, `BelvedereError` when the store
+did. `failure` turns either into the event that the machine wants to hear.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere import errors
+from belvedere.cluster.kept import Kept
+from belvedere.cluster.recent import Recent
+from belvedere.engine.delta import Changes
+from belvedere.engine.shard import DAY_MS, Outgoing, Shard, ShardCatalog, StageError, route_changes
+from belvedere.protocol.driving import Adopt, Compute, Computed, Distribute, Distributed, Open, Persist, WorkFailed
+from belvedere.protocol.exactly_once import ChunkId, Piece
+from belvedere.protocol.messages import NEVER, Attempt, Batch, Epoch, Generation, Stage
+from belvedere.protocol.ring import MemberId, Ring, RingVersion
+from belvedere.sql.catalog import TableDef
+from belvedere.store.seam import Store, TableWrite
+
+NO_CATALOG = 0
+"""The version before the first DDL: nothing in it, and no document."""
+
+CHUNKS_PER_READ = 64
+
+
+class CompiledCatalog(Protocol):
+    """What work needs of a compiled catalog document."""
+
+    @property
+    def shard(self) -> ShardCatalog: ...
+
+
+CompileCatalog = Callable[[bytes], CompiledCatalog]
+
+DecodePiece = Callable[[bytes, Piece, Mapping[str, TableDef]], Iterable[tuple[str, Changes]]]
+"""(payload of the chunk, piece, tables by name) -> changes by table, in order; nothing of tables that are not there."""
+
+
+class WorkError(Exception):
+    """The engine could not do it. `view`: the view (or views) that it was for, if known."""
+
+    def __init__(self, reason: str, view: str = "") -> None:
+        super().__init__(f"view {view}: {reason}" if view else reason)
+        self.reason, self.view = reason, view
+
+
+def failure(epoch: Epoch, attempt: Attempt, error: Exception) -> WorkFailed:
+    """The event for an error of any call in here."""
+    if isinstance(error, WorkError):
+        return WorkFailed(epoch, attempt, error.reason, error.view)
+    if isinstance(error, errors.BelvedereError):
+        return WorkFailed(epoch, attempt, str(error))
+    return WorkFailed(epoch, attempt, f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """A batch to hand to the transport (or to oneself)."""
+
+    to: MemberId
+    batch: Batch
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A stage is computed: send `dispatches`, then report `computed`."""
+
+    dispatches: Sequence[Dispatch]
+    computed: Computed
+
+
+class Catalogs:
+    """Compiled catalogs by version, loaded from the store when a plan names them."""
+
+    KEPT = 4
+    """Versions that are kept compiled: open epochs name at most two."""
+
+    def __init__(self, store: Store, compile_catalog: CompileCatalog) -> None:
+        self._store, self._compile = store, compile_catalog
+        self._known: OrderedDict[int, ShardCatalog] = OrderedDict({NO_CATALOG: ShardCatalog((), ())})
+
+    def of(self, version: int) -> ShardCatalog:
+        found = self._known.get(version)
+        if found is None:
+            document = self._store.get_document(f"catalog/{version}")
+            if document is None:
+                raise errors.Damaged(f"document catalog/{version} is not in the store, a plan needs it")
+            found = self._known[version] = self._compile(document).shard
+            while len(self._known) > self.KEPT:
+                self._known.popitem(last=False)
+        self._known.move_to_end(version)
+        return found
+
+
+class _Counts:
+    """Numbers batches by receiver, and counts them by receiver and stage."""
+
+    def __init__(self) -> None:
+        self.by_stage: dict[MemberId, dict[Stage, int]] = {}
+        self._next: dict[MemberId, int] = {}
+
+    def number(self, to: MemberId, stage: Stage) -> int:
+        number = self._next.get(to, 0)
+        self._next[to] = number + 1
+        stages = self.by_stage.setdefault(to, {})
+        stages[stage] = stages.get(stage, 0) + 1
+        return number
+
+    def next_stage(self) -> None:
+        """Count anew; numbers go on."""
+        self.by_stage = {}
+
+
+class _State:
+    """The versioned tables of a store, as a shard reads them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def load(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        return self._store.read(table, ids, below)
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        return self._store.scan(table, first, stop, below)
+
+
+class ServerWork:
+    """The share of one view server in the computing of epochs."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        store: Store,
+        compile_catalog: CompileCatalog,
+        *,
+        memory_limit: int = 1 << 30,
+        spill_directory: Path | None = None,
+        tombstone_retention_ms: int = 10 * DAY_MS,
+        recent_bytes: int = 64 << 20,
+    ) -> None:
+        self.me = me
+        self.kept = Kept(memory_limit // 4, spill_directory)
+        self.recent = Recent(recent_bytes)
+        self._catalogs = Catalogs(store, compile_catalog)
+        self._make_shard: Callable[[], Shard] = functools.partial(
+            Shard,
+            _State(store),
+            memory_limit=memory_limit // 2,
+            spill_directory=spill_directory,
+            tombstone_retention_ms=tombstone_retention_ms,
+        )
+        self._shard = self._make_shard()
+        self._generation: Generation | None = None
+        self._catalog: int | None = None
+        self._open: Open | None = None
+        self._counts = _Counts()
+
+    # ------------------------------------------------------------------ instructions
+
+    def adopt(self, adopt: Adopt) -> None:
+        """Undo what is not committed; own the buckets of the new ring."""
+        generation, before = adopt.generation, self._generation
+        self.kept.forget(lambda epoch, attempt: attempt < generation.number)
+        self._open = None
+        if before is None or generation.number != before.number + 1:
+            # In a generation between the two, others may have committed epochs on buckets that this server has again
+            # by now: what it remembers of them would be old.
+            self._shard = self._make_shard()
+            self._catalog = None
+            self.recent.clear()
+        else:
+            self._shard.committed(adopt.committed)
+            self._shard.undo(adopt.committed)
+            self.recent.undo(adopt.committed)
+            if generation.servers != before.servers:
+                self.recent.clear()
+        self._generation = generation
+        self._shard.own(ring_of(generation).table, generation.servers.index(self.me))
+
+    def open(self, open: Open) -> None:
+        """Begin the epoch with the catalog and the slices of its plan."""
+        plan = open.plan
+        if self._catalog != plan.catalog:
+            # Set when it is done: one that failed halfway is configured again.
+            self._catalog = None
+            self._shard.configure(self._catalogs.of(plan.catalog))
+            self._catalog = plan.catalog
+        if self._shard.stages > plan.stages:
+            raise WorkError(
+                f"epoch {plan.epoch} is planned with {plan.stages} stages, "
+                f"this server needs {self._shard.stages} for catalog {plan.catalog}"
+            )
+        self._shard.begin(plan.epoch, {part.circuit: (part.first, part.stop) for part in plan.slices})
+        self._open = open
+        self._counts = _Counts()
+
+    def keep(self, batch: Batch, payload: bytes | memoryview) -> None:
+        """Hold the payload until its stage is computed. May be called from any thread."""
+        self.kept.put(batch, bytes(payload))
+
+    def compute(self, compute: Compute) -> Stepped:
+        """Run one stage on everything that was kept for it."""
+        epoch, attempt, stage = compute.epoch, compute.attempt, compute.stage
+        generation = self._require_open(epoch, attempt)
+        position = {member: i for i, member in enumerate(generation.distributors + generation.servers)}
+        rows = 0
+        for batch, payload in self.kept.take(epoch, attempt, stage):
+            # Base batches are ordered by piece and, within it, by number; others by sender, so that replay is the same.
+            first = batch.order if stage == 0 else position.get(batch.sender, -1)
+            self._shard.receive(stage, (first, batch.number), payload)
+            rows += batch.rows
+        outgoing = self._run(stage)
+        dispatches = []
+        self._counts.next_stage()
+        for out in outgoing:
+            to = generation.servers[out.target]
+            number = self._counts.number(to, out.stage)
+            dispatches.append(Dispatch(to, Batch(epoch, attempt, out.stage, self.me, number, 0, out.rows), out.payload))
+        return Stepped(dispatches, Computed(epoch, attempt, stage, self._counts.by_stage, rows))
+
+    def _run(self, stage: Stage) -> Sequence[Outgoing]:
+        if stage >= self._shard.stages:
+            return []  # planned for a catalog with more stages than this one turned out to have
+        try:
+            return self._shard.run(stage)
+        except StageError as error:
+            raise WorkError(error.reason, ", ".join(error.views)) from error
+
+    def finish(self, persist: Persist) -> list[TableWrite]:
+        """End the epoch in the shard: what has to be written to the store with version = epoch."""
+        self._require_open(persist.epoch, persist.attempt)
+        try:
+            changes = self._shard.finish()
+        except StageError as error:
+            raise WorkError(error.reason, ", ".join(error.views)) from error
+        self._open = None
+        writes = [TableWrite(change.table, change.ids, change.values, change.logged) for change in changes]
+        self.recent.add(persist.epoch, writes)
+        return writes
+
+    def persisted(self, epoch: Epoch) -> None:
+        """What `finish` gave for this epoch (and all before) is durable in the store."""
+        self._shard.persisted(epoch)
+
+    def settle(self, epoch: Epoch) -> None:
+        """The epoch is committed."""
+        self.kept.forget(lambda kept, attempt: kept <= epoch)
+        self._shard.committed(epoch)
+
+    # ------------------------------------------------------------------ reads, status
+
+    def read(self, table: str, ids: np.ndarray, epoch: Epoch) -> tuple[np.ndarray, pa.BinaryArray]:
+        """Rows of a view at an epoch that this server owned and processed, as far as it remembers them: a mask of the
+        ids that it knows, and their values (null where it knows nothing, or that there is no such row)."""
+        return self.recent.read(table, ids, epoch)
+
+    def figures(self) -> dict[str, float]:
+        return {
+            **self._shard.figures(),
+            "kept_bytes": float(self.kept.nbytes),
+            "spills": float(self.kept.spills),
+        }
+
+    def evict(self, share: float) -> int:
+        """Between epochs: give memory back."""
+        return self._shard.evict(share)
+
+    def close(self) -> None:
+        self.kept.close()
+
+    def _require_open(self, epoch: Epoch, attempt: Attempt) -> Generation:
+        opened = self._open
+        if opened is None or self._generation is None or (opened.plan.epoch, opened.attempt) != (epoch, attempt):
+            raise WorkError(f"epoch {epoch}, attempt {attempt} is not open on {self.me}")
+        return self._generation
+
+
+def ring_of(generation: Generation) -> Ring:
+    return Ring.of(RingVersion(generation.ring), generation.servers)
+
+
+class Chunks:
+    """Payloads of INPUT chunks in memory, the least recently used given up first; others are read again."""
+
+    def __init__(self, store: Store, memory_limit: int) -> None:
+        self.hits = self.misses = 0
+        self._store, self._limit = store, memory_limit
+        self._held: OrderedDict[ChunkId, bytes] = OrderedDict()
+        self._bytes = 0
+
+    def remember(self, chunk: ChunkId, payload: bytes) -> None:
+        """A chunk that this distributor has just written."""
+        if chunk not in self._held and len(payload) <= self._limit:
+            self._held[chunk] = payload
+            self._bytes += len(payload)
+            while self._bytes > self._limit:
+                self._bytes -= len(self._held.popitem(last=False)[1])
+
+    def forget(self, chunks: Iterable[ChunkId]) -> None:
+        for chunk in chunks:
+            self._bytes -= len(self._held.pop(chunk, b""))
+
+    def get(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, bytes]]:
+        """Payloads in order, with one read per so many pieces."""
+        for at in range(0, len(pieces), CHUNKS_PER_READ):
+            part = pieces[at : at + CHUNKS_PER_READ]
+            held = {piece.chunk: self._held[piece.chunk] for piece in part if piece.chunk in self._held}
+            missing = list(dict.fromkeys(piece.chunk for piece in part if piece.chunk not in held))
+            self.hits += len(held)
+            self.misses += len(missing)
+            if missing:
+                held.update(zip(missing, self._store.get_chunks(missing), strict=True))
+            for piece in part:
+                yield piece, held[piece.chunk]
+
+
+class DistributorWork:
+    """The share of one distributor in the flow of epochs."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        store: Store,
+        compile_catalog: CompileCatalog,
+        decode: DecodePiece,
+        *,
+        memory_limit: int = 256 << 20,
+    ) -> None:
+        self.me = me
+        self.chunks = Chunks(store, memory_limit)
+        self._catalogs = Catalogs(store, compile_catalog)
+        self._decode = decode
+        self._used: dict[Epoch, list[ChunkId]] = {}
+        self._settled = NEVER
+
+    def distribute(self, distribute: Distribute) -> Distribution:
+        """The batches of this distributor's pieces."""
+        plan = distribute.plan
+        tables = {table.name: table for table in self._catalogs.of(plan.catalog).tables}
+        if plan.epoch > self._settled:
+            self._used[plan.epoch] = [piece.chunk for _, piece in distribute.pieces]
+        return Distribution(self.me, distribute, self._decoded(distribute, tables), tables)
+
+    def _decoded(self, distribute: Distribute, tables: Mapping[str, TableDef]) -> Iterator[tuple[int, str, Changes]]:
+        orders = [index for index, _ in distribute.pieces]
+        pieces = [piece for _, piece in distribute.pieces]
+        for order, (piece, payload) in zip(orders, self.chunks.get(pieces), strict=True):
+            for name, changes in self._decode(payload, piece, tables):
+                yield order, name, changes
+
+    def settle(self, epoch: Epoch) -> None:
+        """The epoch is committed: its chunks will not be sent again (one of which a later plan takes the rest is read
+        again then)."""
+        self._settled = max(self._settled, epoch)
+        for done in [e for e in self._used if e <= epoch]:
+            self.chunks.forget(self._used.pop(done))
+
+
+class Distribution:
+    """Batches that are made while they are asked for (once), so that a backlog of any length needs little memory; when
+    all are handed over, `distributed` says how many went where."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        distribute: Distribute,
+        decoded: Iterator[tuple[int, str, Changes]],
+        tables: Mapping[str, TableDef],
+    ) -> None:
+        self._me, self._distribute, self._decoded, self._tables = me, distribute, decoded, tables
+        self._counts = _Counts()
+        self._rows = 0
+
+    def __iter__(self) -> Iterator[Dispatch]:
+        epoch, generation = self._distribute.plan.epoch, self._distribute.generation
+        owner = ring_of(generation).table
+        for order, name, changes in self._decoded:
+            for target, payload, rows in route_changes(self._tables[name], changes, owner):
+                to = generation.servers[target]
+                self._rows += rows
+                number = self._counts.number(to, 0)
+                yield Dispatch(to, Batch(epoch, generation.number, 0, self._me, number, order, rows), payload)
+
+    def distributed(self) -> Distributed:
+        attempt = self._distribute.generation.number
+        return Distributed(self._distribute.plan.epoch, attempt, self._counts.by_stage, self._rows)
