@@ -18,6 +18,7 @@ and give a hint where one exists.
     │   ├── CoordinationUnavailable  ... ZooKeeper; a compare-and-set may have happened
     │   └── PeerUnavailable      ... another member
     ├── Incompatible             a member of another protocol, or of another cluster of the same name
+    ├── Contradiction            members said things that cannot all be true; the attempt is given up
     └── StorageError             the files below the database
         ├── Damaged              a checksum or a structure that does not hold; says where
         ├── FormatError          written by a newer version
@@ -94,6 +95,11 @@ class PeerUnavailable(Unavailable):
 
 class Incompatible(BelvedereError):
     """A member that cannot work with the others: its protocol, or its cluster, is another one."""
+
+
+class Contradiction(BelvedereError):
+    """Reports of members that cannot all be true: a defect, found before it could do harm. Whoever hears of it gives the
+    attempt up."""
 
 
 class StorageError(BelvedereError):
