@@ -35,8 +35,8 @@ from belvedere.protocol.ring import MemberId, Ring, RingVersion
 from belvedere.sql.catalog import TableDef
 from belvedere.store.seam import Store, TableWrite
 
-NO_CATALOG = 0
-"""The version before the first DDL: nothing in it, and no document."""
+NO_CATALOG = ""
+"""The catalog before the first DDL: nothing in it, and no document."""
 
 CHUNKS_PER_READ = 64
 
@@ -89,25 +89,25 @@ class Stepped:
 
 
 class Catalogs:
-    """Compiled catalogs by version, loaded from the store when a plan names them."""
+    """Compiled catalogs by the name of their document, loaded from the store when a plan names them."""
 
     KEPT = 4
     """Versions that are kept compiled: open epochs name at most two."""
 
     def __init__(self, store: Store, compile_catalog: CompileCatalog) -> None:
         self._store, self._compile = store, compile_catalog
-        self._known: OrderedDict[int, ShardCatalog] = OrderedDict({NO_CATALOG: ShardCatalog((), ())})
+        self._known: OrderedDict[str, ShardCatalog] = OrderedDict({NO_CATALOG: ShardCatalog((), ())})
 
-    def of(self, version: int) -> ShardCatalog:
-        found = self._known.get(version)
+    def of(self, name: str) -> ShardCatalog:
+        found = self._known.get(name)
         if found is None:
-            document = self._store.get_document(f"catalog/{version}")
+            document = self._store.get_document(name)
             if document is None:
-                raise errors.Damaged(f"document catalog/{version} is not in the store, a plan needs it")
-            found = self._known[version] = self._compile(document).shard
+                raise errors.Damaged(f"document {name} is not in the store, a plan needs it")
+            found = self._known[name] = self._compile(document).shard
             while len(self._known) > self.KEPT:
                 self._known.popitem(last=False)
-        self._known.move_to_end(version)
+        self._known.move_to_end(name)
         return found
 
 
@@ -170,7 +170,7 @@ class ServerWork:
         )
         self._shard = self._make_shard()
         self._generation: Generation | None = None
-        self._catalog: int | None = None
+        self._catalog: str | None = None
         self._open: Open | None = None
         self._counts = _Counts()
 
@@ -199,15 +199,15 @@ class ServerWork:
     def open(self, open: Open) -> None:
         """Begin the epoch with the catalog and the slices of its plan."""
         plan = open.plan
-        if self._catalog != plan.catalog:
+        if self._catalog != plan.catalog_document:
             # Set when it is done: one that failed halfway is configured again.
             self._catalog = None
-            self._shard.configure(self._catalogs.of(plan.catalog))
-            self._catalog = plan.catalog
+            self._shard.configure(self._catalogs.of(plan.catalog_document))
+            self._catalog = plan.catalog_document
         if self._shard.stages > plan.stages:
             raise WorkError(
                 f"epoch {plan.epoch} is planned with {plan.stages} stages, "
-                f"this server needs {self._shard.stages} for catalog {plan.catalog}"
+                f"this server needs {self._shard.stages} for catalog {plan.catalog_document}"
             )
         self._shard.begin(plan.epoch, {part.circuit: (part.first, part.stop) for part in plan.slices})
         self._open = open
@@ -355,7 +355,7 @@ class DistributorWork:
     def distribute(self, distribute: Distribute) -> Distribution:
         """The batches of this distributor's pieces."""
         plan = distribute.plan
-        tables = {table.name: table for table in self._catalogs.of(plan.catalog).tables}
+        tables = {table.name: table for table in self._catalogs.of(plan.catalog_document).tables}
         if plan.epoch > self._settled:
             self._used[plan.epoch] = [piece.chunk for _, piece in distribute.pieces]
         return Distribution(self.me, distribute, self._decoded(distribute, tables), tables)

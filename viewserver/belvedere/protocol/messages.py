@@ -84,7 +84,9 @@ class EpochPlan:
     positions: Mapping[SourceId, Seq]
     """Where each source stands after the epoch (all sources that were ever planned and are not forgotten)."""
     catalog: int
-    """Version of the catalog; its document is `catalog/<version>`."""
+    """Version of the catalog; 0 is the empty one, which has no document."""
+    catalog_document: str
+    """Where it is: leaders that do not know of each other may write different catalogs of one version."""
     stages: int
     """How many stages that catalog has: everyone computes them alike, and the barrier counts them."""
     slices: tuple[Slice, ...] = ()
