@@ -1,4 +1,4 @@
-"""A ZooKeeper in memory, shared by the members of a test, with the faults that a test wants to have at a certain moment.
+"""A ZooKeeper in memory, shared by the members of a test, with the faults that a test wants at a certain moment.
 
     zookeeper = MemoryZooKeeper()
     one, other = zookeeper.connect("pool"), zookeeper.connect("pool")

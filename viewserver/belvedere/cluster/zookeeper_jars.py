@@ -1,0 +1,171 @@
+"""Where the Java classes of a ZooKeeper server come from: Debian's packages, the cache, or a Maven repository.
+
+The six jars are what a single server needs and no more (no Netty, no admin server). Their digests are fixed here, so it
+does not matter which mirror they come from. The repository is, in this order: `BELVEDERE_MAVEN_REPOSITORY`, a mirror of
+Central in Maven's own settings, Maven Central. Proxies are those of the environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import urllib.request
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from belvedere.errors import CoordinationUnavailable
+
+VERSION = "3.9.4"
+CENTRAL = "https://repo.maven.apache.org/maven2"
+DEBIAN_DIRECTORY = Path("/usr/share/java")
+DEBIAN_JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java")
+
+
+@dataclass(frozen=True)
+class Jar:
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def path(self) -> str:
+        """In a Maven repository."""
+        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file}"
+
+
+JARS = (
+    Jar(
+        "org.apache.zookeeper",
+        "zookeeper",
+        VERSION,
+        "7bb3bb38bbddbc71424c59a7a0b170a1b2147313a84c972225ab0568dab513bf",
+    ),
+    Jar(
+        "org.apache.zookeeper",
+        "zookeeper-jute",
+        VERSION,
+        "bd9750935add09b6cb920f7bcf0fa7b9a8165c45cdafd8ee1fc6808c46ec9094",
+    ),
+    Jar("org.slf4j", "slf4j-api", "2.0.13", "e7c2a48e8515ba1f49fa637d57b4e2f590b3f5bd97407ac699c3aa5efb1204a9"),
+    Jar("org.slf4j", "slf4j-simple", "2.0.13", "3153fe1d689cffb94f1530b58470c306685ba68844de8857116e3b6ebb81d9f7"),
+    Jar(
+        "io.dropwizard.metrics",
+        "metrics-core",
+        "4.1.12.1",
+        "cec34936faa625039f4e46123eccaa10a9eb9d9a40c6075830cd81330e259cf9",
+    ),
+    Jar(
+        "org.xerial.snappy",
+        "snappy-java",
+        "1.1.10.5",
+        "0f3f1857ed33116583f480b4df5c0218836c47bfbc9c6221c0d73f356decf37b",
+    ),
+)
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> str:
+    environment = os.environ if environment is None else environment
+    home = environment.get("JAVA_HOME")
+    if home and os.access(Path(home, "bin", "java"), os.X_OK):
+        return str(Path(home, "bin", "java"))
+    found = shutil.which("java", path=environment.get("PATH"))
+    if found is None:
+        raise CoordinationUnavailable(
+            "a ZooKeeper server cannot be started here: there is no java on the PATH and no JAVA_HOME; "
+            "install a Java runtime (11 or newer), or name a ZooKeeper that runs elsewhere"
+        )
+    return found
+
+
+def find_classes(environment: Mapping[str, str] | None = None, debian: Path = DEBIAN_DIRECTORY) -> list[Path]:
+    """The class path of a ZooKeeper server; what is missing is downloaded into the cache."""
+    environment = os.environ if environment is None else environment
+    installed = [debian / f"{name}.jar" for name in DEBIAN_JARS]
+    if all(jar.exists() for jar in installed):
+        return installed
+    directory = cache_directory(environment)
+    missing = [jar for jar in JARS if not _is_intact(directory / jar.file, jar)]
+    if missing:
+        _download(missing, directory, repository(environment))
+    return [directory / jar.file for jar in JARS]
+
+
+def cache_directory(environment: Mapping[str, str]) -> Path:
+    cache = environment.get("BELVEDERE_CACHE")
+    base = Path(cache) if cache else Path(environment.get("HOME") or Path.home()) / ".cache" / "belvedere"
+    return base / f"zookeeper-{VERSION}"
+
+
+def repository(environment: Mapping[str, str]) -> str:
+    named = environment.get("BELVEDERE_MAVEN_REPOSITORY")
+    if named:
+        return named.rstrip("/")
+    home = Path(environment.get("HOME") or Path.home())
+    candidates = [home / ".m2" / "settings.xml", Path("/etc/maven/settings.xml")]
+    for settings in candidates:
+        mirror = _mirror_of_central(settings)
+        if mirror is not None:
+            return mirror.rstrip("/")
+    return CENTRAL
+
+
+def _mirror_of_central(settings: Path) -> str | None:
+    try:
+        root = ElementTree.parse(settings).getroot()
+    except (OSError, ElementTree.ParseError):
+        return None
+    for mirror in root.iterfind(".//{*}mirrors/{*}mirror"):
+        names = [name.strip() for name in (mirror.findtext("{*}mirrorOf") or "").split(",")]
+        url = (mirror.findtext("{*}url") or "").strip()
+        blocked = (mirror.findtext("{*}blocked") or "").strip() == "true"
+        if url and not blocked and "!central" not in names and {"central", "*", "external:*"} & set(names):
+            return url
+    return None
+
+
+def _download(jars: list[Jar], directory: Path, source: str) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(len(jars)) as pool:
+            list(pool.map(lambda jar: _download_one(jar, directory, source), jars))
+    except OSError as problem:  # urllib's errors are OSErrors as well
+        reason = getattr(problem, "reason", None) or problem
+        raise CoordinationUnavailable(
+            f"a ZooKeeper server cannot be started here: its jars are neither installed ({DEBIAN_DIRECTORY}, Debian's "
+            f"packages zookeeper and libslf4j-java) nor in {directory}, and {source} did not give them: {reason}; "
+            "BELVEDERE_MAVEN_REPOSITORY can name another Maven repository"
+        ) from problem
+
+
+def _download_one(jar: Jar, directory: Path, source: str) -> None:
+    with urllib.request.urlopen(f"{source}/{jar.path}", timeout=30) as answer:
+        data = answer.read()
+    found = hashlib.sha256(data).hexdigest()
+    if found != jar.sha256:
+        raise OSError(f"{jar.file} has the SHA-256 {found} and should have {jar.sha256}")
+    # Others may be doing the same: a name appears only with all its bytes.
+    handle, name = tempfile.mkstemp(prefix=jar.file, dir=directory)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, directory / jar.file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _is_intact(file: Path, jar: Jar) -> bool:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest() == jar.sha256
+    except OSError:
+        return False
