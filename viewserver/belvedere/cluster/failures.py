@@ -1,4 +1,4 @@
-"""Errors that cross the wire: the class by name, the text, and the attributes, so that the caller catches what was raised.
+"""Errors that cross the wire: class, text and attributes, so that the caller catches what was raised.
 
     try: handler(request)                                    raise rebuild(data)
     except BelvedereError as error: describe(error) ──data──▶  NotYet("view spend is 120 ms behind", lag=120.0)

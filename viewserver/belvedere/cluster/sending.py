@@ -16,6 +16,8 @@ from belvedere.protocol import wire
 from belvedere.protocol.messages import Message
 from belvedere.protocol.ring import MemberId
 
+LARGEST_PAYLOAD = (2 << 30) - (1 << 20)
+"""Bytes: what Flight can carry at once."""
 LINGER = 2.0
 """Seconds that `close` waits for deliveries that are under way."""
 
@@ -50,6 +52,8 @@ class Sending(abc.ABC):
     def send(self, peer: MemberId, message: Message, payload: Payload | None = None) -> None:
         head = wire.encode(message)
         view = None if payload is None else memoryview(payload).cast("B")
+        if view is not None and view.nbytes > LARGEST_PAYLOAD:
+            raise errors.DataError(f"a batch of {view.nbytes} bytes for {peer}; at most {LARGEST_PAYLOAD}, split it")
         with self._lock:  # also around `put`: entries enter a queue in the order of their numbers
             if peer not in self._addresses:
                 return
