@@ -19,17 +19,21 @@ from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.query import relations
 
 
-def plan_views(catalog: Catalog, views: Sequence[ViewDef], existing: n.Plan) -> tuple[n.View, ...]:
+def plan_views(
+    catalog: Catalog, views: Sequence[ViewDef], existing: n.Plan, leaves: Sequence[n.View] = ()
+) -> tuple[n.View, ...]:
     """View nodes for the definitions, in their order. Nodes of `existing` are used again where they are equal or hold
-    more than what is needed. A view that is read comes from this call, from `existing`, or else from the catalog."""
-    known = {view.name.lower(): view for view in existing.views}
+    more than what is needed. A view that is read comes from this call, from `existing`, or else from the catalog.
+
+    `leaves` are read as well, but nothing below them is used again: the plan depends on no more than their columns."""
+    known = {view.name.lower(): view for view in (*existing.views, *leaves)}
     wanted = _ordered(catalog, views, known)
     interner = Interner()
     queries = [interner.intern(rewrite(view.query, catalog)) for view in wanted]
     for view in wanted:
         catalog = catalog.with_view(view)
     made: dict[str, n.View] = {}
-    shared = Shared(n.topological(existing))
+    shared = Shared(n.topological(existing), leaves)
     lowering = Lowering(catalog, Demand(queries), shared, lambda name: made.get(name.lower()) or known[name.lower()])
     for view, query in zip(wanted, queries, strict=True):
         made[view.name.lower()] = lowering.sink(view, query)

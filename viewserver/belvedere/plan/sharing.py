@@ -17,11 +17,13 @@ from belvedere.sql.expr import ColumnRef, Expr, columns, remap
 class Shared:
     """Every node of the plan, one object each."""
 
-    def __init__(self, known: Iterable[n.Node]):
+    def __init__(self, known: Iterable[n.Node], leaves: Iterable[n.View] = ()):
         self._nodes: dict[n.Node, n.Node] = {}
         self._reverse: dict[frozenset[str], list[n.ReverseJoin]] = {}
         self._grouped: dict[frozenset[str], list[n.PreAggregation]] = {}
         self._tables: dict[int, frozenset[str]] = {}
+        # Known before anything is interned, so nothing looks below them: what they are made of is not shared.
+        self._nodes.update((leaf, leaf) for leaf in leaves)
         for node in known:
             self.intern(node)
 

@@ -1,0 +1,259 @@
+"""The catalog of a pool as a document: the answers of the embedded database, circuits, swaps, plans that stay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import belvedere
+from belvedere.cluster import catalogs
+from belvedere.engine.shard import view_table
+from belvedere.errors import BelvedereError, CatalogError, Damaged, FormatError, SqlError
+from belvedere.plan.nodes import Plan, topological
+
+ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
+SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY 1"
+BIG = "CREATE MATERIALIZED VIEW big AS SELECT customer, total FROM spend WHERE total > 10"
+SPEND_2 = SPEND.replace("CREATE", "CREATE OR REPLACE").replace("sum(total)", "sum(total) + 1")
+
+MANIFEST = """
+apiVersion: belvedere.dev/v1alpha1
+kind: BaseTable
+metadata: {name: orders}
+spec:
+  columns: [{name: id, type: bigint}, {name: customer, type: bigint}, {name: total, type: "decimal(12,2)"}]
+  key: [id]
+---
+apiVersion: belvedere.dev/v1alpha1
+kind: MaterializedView
+metadata: {name: spend}
+spec: {query: "SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer"}
+---
+apiVersion: belvedere.dev/v1alpha1
+kind: MaterializedView
+metadata: {name: big}
+spec: {query: "SELECT customer, total FROM spend WHERE total > 10"}
+"""
+
+
+def after(*statements: str, document: bytes | None = None, building: tuple[int, ...] = ()) -> bytes:
+    document = catalogs.empty() if document is None else document
+    for statement in statements:
+        following = catalogs.execute(document, statement, building)
+        assert following is not None, statement
+        assert catalogs.version(following) == catalogs.version(document) + 1
+        document = following
+    return document
+
+
+def circuits(document: bytes) -> dict[int, list[str]]:
+    return {c.number: [v.definition.name for v in c.views] for c in catalogs.compile(document).circuits}
+
+
+def served(document: bytes, building: set[int]) -> dict[str, int]:
+    names = catalogs.names_at(document, building)
+    return {name: found.circuit for name, found in names.items() if isinstance(found, catalogs.ServedView)}
+
+
+def test_a_view_is_served_once_it_and_all_below_are_complete() -> None:
+    document = after(ORDERS, SPEND, BIG)
+    assert circuits(document) == {1: ["spend"], 2: ["big"]}
+    assert catalogs.compile(document).made == (2,)
+    assert served(document, {1, 2}) == {}
+    assert served(document, {1}) == {}, "big is complete over rows that are not"
+    assert served(document, {2}) == {"spend": 1}
+    assert served(document, set()) == {"spend": 1, "big": 2}
+    assert isinstance(catalogs.names_at(document, {1, 2})["orders"], catalogs.ServedTable)
+
+
+def test_views_of_older_circuits_are_leaves_and_nothing_below_them_is_shared() -> None:
+    other = "CREATE MATERIALIZED VIEW twice AS SELECT o.customer, s.total, count(*) AS n FROM orders o JOIN spend s "
+    other += "ON o.customer = s.customer GROUP BY 1, 2"
+    document = after(ORDERS, SPEND, other)
+    first, second = catalogs.compile(document).shard.circuits
+    assert second.leaves == first.views
+    inside = set(topological(Plan(second.views))) - set(topological(Plan(first.views)))
+    assert not {n for n in inside if n in topological(Plan(first.views))}
+    assert second.views[0] in inside
+
+
+def test_a_replaced_view_and_its_dependants_are_swapped_together() -> None:
+    document = after(ORDERS, SPEND, BIG, SPEND_2)
+    assert circuits(document) == {1: ["spend"], 2: ["big"], 3: ["spend", "big"]}
+    assert served(document, {3}) == {"spend": 1, "big": 2}
+    assert served(document, set()) == {"spend": 3, "big": 3}
+    assert catalogs.retire(document, [1, 2]) is None
+    final = catalogs.retire(document, [1, 2, 3])
+    assert final is not None and circuits(final) == {3: ["spend", "big"]}
+    assert catalogs.retire(final, [3]) is None
+    gone = catalogs.dropped(document, final)
+    assert [view_table(view) for view in gone.views] == ["view spend 1", "view big 2"] and gone.circuits == (1, 2)
+
+
+def test_an_unfinished_circuit_that_is_replaced_is_dropped_at_once() -> None:
+    document = after(ORDERS, SPEND, BIG, SPEND_2)
+    third = SPEND_2.replace("+ 1", "+ 2")
+    document = after(third, document=document, building=(3,))
+    assert circuits(document) == {1: ["spend"], 2: ["big"], 4: ["spend", "big"]}
+    assert served(document, {4}) == {"spend": 1, "big": 2}
+
+
+def test_a_circuit_keeps_its_plan_when_a_part_of_it_goes() -> None:
+    """`spend` shares its pre-aggregation with `most`, which is dropped: the state of `spend` must keep its layout."""
+    most = "apiVersion: belvedere.dev/v1alpha1\nkind: MaterializedView\nmetadata: {name: most}\n"
+    most += 'spec: {query: "SELECT customer, max(id) AS id FROM orders GROUP BY customer"}\n'
+    document = catalogs.apply_manifest(catalogs.empty(), MANIFEST + "---\n" + most)
+    assert document is not None
+    assert circuits(document) == {1: ["spend", "big", "most"]}
+    before = {view.name: view for view in catalogs.compile(document).shard.circuits[0].views}
+    document = after("DROP MATERIALIZED VIEW most", document=document)
+    kept = {view.name: view for view in catalogs.compile(document).shard.circuits[0].views}
+    assert kept == {"spend": before["spend"], "big": before["big"]}
+    alone = catalogs.compile(after(ORDERS, SPEND)).shard.circuits[0].views[0]
+    assert alone.input != before["spend"].input, "the test is empty unless they share"
+
+
+def test_a_circuit_keeps_its_plan_when_what_a_dropped_view_of_it_read_goes_too() -> None:
+    other = "CREATE TABLE people (id BIGINT PRIMARY KEY, name STRING)"
+    manifest = "\n---\n".join(
+        "apiVersion: belvedere.dev/v1alpha1\nkind: MaterializedView\n"
+        f'metadata: {{name: {name}}}\nspec: {{query: "{query}"}}'
+        for name, query in [("names", "SELECT id, name FROM people"), ("ids", "SELECT customer, id FROM orders")]
+    )
+    document = catalogs.apply_manifest(after(ORDERS, other), manifest)
+    assert document is not None
+    ids = catalogs.compile(document).shard.circuits[0].views[1]
+    document = after("DROP MATERIALIZED VIEW names", "DROP TABLE people", document=document)
+    assert [table.name for table in catalogs.compile(document).shard.tables] == ["orders"]
+    document = after("CREATE TABLE people (other STRING PRIMARY KEY)", document=document)
+    compiled = catalogs.compile(document)
+    assert [table.name for table in compiled.shard.tables] == ["orders", "people~2"]
+    assert compiled.tables["people"].definition.name == "people"
+    assert compiled.shard.circuits[0].views == (ids,)
+    document = after("DROP MATERIALIZED VIEW ids", document=document)
+    assert b'"name"' in document and b'"name","string"' not in document, "what nothing refers to is forgotten"
+
+
+def test_a_table_that_is_created_again_is_another_one_in_the_store() -> None:
+    document = after(ORDERS, SPEND, "DROP MATERIALIZED VIEW spend", "DROP TABLE orders", ORDERS, SPEND)
+    compiled = catalogs.compile(document)
+    assert [table.name for table in compiled.shard.tables] == ["orders~2"]
+    deltas = [node for node in topological(Plan(compiled.shard.circuits[0].views)) if hasattr(node, "table")]
+    assert [node.table for node in deltas] == ["orders~2"]
+    assert compiled.catalog.tables["orders"].name == "orders"
+    assert circuits(document) == {2: ["spend"]}, "a number is never used again"
+    with pytest.raises(CatalogError, match="'orders~2' is the name of table 'orders' in the store"):
+        catalogs.execute(document, "CREATE MATERIALIZED VIEW `orders~2` AS SELECT id FROM orders")
+
+
+def test_added_columns_do_not_change_views() -> None:
+    star = "CREATE MATERIALIZED VIEW everything AS SELECT * FROM orders"
+    document = after(ORDERS, star)
+    before = catalogs.compile(document).shard.circuits
+    document = after("ALTER TABLE orders ADD COLUMN note STRING", document=document)
+    assert catalogs.compile(document).shard.circuits == before
+    assert [c.name for c in catalogs.compile(document).shard.tables[0].columns] == ["id", "customer", "total", "note"]
+    document = after(star.replace("CREATE", "CREATE OR REPLACE"), document=document)
+    assert [c.name for c in catalogs.compile(document).catalog.views["everything"].columns][-1] == "note"
+
+
+def test_dropping_is_refused_while_a_replaced_version_reads_it() -> None:
+    people = "CREATE TABLE people (id BIGINT PRIMARY KEY)"
+    base = "CREATE MATERIALIZED VIEW ids AS SELECT id FROM orders"
+    document = after(ORDERS, people, base, base.replace("CREATE", "CREATE OR REPLACE").replace("orders", "people"))
+    with pytest.raises(CatalogError, match="table 'orders' is still read by view 'ids', which is being replaced"):
+        catalogs.execute(document, "DROP TABLE orders")
+    retired = catalogs.retire(document, [1, 2])
+    assert retired is not None
+    assert [t.name for t in catalogs.compile(after("DROP TABLE orders", document=retired)).shard.tables] == ["people"]
+
+
+def test_a_manifest_is_one_change_and_one_circuit() -> None:
+    document = catalogs.apply_manifest(catalogs.empty(), MANIFEST)
+    assert document is not None and catalogs.version(document) == 1
+    assert circuits(document) == {1: ["spend", "big"]}
+    assert catalogs.compile(document).made == (1,)
+    assert catalogs.apply_manifest(document, MANIFEST) is None
+    following = catalogs.apply_manifest(document, MANIFEST.replace("> 10", "> 20"))
+    assert following is not None and circuits(following) == {1: ["spend", "big"], 2: ["big"]}
+    (table, *_) = MANIFEST.split("---")
+    following = catalogs.apply_manifest(document, table.replace("]\n  key", ", {name: note, type: string}]\n  key"))
+    assert following is not None and circuits(following) == {1: ["spend", "big"]}
+    assert len(catalogs.compile(following).catalog.tables["orders"].columns) == 4
+    with pytest.raises(SqlError, match="nothing"):
+        catalogs.apply_manifest(document, MANIFEST.replace("FROM orders", "FROM nothing"))
+
+
+REFUSED = [
+    ORDERS,
+    SPEND,
+    "CREATE TABLE spend (id BIGINT PRIMARY KEY)",
+    "CREATE MATERIALIZED VIEW orders AS SELECT id FROM orders",
+    "CREATE MATERIALIZED VIEW x AS SELECT id FROM nowhere",
+    "CREATE MATERIALIZED VIEW x AS SELECT o.id FROM orders o JOIN spend s ON o.id > s.n",
+    "CREATE OR REPLACE MATERIALIZED VIEW spend AS SELECT customer FROM big",
+    "CREATE OR REPLACE MATERIALIZED VIEW spend AS SELECT customer FROM spend",
+    "DROP TABLE orders",
+    "DROP TABLE spend",
+    "DROP MATERIALIZED VIEW orders",
+    "DROP MATERIALIZED VIEW spend",
+    "DROP TABLE nowhere",
+    "ALTER TABLE spend ADD COLUMN x INT",
+    "ALTER TABLE orders ADD COLUMN TOTAL INT",
+    "ALTER TABLE nowhere ADD COLUMN x INT",
+]
+NOTHING = [
+    ORDERS.replace("TABLE", "TABLE IF NOT EXISTS"),
+    SPEND.replace("VIEW", "VIEW IF NOT EXISTS"),
+    SPEND.replace("CREATE", "CREATE OR REPLACE"),
+    "DROP TABLE IF EXISTS nowhere",
+    "DROP MATERIALIZED VIEW IF EXISTS nowhere",
+]
+
+
+def test_it_refuses_what_the_embedded_database_refuses_with_the_same_words() -> None:
+    document = after(ORDERS, SPEND, BIG)
+    with belvedere.open() as embedded:
+        for statement in (ORDERS, SPEND, BIG):
+            embedded.execute(statement)
+        for statement in REFUSED:
+            with pytest.raises(BelvedereError) as expected:
+                embedded.execute(statement)
+            with pytest.raises(BelvedereError) as found:
+                catalogs.execute(document, statement)
+            assert (type(found.value), str(found.value)) == (type(expected.value), str(expected.value)), statement
+        for statement in NOTHING:
+            embedded.execute(statement)
+            assert catalogs.execute(document, statement) is None, statement
+        assert embedded.catalog.views.keys() == catalogs.compile(document).catalog.views.keys()
+
+
+def test_what_is_no_ddl_and_what_is_no_document_is_refused() -> None:
+    document = after(ORDERS)
+    with pytest.raises(CatalogError, match="INSERT does not change the catalog"):
+        catalogs.execute(document, "INSERT INTO orders VALUES (1, 2, 3)")
+    with pytest.raises(Damaged, match="no catalog"):
+        catalogs.compile(b"[]")
+    with pytest.raises(FormatError, match="format 2"):
+        catalogs.compile(catalogs.empty().replace(b'"format":1', b'"format":2'))
+
+
+def test_every_process_gets_the_same_plan() -> None:
+    document = catalogs.apply_manifest(catalogs.empty(), MANIFEST)
+    assert document is not None
+    document = after(SPEND_2, document=document)
+    program = (
+        "import sys; from belvedere.cluster import catalogs; from belvedere.engine.graph import digest\n"
+        "found = catalogs.compile(sys.stdin.buffer.read())\n"
+        "print([digest(v, {}) for c in found.shard.circuits for v in c.views], found.stages)"
+    )
+    printed = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": "viewserver"}
+        done = subprocess.run([sys.executable, "-c", program], input=document, env=environment, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
+        printed.add(done.stdout)
+    assert len(printed) == 1
