@@ -22,8 +22,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from belvedere.errors import Damaged
+from belvedere.errors import Contradiction, Damaged
 from belvedere.protocol import wire
 from belvedere.protocol.assign import Assign
 from belvedere.protocol.driving import (
@@ -41,6 +42,7 @@ from belvedere.protocol.driving import (
     Note,
     PinsRead,
     Publish,
+    RaiseHorizon,
     ReadDocument,
     ReadInput,
     ReadPins,
@@ -55,9 +57,17 @@ from belvedere.protocol.driving import (
     Tick,
     WriteDocument,
 )
-from belvedere.protocol.epoch import Epochs, OpenEpoch, name_of
-from belvedere.protocol.exactly_once import Chunk, collectable
-from belvedere.protocol.membership import Leadership, Membership, Wanted
+from belvedere.protocol.epoch import MAX_OPEN, Epochs, OpenEpoch, name_of
+from belvedere.protocol.exactly_once import Chunk, Piece, Seq, SourceId, collectable
+from belvedere.protocol.membership import (
+    Accepted,
+    Leadership,
+    LeadershipEvent,
+    LeadershipInstruction,
+    Leads,
+    Membership,
+    Stops,
+)
 from belvedere.protocol.messages import (
     Attempt,
     Begin,
@@ -68,6 +78,7 @@ from belvedere.protocol.messages import (
     Failed,
     Generation,
     Idle,
+    Member,
     Pointer,
     PoolState,
     Released,
@@ -79,6 +90,10 @@ from belvedere.protocol.pressure import Pressure
 from belvedere.protocol.ring import BUCKETS, MemberId
 from belvedere.protocol.sources import Sources
 from belvedere.protocol.withdraw import Withdraw
+
+Answer: TypeAlias = DocumentWritten | DocumentRead | InputRead | PinsRead
+Make: TypeAlias = Callable[[int], CoordinatorInstruction]
+Then: TypeAlias = Callable[[Answer], list[CoordinatorInstruction]]
 
 RETRY_MS = 200
 STALLED_AFTER = 3
@@ -160,8 +175,7 @@ class Coordinator:
         self.assign, self.withdraw = Assign(), Withdraw()
         self._now = 0
         self._request = 0
-        self._waiting: dict[int, Callable[[object], list[CoordinatorInstruction]]] = {}
-        self._again: list[tuple[int, Callable[[], list[CoordinatorInstruction]]]] = []
+        self._members: dict[MemberId, Member] = {}
         self._reset()
 
     def _reset(self) -> None:
@@ -186,7 +200,8 @@ class Coordinator:
         self._index: tuple[Chunk, ...] = ()
         self._documents: list[tuple[Epoch, str]] = []
         self._restoring: dict[str, EpochPlan] = {}
-        self._waiting, self._again = {}, []
+        self._waiting: dict[int, tuple[Make, Then]] = {}
+        self._again: list[tuple[int, Make, Then]] = []
 
     # ------------------------------------------------------------------ events
 
@@ -194,8 +209,10 @@ class Coordinator:
         match event:
             case Tick(now):
                 self._now = max(self._now, now)
+                self.membership.tick(self._now)
                 return [*self._lead(event), *self._retry(), *self._advance()]
             case MembersChanged(members):
+                self._members = {member.id: member for member in members}
                 return [*self.membership.listed(members, self._now), *self._advance()]
             case Elected() | SessionChanged() | RecordRead() | Swapped():
                 return [*self._lead(event), *self._advance()]
@@ -232,19 +249,27 @@ class Coordinator:
 
     # ------------------------------------------------------------------ taking over
 
-    def _lead(self, event: Tick | Elected | SessionChanged | RecordRead | Swapped) -> list[CoordinatorInstruction]:
+    def _lead(self, event: LeadershipEvent) -> list[CoordinatorInstruction]:
+        return self._led(self.leadership.handle(event))
+
+    def _led(self, instructions: Iterable[LeadershipInstruction]) -> list[CoordinatorInstruction]:
         found: list[CoordinatorInstruction] = []
-        for instruction in self.leadership.handle(event):
+        for instruction in instructions:
             match instruction:
-                case TookOver(state):
+                case Leads(state):
                     found += self._took_over(state)
-                case LostLead(reason):
+                case Stops(reason):
                     found += self._lost_lead(reason)
-                case Recorded(state):
-                    found += self._recorded(state)
+                case Accepted():
+                    found += self._accepted()
                 case _:
                     found.append(instruction)
         return found
+
+    @property
+    def _term(self) -> int:
+        assert self.leadership.state is not None
+        return self.leadership.state.term
 
     def _took_over(self, state: PoolState) -> list[CoordinatorInstruction]:
         self._reset()
@@ -292,9 +317,13 @@ class Coordinator:
         return self._advance()
 
     def _lost_lead(self, reason: str) -> list[CoordinatorInstruction]:
+        found: list[CoordinatorInstruction] = [Note("not leading any more", {"reason": reason})]
+        if self._offer is not None:
+            unknown = f"this coordinator does not lead any more ({reason}): look whether the change has happened"
+            found.append(CatalogTaken(self._offer.offered.ticket, self.epochs.last, unknown))
         self._reset()
         self.phase = Phase.FOLLOWING
-        return [Note("not leading any more", {"reason": reason})]
+        return found
 
     # ------------------------------------------------------------------ proposals
 
@@ -306,9 +335,9 @@ class Coordinator:
 
     def _propose(self) -> list[CoordinatorInstruction]:
         """One proposal at a time, with all that is due."""
-        if self._proposal is not None or not self.leadership.ready:
-            return []
         old = self.leadership.state
+        if self._proposal is not None or old is None or not self.leadership.acting:
+            return []
         commits = self.epochs.committable
         commit = commits[-1] if commits else None
         generation = self._next_generation(old, len(self.epochs.open) - len(commits))
@@ -329,10 +358,7 @@ class Coordinator:
         )
         epoch = None if commit is None else commit.plan.epoch
         self._proposal = _Proposal(state, epoch, generation, plan, pointer)
-        return self._through_leadership(self.leadership.propose(state))
-
-    def _through_leadership(self, instructions: Iterable[object]) -> list[CoordinatorInstruction]:
-        return [i for i in instructions if not isinstance(i, (TookOver, LostLead, Recorded))]  # type: ignore[misc]
+        return self._led(self.leadership.propose(state))
 
     def _stalled(self, commits: bool) -> str:
         return "" if commits or self._failure.times < STALLED_AFTER else self._failure.reason
@@ -340,17 +366,17 @@ class Coordinator:
     def _next_generation(self, old: PoolState, open_epochs: int) -> Generation | None:
         """The members of the next generation, if one is due."""
         current = self.epochs.generation
-        wanted = self.membership.change(current, self._now)
+        wanted = self.membership.change(current)
         present = () if current is None else (*current.servers, *current.distributors)
+        if not self._is_active():
+            open_epochs = 0  # nobody works on them: there is nothing to wait for
         joins = self.assign.observe(wanted.joining, open_epochs, self._now)
         leaves = self.withdraw.observe(wanted.leaving, present, open_epochs, self._now)
         failed = self._failure.retry_at is not None and self._failure.retry_at <= self._now
         if not (self._regenerate or wanted.lost or joins or leaves or failed or self._is_quiet()):
             return None
         number = Attempt(old.generation + 1)
-        return Generation(
-            number, old.term, self.me, int(number), wanted.servers, wanted.distributors, wanted.protocol
-        )
+        return Generation(number, old.term, self.me, number, wanted.servers, wanted.distributors, wanted.protocol)
 
     def _is_quiet(self) -> bool:
         """Open epochs of which nobody has reported anything for long."""
@@ -362,7 +388,7 @@ class Coordinator:
         generation = self.epochs.generation
         return generation is not None and bool(generation.servers) and bool(generation.distributors)
 
-    def _recorded(self, state: PoolState) -> list[CoordinatorInstruction]:
+    def _accepted(self) -> list[CoordinatorInstruction]:
         """The proposal is in the record: act on it."""
         proposal, self._proposal = self._proposal, None
         if proposal is None or self.phase is not Phase.LEADING:
@@ -407,7 +433,7 @@ class Coordinator:
         found: list[CoordinatorInstruction] = [
             Forget(member)
             for member in ((*before.servers, *before.distributors) if before is not None else ())
-            if member not in members and not self.membership.present(member)
+            if member not in members and member not in self._members
         ]
         self._regenerate = False
         self._failure.retry_at = None
@@ -454,8 +480,8 @@ class Coordinator:
         generation = self.epochs.generation
         if generation is None or self._proposal is not None:
             return []
-        leaving = self.withdraw.releasable(self.membership.leaving, generation)
-        return [Send(member, Released(member)) for member in leaving]
+        leaving = [member.id for member in self._members.values() if member.leaving]
+        return [Send(member, Released(member)) for member in self.withdraw.releasable(leaving, generation)]
 
     # ------------------------------------------------------------------ planning
 
@@ -488,8 +514,7 @@ class Coordinator:
             return found
         plan = self._make(pieces, {**positions, **bounds})
         data = wire.encode(plan)
-        term = self.leadership.state.term
-        pointer = Pointer(plan.epoch, f"plan/{plan.epoch:020d}-{term}", wire.digest(data))
+        pointer = Pointer(plan.epoch, f"plan/{plan.epoch:020d}-{self._term}", wire.digest(data))
 
         def written(_: Answer) -> list[CoordinatorInstruction]:
             self._planning = False
@@ -531,7 +556,7 @@ class Coordinator:
             refused = f"the catalog is at version {self._catalog.version}, this one would be {event.version}"
         if refused:
             return [CatalogTaken(event.ticket, self.epochs.last, refused)]
-        offer = self._offer = _Offer(event, f"catalog/{event.version:010d}-{self.leadership.state.term}")
+        offer = self._offer = _Offer(event, f"catalog/{event.version:010d}-{self._term}")
 
         def written(_: Answer) -> list[CoordinatorInstruction]:
             offer.durable = True
@@ -546,12 +571,18 @@ class Coordinator:
         if self.phase is not Phase.LEADING:
             return []
         match message:
-            case Sent():
+            case Sent(epoch, attempt, member):
                 self._progress_at = self._now
-                return [Send(member, expect) for member, expect in self.epochs.sent(message)]
-            case Done():
+                try:
+                    return [Send(to, expect) for to, expect in self.epochs.sent(message)]
+                except Contradiction as error:
+                    return self._failed(Failed(epoch, attempt, member, str(error)))
+            case Done(epoch, attempt, member):
                 self._progress_at = self._now
-                self.epochs.done(message)
+                try:
+                    self.epochs.done(message)
+                except Contradiction as error:
+                    return self._failed(Failed(epoch, attempt, member, str(error)))
             case Failed():
                 return self._failed(message)
         return []
@@ -587,8 +618,7 @@ class Coordinator:
         def written(_: Answer) -> list[CoordinatorInstruction]:
             return self._ask(ReadPins, pins_read)
 
-        data = str(horizon).encode()
-        return self._ask(lambda request: WriteDocument(request, HORIZON_DOCUMENT, data), written)
+        return self._ask(lambda request: RaiseHorizon(request, horizon), written)
 
 
 def _reading(name: str) -> Make:

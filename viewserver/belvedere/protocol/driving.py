@@ -313,6 +313,15 @@ class ReadPins:
 
 
 @dataclass(frozen=True)
+class RaiseHorizon:
+    """Let it be known that epochs below this one can no longer be pinned; answered by `DocumentWritten`. It is a
+    versioned row in the store, version = horizon, so that a late one of a former leader lowers nothing."""
+
+    request: int
+    horizon: Epoch
+
+
+@dataclass(frozen=True)
 class Publish:
     """The epoch is committed: let readers know (the versioned row in the store, waiting clients). Best effort: a later
     one covers an earlier one."""
@@ -391,6 +400,7 @@ CoordinatorInstruction: TypeAlias = (
     | ReadDocument
     | ReadInput
     | ReadPins
+    | RaiseHorizon
     | Publish
     | RemoveChunks
     | RemoveDocuments

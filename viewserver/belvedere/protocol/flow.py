@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from belvedere.protocol.barrier import BEFORE_STAGES
 from belvedere.protocol.driving import (
     Distribute,
     Distributed,
@@ -43,10 +44,6 @@ from belvedere.protocol.messages import (
     Sent,
 )
 from belvedere.protocol.ring import MemberId
-
-BEFORE_STAGES = -1
-"""The stage that distributors report: what they send goes to stage 0."""
-
 
 def pieces_of(plan: EpochPlan, generation: Generation, member: MemberId) -> tuple[tuple[int, Piece], ...]:
     """The pieces that this distributor sends, with their index in the plan."""

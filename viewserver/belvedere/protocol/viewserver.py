@@ -29,6 +29,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from belvedere.errors import Contradiction
 from belvedere.protocol.barrier import Inbox
 from belvedere.protocol.driving import (
     Adopt,
@@ -100,7 +101,10 @@ class ViewServer:
     def handle(self, event: ServerEvent) -> list[ServerInstruction]:
         match event:
             case Received(_, message):
-                return self._received(message)
+                try:
+                    return self._received(message)
+                except Contradiction as error:
+                    return self._contradicted(message, str(error))
             case Computed():
                 return self._computed(event)
             case Persisted():
@@ -236,6 +240,11 @@ class ViewServer:
         failed = Failed(event.epoch, event.attempt, self.me, event.reason, event.view)
         note = Note("failed", {"epoch": event.epoch, "view": event.view, "reason": event.reason})
         return [note, self._tell(failed)]
+
+    def _contradicted(self, message: object, reason: str) -> list[ServerInstruction]:
+        """Counts that cannot be right: the attempt is given up, never finished with what is here."""
+        assert isinstance(message, (Batch, Expect))
+        return self._failed(WorkFailed(message.epoch, message.attempt, reason))
 
     def _tell(self, message: Sent | Done | Failed) -> Send:
         assert self.generation is not None

@@ -39,7 +39,7 @@ class Withdraw:
     def observe(self, leaving: Iterable[MemberId], members: Iterable[MemberId], open_epochs: int, now: int) -> bool:
         """Who asks to leave, and who has a part in the present generation. True if the ring may change for them."""
         asking, present = set(leaving), set(members)
-        self.phases = {m: p for m, p in self.phases.items() if m in asking}
+        self.phases = {m: p for m, p in self.phases.items() if m in asking or p is Phase.RELEASED}
         needed = asking & present
         if not needed:
             self._since = None
@@ -62,6 +62,8 @@ class Withdraw:
     def releasable(self, leaving: Iterable[MemberId], generation: Generation) -> list[MemberId]:
         """Those who ask to leave and have no part in the generation of the record: they may go. Each is told once."""
         present = {*generation.servers, *generation.distributors}
+        leaving = set(leaving)
+        self.phases = {m: p for m, p in self.phases.items() if m in leaving or p is not Phase.RELEASED}
         found = [m for m in sorted(leaving) if m not in present and self.phases.get(m) is not Phase.RELEASED]
         for member in found:
             self.phases[member] = Phase.RELEASED
