@@ -96,9 +96,11 @@ class Catalogs:
 
     def __init__(self, store: Store, compile_catalog: CompileCatalog) -> None:
         self._store, self._compile = store, compile_catalog
-        self._known: OrderedDict[str, ShardCatalog] = OrderedDict({NO_CATALOG: ShardCatalog((), ())})
+        self._known: OrderedDict[str, ShardCatalog] = OrderedDict()
 
     def of(self, name: str) -> ShardCatalog:
+        if name == NO_CATALOG:
+            return ShardCatalog((), ())
         found = self._known.get(name)
         if found is None:
             document = self._store.get_document(name)
@@ -180,7 +182,7 @@ class ServerWork:
         """Undo what is not committed; own the buckets of the new ring."""
         generation, before = adopt.generation, self._generation
         self.kept.forget(lambda epoch, attempt: attempt < generation.number)
-        self._open = None
+        self._open = self._generation = None  # until it is done: after a failure the next one begins with nothing
         if before is None or generation.number != before.number + 1:
             # In a generation between the two, others may have committed epochs on buckets that this server has again
             # by now: what it remembers of them would be old.
@@ -366,6 +368,10 @@ class DistributorWork:
         for order, (piece, payload) in zip(orders, self.chunks.get(pieces), strict=True):
             for name, changes in self._decode(payload, piece, tables):
                 yield order, name, changes
+
+    def written(self, chunk: ChunkId, payload: bytes) -> None:
+        """This distributor has written a chunk to INPUT: it will most likely be asked to send it."""
+        self.chunks.remember(chunk, payload)
 
     def settle(self, epoch: Epoch) -> None:
         """The epoch is committed: its chunks will not be sent again (one of which a later plan takes the rest is read

@@ -1,0 +1,29 @@
+"""The time that a machine is told: milliseconds that never go back, and that do not stand still after a jump.
+
+A clock that is set forward moves on at once. One that is set back cannot be followed without going back, so time goes on
+at half its speed until the clock has caught up; if that would take long, the machine is thrown away instead (`lost`) and a new
+incarnation begins with the clock as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+FARTHEST_MS = 5_000
+"""Farther behind than this is not caught up with: a leader's clock must not be off by more."""
+
+
+class Clock:
+    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._at = monotonic()
+        self._now = wall() * 1000
+        self.lost = False
+
+    def now(self) -> int:
+        at, wall = self._monotonic(), self._wall() * 1000
+        passed, self._at = max(0.0, (at - self._at) * 1000), at
+        self.lost = self.lost or self._now - wall > FARTHEST_MS
+        self._now = max(wall, self._now + passed / 2)
+        return int(self._now)

@@ -1,0 +1,79 @@
+"""What a process of a pool is told when it starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from belvedere.errors import DataError
+from belvedere.protocol.membership import OLDEST_PROTOCOL
+from belvedere.protocol.messages import PROTOCOL, Role
+
+TEST_PROTOCOL = "BELVEDERE_TEST_PROTOCOL"
+"""For tests of rolling upgrades only: a process that speaks this protocol and the one before it, and that adds a field to
+its messages which this version does not know."""
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """PEM files: this process's certificate and key, and the authority whose certificates it accepts."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+@dataclass(frozen=True)
+class Options:
+    """`name` is what people see; each incarnation adds a suffix to it."""
+
+    role: Role
+    zookeeper: str
+    pool: str = "default"
+    name: str = ""
+    store: str = ""
+    """Address of the store; if empty, that of the member with role store."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertise: str = ""
+    http_port: int | None = None
+    """Of /metrics, /healthz and /readyz; 0 chooses one, None serves nothing."""
+    directory: Path | None = None
+    """The store's data; in other roles where to spill."""
+    tls: TlsFiles | None = None
+    session_timeout: float = 4.0
+    memory_limit: int = 1 << 30
+    epoch_ms: int = 20
+    retention: float = 60.0
+    ranges: int = 4
+    """Key ranges, each a source of its own, that the store makes of a new base table."""
+    leave_within: float = 9.5
+    """Seconds from SIGTERM to the end, drained or not."""
+    log_format: str = "text"
+    protocols: tuple[int, int] = field(default_factory=lambda: spoken_protocols(os.environ.get(TEST_PROTOCOL)))
+    """The oldest and the newest that this process speaks."""
+
+    def __post_init__(self) -> None:
+        if not self.zookeeper:
+            raise DataError("no ZooKeeper: give its hosts with --zookeeper HOST:PORT[,…] or BELVEDERE_ZOOKEEPER")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.pool):
+            raise DataError(f"pool {self.pool!r}: a name has letters, digits, '.', '_' and '-'")
+        if self.role is Role.STORE and self.directory is None:
+            raise DataError("role store: give the directory of its data with --directory or BELVEDERE_DIRECTORY")
+        if not 1.0 <= self.session_timeout <= 60.0:
+            raise DataError(f"session timeout {self.session_timeout:g} s: it can be 1 to 60 s")
+        if not self.name:
+            host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname().split(".")[0]) or "host"
+            object.__setattr__(self, "name", f"{self.role.value}-{host}")
+        elif not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
+            raise DataError(f"name {self.name!r}: a name has letters, digits, '.', '_' and '-'")
+
+
+def spoken_protocols(newest: str | None) -> tuple[int, int]:
+    """The oldest and newest protocol: this version's, or those of a test-only next one."""
+    if newest is None or not newest.isdigit() or int(newest) <= PROTOCOL:
+        return OLDEST_PROTOCOL, PROTOCOL
+    return int(newest) - 1, int(newest)
