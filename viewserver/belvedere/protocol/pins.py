@@ -1,0 +1,200 @@
+"""Pins and collection: what an epoch can see is kept while it is pinned or within the retention.
+
+A pin is a document, and all there is to know of it is in its name; so is the horizon. Both are written once and
+never changed: renewing a pin or raising the horizon is another document.
+
+    a reader:    write pins/… ──▶ list horizon/ ──the pin is not below it──▶ held ──renew: the same again──▶ held
+                                       └──it is below──▶ EpochExpired
+    the leader:  IDLE ──list pins/──▶ CHOSEN ──write horizon/…──▶ RAISED ──list pins/ again, collect below both──▶ IDLE
+
+Why it is safe:
+
+1. The reader writes, then looks; the leader writes, then looks. Whichever wrote later sees the other: either the
+   reader finds the horizon above its pin and gives up, or the leader finds the pin and spares what it sees.
+2. The greatest horizon counts. A leader of yesterday whose write comes late adds a lower one, which changes nothing;
+   its collection comes late as well, below a horizon that every pin has respected since.
+3. A lease needs no clock in common: it lasts from when the *leader first saw* that document, and the reader counts from
+   before it wrote it, so the reader's ends first. A renewal is a new document, checked like the first, and a document
+   that is removed as expired takes no renewal with it. A new leader counts all leases from the beginning.
+4. Retention and the bound on late writers count from commits that this leader saw; what was committed before counts as
+   committed at its takeover. Too late is safe. Time here only moves by small steps: a clock that jumps ahead, or a
+   process that was stopped, makes leases longer, never shorter.
+5. A tombstone hides older versions of its row. Once it is removed a late write of an older epoch would be seen; so
+   tombstones go when their epoch was committed longer ago than any writer can be late.
+6. Nothing above the committed epoch is collected, and of each row the newest version at the horizon stays: open epochs
+   can always be done again. INPUT goes when it is committed (`exactly_once.collectable`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from belvedere.errors import Contradiction, EpochExpired
+from belvedere.protocol.messages import NEVER, Epoch
+
+PINS = "pins/"
+HORIZONS = "horizon/"
+LEASE_MS = 60_000
+LARGEST_STEP_MS = 5000
+"""The most that time moves between two events."""
+MOMENTS = 256
+"""How finely commits are remembered: parts of the retention."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """`holder` is unique (who, and a number), `beat` counts renewals, `lease` is in milliseconds."""
+
+    holder: str
+    epoch: Epoch
+    lease: int = LEASE_MS
+    beat: int = 0
+
+    @property
+    def document(self) -> str:
+        """The name of the document; its content does not matter."""
+        return f"{PINS}{self.epoch:020d}-{self.lease}-{self.beat}-{self.holder}"
+
+    @classmethod
+    def parse(cls, document: str) -> Pin | None:
+        """None if it is no pin."""
+        parts = document.removeprefix(PINS).split("-", 3)
+        if not document.startswith(PINS) or len(parts) < 4 or not all(part.isdecimal() for part in parts[:3]):
+            return None
+        return cls(parts[3], Epoch(int(parts[0])), int(parts[1]), int(parts[2]))
+
+    def renewed(self, epoch: Epoch | None = None) -> Pin:
+        """The next one to write, of the same epoch or a later one. When it is held, the document of this one may go."""
+        return replace(self, beat=self.beat + 1, epoch=self.epoch if epoch is None else epoch)
+
+    def outlives(self, written: int, now: int, margin: int = 0) -> bool:
+        """Whether the holder may rely on it: `written` is when it *began* to write the pin, on its own clock."""
+        return now - written < self.lease - margin
+
+
+def horizon_document(epoch: Epoch) -> str:
+    return f"{HORIZONS}{epoch:020d}"
+
+
+def horizon_of(documents: Iterable[str]) -> Epoch:
+    """The horizon, from the names of all documents below `HORIZONS`."""
+    numbers = (name.removeprefix(HORIZONS) for name in documents)
+    return max((Epoch(int(number)) for number in numbers if number.isdecimal()), default=NEVER)
+
+
+def check(pin: Pin, horizons: Iterable[str]) -> None:
+    """The reader's second step, after the pin is durable: `horizons` are names of documents, listed since then."""
+    horizon = horizon_of(horizons)
+    if pin.epoch < horizon:
+        raise EpochExpired(
+            f"epoch {pin.epoch} cannot be pinned any more, what it saw may be gone; the oldest that is kept is {horizon}"
+        )
+
+
+class Phase(enum.Enum):
+    """See the drawing above."""
+
+    IDLE = "idle"
+    CHOSEN = "chosen"
+    RAISED = "raised"
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What may go: versions that no epoch from `horizon` on sees (`Store.collect`), and documents of no more use."""
+
+    horizon: Epoch
+    tombstones: Epoch
+    documents: tuple[str, ...]
+
+
+class Collection:
+    """The leader's side, from its takeover on. A round: `choose`, write, `raised`, `collect`; or `give_up`, any time."""
+
+    def __init__(self, retention_ms: int, late_writer_ms: int) -> None:
+        self.phase = Phase.IDLE
+        self.horizon = NEVER
+        """The greatest horizon that may be in the store."""
+        self._retention, self._late = retention_ms, late_writer_ms
+        self._time = 0
+        self._clock: int | None = None
+        self._commits: list[tuple[int, Epoch]] = []
+        """(time, epoch), both ascending: from that time on the epoch is committed."""
+        self._seen: dict[str, int] = {}
+        """Documents of pins, and when they were first seen."""
+
+    def take_over(self, committed: Epoch, horizons: Iterable[str], now: int) -> None:
+        """`horizons`: names of documents below `HORIZONS`."""
+        self._pass(now)
+        self.horizon = max(self.horizon, horizon_of(horizons))
+        self.committed(committed, now)
+
+    def committed(self, epoch: Epoch, now: int) -> None:
+        """The epoch is committed, in the record, as of now."""
+        self._pass(now)
+        if self._commits and epoch <= self._commits[-1][1]:
+            return
+        self._forget()
+        grain = max(self._retention, self._late) // MOMENTS
+        if len(self._commits) > 1 and self._time - self._commits[-2][0] < grain:
+            self._commits.pop()  # remembered as committed when its successor was: later, so nothing goes too early
+        self._commits.append((self._time, epoch))
+
+    def choose(self, pins: Iterable[str], now: int) -> str | None:
+        """Begin a round with the names of all pins: the document to write; None if the horizon stays where it is (then
+        go on with `raised`)."""
+        self._pass(now)
+        self.phase = Phase.CHOSEN
+        wanted = min([self._committed_for(self._retention), *(pin.epoch for pin in self._living(pins).values())])
+        if wanted <= self.horizon:
+            return None
+        self.horizon = wanted  # from here on it may be in the store, whatever is heard of the write
+        return horizon_document(wanted)
+
+    def raised(self) -> None:
+        """The horizon is durable. The pins must be listed now, not before."""
+        if self.phase is Phase.CHOSEN:
+            self.phase = Phase.RAISED
+
+    def collect(self, pins: Iterable[str], horizons: Iterable[str], now: int) -> Collected:
+        """End the round with the names of all pins and horizons, listed after `raised`."""
+        if self.phase is not Phase.RAISED:
+            raise Contradiction(f"collection is {self.phase.value}: first the horizon is durable, then pins are listed")
+        self._pass(now)
+        self.phase = Phase.IDLE
+        living = self._living(pins)
+        horizon = min([self.horizon, *(pin.epoch for pin in living.values())])
+        expired = [name for name in self._seen if name not in living and Pin.parse(name) is not None]
+        lower = [name for name in horizons if horizon_of([name]) < self.horizon]
+        return Collected(horizon, min(horizon, self._committed_for(self._late)), (*expired, *lower))
+
+    def give_up(self) -> None:
+        """A step of the round failed, or its answer is unknown."""
+        self.phase = Phase.IDLE
+
+    def pins(self) -> tuple[Pin, ...]:
+        """Those that were there when they were last listed, oldest epoch first; for people."""
+        found = (Pin.parse(name) for name in self._seen)
+        return tuple(sorted((pin for pin in found if pin is not None), key=lambda pin: (pin.epoch, pin.holder)))
+
+    def _pass(self, now: int) -> None:
+        if self._clock is not None:
+            self._time += min(max(now - self._clock, 0), LARGEST_STEP_MS)
+        self._clock = now
+
+    def _living(self, documents: Iterable[str]) -> dict[str, Pin]:
+        self._seen = {name: self._seen.get(name, self._time) for name in documents}
+        parsed = ((name, Pin.parse(name), seen) for name, seen in self._seen.items())
+        return {name: pin for name, pin, seen in parsed if pin is not None and self._time - seen <= pin.lease}
+
+    def _committed_for(self, age: int) -> Epoch:
+        """The newest epoch that has certainly been committed for so long."""
+        return max((epoch for at, epoch in self._commits if at <= self._time - age), default=NEVER)
+
+    def _forget(self) -> None:
+        """Commits before the newest one that is older than both ages."""
+        longest = self._time - max(self._retention, self._late)
+        while len(self._commits) > 1 and self._commits[1][0] <= longest:
+            del self._commits[0]

@@ -1,0 +1,147 @@
+"""Back-pressure: how much of INPUT the next plan takes. The only place where a pool slows down.
+
+Receivers always drain, so what is planned gets through; what must not happen is that too much is planned. After each
+epoch the leader looks at what it cost, and before each plan at what there is room for:
+
+    finished epoch ──observe──▶ rows that fit the target duration ─┐
+                   ──observe──▶ bytes that fit into memory ────────┴─▶ room ──take(bounds)──▶ lower bounds ──▶ plan
+
+* *Duration.* Longer than the goal: fewer rows next time, in proportion. Shorter, and the epoch was full: more. The goal
+  is the target; when changes have been waiting for long it grows with their age, up to `LONGEST_EPOCH` targets, since
+  large epochs get more done per second.
+* *Memory.* Rows that went between stages, for each row that was planned, are the fan-out; their bytes, for each byte
+  that was planned, must fit into `memory` with `OPEN_EPOCHS` epochs at a time. A fan-out that rises counts at once, one
+  that falls is believed slowly. If anything was spilled there is half the room, until nothing was for a while.
+
+Why it cannot come to a standstill: the first chunk (the oldest) is always taken, whatever its size, and a chunk that is
+too large for the room is taken alone. So each plan moves on if there is anything to move, and the room decides only how
+fast. Why nobody starves: chunks are taken in the order in which they were received, over all sources, and what was left
+out is older than all that comes later. Bounds are lowered to ends of chunks, and chunks end between log entries, so
+an entry is never split.
+
+All of it is a function of what was observed: the same epochs give the same room.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece, Seq, SourceId, choose
+
+OPEN_EPOCHS = 2
+FIRST_ROWS = 10_000
+LEAST_ROWS = 500
+LEAST_BYTES = 64 << 10
+LONGEST_EPOCH = 10
+"""The longest goal, in targets."""
+WAIT_PER_GOAL = 4
+"""The goal is the age of what waits, divided by this, if that is more than the target."""
+FALL = 0.2
+"""How much of a lower fan-out is believed at once."""
+RECOVERY = 1.1
+"""By how much the room grows back after each epoch that spilled nothing."""
+DEFAULT_MEMORY = 1 << 30
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What an epoch was and what it cost, over all servers. Times in milliseconds."""
+
+    rows: int
+    """Planned."""
+    bytes: int
+    """Planned (of INPUT)."""
+    moved_rows: int
+    """That went from member to member."""
+    moved_bytes: int = 0
+    spilled_bytes: int = 0
+    duration: int = 0
+    """From the record to the last acknowledgement."""
+    waited: int = 0
+    """Age of its oldest change when it was planned."""
+
+
+class Pressure:
+    def __init__(self, max_rows: int, max_bytes: int, memory: int = DEFAULT_MEMORY, *, target_ms: int = 200) -> None:
+        """`memory`: bytes that batches of open epochs may take, all servers together."""
+        if min(max_rows, max_bytes, memory, target_ms) < 1:
+            raise ValueError(
+                f"pressure: found max_rows={max_rows}, max_bytes={max_bytes}, memory={memory}, target_ms={target_ms},"
+                " all must be positive"
+            )
+        self._max_rows, self._max_bytes = max_rows, max_bytes
+        self._memory, self._target = memory, target_ms
+        self._rows = float(min(FIRST_ROWS, max_rows))
+        self._swell = 1.0
+        """Bytes that went between stages for each byte planned."""
+        self._spill_factor = 1.0
+        self.fan_out = 1.0
+        """Rows that went between members for each row planned, for people."""
+
+    def observe(self, epoch: Finished) -> None:
+        self._learn_memory(epoch)
+        if epoch.rows > 0:
+            self._learn_duration(epoch)
+
+    def room(self) -> tuple[int, int]:
+        """(rows, bytes) for the next plan; at least a little of each."""
+        fits = self._memory / OPEN_EPOCHS / self._swell * self._spill_factor
+        size = min(self._max_bytes, max(LEAST_BYTES, int(fits)))
+        return int(self._rows), size
+
+    def take(
+        self, index: Sequence[Chunk], planned: Mapping[SourceId, Seq], bounds: Mapping[SourceId, Seq]
+    ) -> dict[SourceId, Seq]:
+        """How far the next plan goes for each source; sources that get nothing are left out."""
+        chunks = {chunk.id: chunk for chunk in index}
+        pieces: dict[SourceId, list[Piece]] = {}
+        for piece in choose(planned, bounds, index):
+            pieces.setdefault(piece.source, []).append(piece)
+        return _fill(pieces, chunks, *self.room())
+
+    def _learn_duration(self, epoch: Finished) -> None:
+        goal = min(max(self._target, epoch.waited / WAIT_PER_GOAL), LONGEST_EPOCH * self._target)
+        duration = max(1, epoch.duration)
+        if duration > goal:
+            slower = min(epoch.rows, self._rows) * max(goal / duration, 0.25)
+            self._rows = max(slower, min(LEAST_ROWS, self._max_rows))
+        elif epoch.rows >= self._rows / 2:
+            self._rows = min(self._rows * min(goal / duration, 2.0), self._max_rows)
+
+    def _learn_memory(self, epoch: Finished) -> None:
+        if epoch.rows > 0:
+            self.fan_out = _believe(self.fan_out, epoch.moved_rows / epoch.rows)
+        if epoch.bytes > 0:
+            self._swell = max(1.0, _believe(self._swell, epoch.moved_bytes / epoch.bytes))
+        if epoch.spilled_bytes > 0:
+            self._spill_factor = max(self._spill_factor / 2, 1 / 1024)
+        else:
+            self._spill_factor = min(self._spill_factor * RECOVERY, 1.0)
+
+
+def _believe(before: float, found: float) -> float:
+    return found if found > before else before + FALL * (found - before)
+
+
+def _fill(
+    pieces: Mapping[SourceId, Sequence[Piece]], chunks: Mapping[ChunkId, Chunk], rows: int, size: int
+) -> dict[SourceId, Seq]:
+    """Oldest first over all sources, each source in its order. A source whose next chunk does not fit gets no more."""
+    heads = [(chunks[run[0].chunk].at, source, 0) for source, run in pieces.items()]
+    heapq.heapify(heads)
+    found: dict[SourceId, Seq] = {}
+    while heads:
+        _, source, i = heapq.heappop(heads)
+        chunk = chunks[pieces[source][i].chunk]
+        rows, size = rows - chunk.rows, size - chunk.size
+        if found and min(rows, size) < 0:
+            rows, size = rows + chunk.rows, size + chunk.size
+            continue
+        found[source] = pieces[source][i].last
+        if min(rows, size) <= 0:
+            break
+        if i + 1 < len(pieces[source]):
+            heapq.heappush(heads, (chunks[pieces[source][i + 1].chunk].at, source, i + 1))
+    return found
