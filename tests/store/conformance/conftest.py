@@ -8,12 +8,13 @@ import pytest
 
 from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import Store
+from belvedere.store.served.lmdb_store import LmdbStore
 
-KINDS = ["memory"]
+KINDS = ["memory", "lmdb"]
 
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path) -> Iterator[Store]:
-    made = MemoryStore()
+    made = MemoryStore() if request.param == "memory" else LmdbStore(tmp_path / "store", map_size=1 << 20)
     yield made
     made.close()

@@ -1,6 +1,6 @@
 """The store in memory: for tests, and for the simulator, which runs thousands of histories on it.
 
-It keeps nothing but dicts under one lock, so a call on a few rows costs microseconds. `collect` removes at once all that
+It keeps dicts under one lock, nothing else: a call on a few rows costs microseconds. `collect` removes at once whatever
 the seam allows it to remove: a tombstone that is collected too early shows as a row that comes back to life, here as in
 a store that takes its time.
 

@@ -1,0 +1,240 @@
+"""The served store: `Store` in one LMDB directory of one process, which `server.py` offers to others.
+
+Documents, the INPUT index with its chunks, and versioned tables are databases of one LMDB environment. How tables are
+laid out and cleaned up is in `versions.py` and `collector.py`, how calls become durable in `environment.py`. Every call
+is one transaction, so nothing of a call that failed is visible; only writes of many rows are cut into several.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from belvedere.errors import Damaged, DataError
+from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
+from belvedere.store.seam import SourceInfo, TableWrite, check_write
+from belvedere.store.served import keys, versions
+from belvedere.store.served.collector import Collector
+from belvedere.store.served.environment import MAX_NAME, Environment, Txn
+
+_WRITE_ROWS = 1 << 16
+"""Rows that one transaction writes at most, in all tables together: it holds the pages that it changed in memory."""
+_WRITE_BYTES = 64 << 20
+_DIGEST = 8
+_BUCKETS = 16_384
+
+
+class LmdbStore:
+    """A `Store` in a directory. `map_size` is where the memory map starts; it grows by itself."""
+
+    def __init__(self, path: str | Path, *, map_size: int = 1 << 28) -> None:
+        self.environment = Environment(path, map_size=map_size)
+        self._db = self.environment.db
+        self._collector = Collector(self.environment)
+
+    def identity(self) -> str:
+        return self.environment.identity
+
+    # --- documents
+
+    def put_document(self, name: str, data: bytes) -> None:
+        key, content = _name("document", name), bytes(data)
+
+        def put(txn: Txn) -> None:
+            txn.put(key, content, db=self._db["documents"])
+
+        self.environment.run(put)
+
+    def get_document(self, name: str) -> bytes | None:
+        key = _name("document", name)
+        with self.environment.reading() as txn:
+            found: bytes | None = txn.get(key, db=self._db["documents"])
+            return found
+
+    def list_documents(self, prefix: str) -> list[str]:
+        wanted = b"n" + prefix.encode()
+        with self.environment.reading() as txn:
+            cursor = txn.cursor(self._db["documents"])
+            found: list[str] = []
+            if cursor.set_range(wanted):
+                for key in cursor.iternext(keys=True, values=False):
+                    if not key.startswith(wanted):
+                        break
+                    found.append(key[1:].decode())
+        return sorted(found)
+
+    def remove_documents(self, names: Sequence[str]) -> None:
+        wanted = [_name("document", name) for name in names]
+
+        def remove(txn: Txn) -> None:
+            for key in wanted:
+                txn.delete(key, db=self._db["documents"])
+
+        if wanted:
+            self.environment.run(remove)
+
+    # --- INPUT
+
+    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
+        key = _chunk_key(chunk.id)
+        content = xxhash.xxh3_64_digest(payload) + bytes(payload)
+        entry = json.dumps([chunk.source, chunk.first, chunk.last, chunk.rows, chunk.size, chunk.at]).encode()
+
+        def put(txn: Txn) -> None:
+            if txn.put(key, entry, db=self._db["index"], overwrite=False):
+                txn.put(key, content, db=self._db["payloads"])
+
+        self.environment.run(put)
+
+    def chunks(self) -> list[Chunk]:
+        with self.environment.reading() as txn:
+            found: list[tuple[bytes, bytes]] = list(txn.cursor(self._db["index"]))
+        return [_chunk(key, entry) for key, entry in found]
+
+    def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
+        with self.environment.reading() as txn:
+            found = [txn.get(_chunk_key(id), db=self._db["payloads"]) for id in ids]
+        return [_verified(id, content) for id, content in zip(ids, found, strict=True)]
+
+    def remove_chunks(self, ids: Sequence[ChunkId]) -> None:
+        wanted = [_chunk_key(id) for id in ids]
+
+        def remove(txn: Txn) -> None:
+            for key in wanted:
+                txn.delete(key, db=self._db["index"])
+                txn.delete(key, db=self._db["payloads"])
+
+        if wanted:
+            self.environment.run(remove)
+
+    def sources(self) -> list[SourceInfo]:
+        return []
+
+    def forget_sources(self, sources: Sequence[SourceId]) -> None:
+        return
+
+    # --- versioned tables
+
+    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        with self.environment.reading() as txn:
+            found = versions.Table.find(txn, self._db, table)
+            if found is None:
+                return pa.nulls(len(ids), pa.binary())
+            return versions.read(txn, self._db["versions"], found.number, ids, below)
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        with self.environment.reading() as txn:
+            found = versions.Table.find(txn, self._db, table)
+        if found is None or first >= stop:
+            return
+        begin, end = keys.bucket_key(found.number, first), keys.bucket_key(found.number, min(stop, _BUCKETS))
+        going_on = versions.Scan(begin, end, below)
+        while True:
+            with self.environment.reading() as txn:
+                piece = going_on.piece(txn, self._db["versions"])
+            if piece is None:
+                return
+            if len(piece[0]):
+                yield piece
+
+    def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        for write in writes:
+            check_write(write)
+        for group in _groups(writes):
+            self._write(epoch, group)
+
+    def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        def put(txn: Txn) -> None:
+            horizon = self._collector.bounds.horizon
+            for write in writes:
+                versions.write(txn, self._db, epoch, write, horizon)
+
+        self.environment.run(put, sum(len(write.ids) for write in writes))
+
+    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
+        while True:
+            with self.environment.reading() as txn:
+                known = versions.Table.find(txn, self._db, table)
+                found = known and versions.changed(txn, self._db["changed"], known.number, after, upto)
+            if not found:
+                return
+            yield found
+            after = found[0]
+
+    def collect(self, horizon: int, tombstones: int) -> None:
+        self._collector.collect(horizon, tombstones)
+
+    def collected(self) -> int:
+        return self._collector.collected
+
+    def drop_tables(self, tables: Sequence[str]) -> None:
+        """Names are free at once; the rows go step by step."""
+
+        def drop(txn: Txn) -> None:
+            for name in tables:
+                table = versions.Table.find(txn, self._db, name)
+                if table is not None:
+                    txn.put(keys.table_bytes(table.number), b"", db=self._db["dropped"])
+                    txn.delete(versions.table_name(name), db=self._db["tables"])
+
+        if tables:
+            self.environment.run(drop)
+            self._collector.wake()
+
+    def usage(self) -> Mapping[str, int]:
+        with self.environment.reading() as txn:
+            names = [key[1:].decode() for key in txn.cursor(self._db["tables"]).iternext(keys=True, values=False)]
+            found = {name: versions.Table.find(txn, self._db, name) for name in names}
+        return {name: table.count for name, table in found.items() if table is not None}
+
+    def close(self) -> None:
+        self._collector.close()
+        self.environment.close()
+
+
+def _name(kind: str, name: str) -> bytes:
+    """LMDB has no empty keys, hence the prefix."""
+    encoded = b"n" + name.encode()
+    if len(encoded) > MAX_NAME:
+        raise DataError(f"{kind} name {name[:40]!r}… has {len(encoded) - 1} bytes, the store takes {MAX_NAME - 1}")
+    return encoded
+
+
+def _chunk_key(id: ChunkId) -> bytes:
+    return _name("writer", id.writer) + id.number.to_bytes(8, "big")
+
+
+def _chunk(key: bytes, entry: bytes) -> Chunk:
+    source, first, last, rows, size, at = json.loads(entry)
+    id = ChunkId(WriterId(key[1:-8].decode()), int.from_bytes(key[-8:], "big"))
+    return Chunk(id, SourceId(source), Seq(first), Seq(last), rows, size, at)
+
+
+def _verified(id: ChunkId, content: bytes | None) -> bytes:
+    if content is None:
+        raise Damaged(f"chunk {id.number} of writer {id.writer!r} is not in INPUT")
+    if xxhash.xxh3_64_digest(content[_DIGEST:]) != content[:_DIGEST]:
+        size = len(content) - _DIGEST
+        raise Damaged(f"chunk {id.number} of writer {id.writer!r}: the checksum over its {size} bytes does not hold")
+    return content[_DIGEST:]
+
+
+def _groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
+    """Writes in groups that fit into a transaction."""
+    group: list[TableWrite] = []
+    room = _WRITE_ROWS
+    for write in writes:
+        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (write.values.nbytes + 1)))
+        for piece in versions.pieces(write, rows):
+            if len(piece.ids) > room and group:
+                yield group
+                group, room = [], _WRITE_ROWS
+            group.append(piece)
+            room -= len(piece.ids)
+    if group:
+        yield group
