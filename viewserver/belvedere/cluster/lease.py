@@ -11,8 +11,8 @@ timeout, if clocks run alike. `LEASE` of it is used: the rest covers drift, and 
 of a follower's clients half a tick late (a session has two ticks at least).
 
 A process that was paused finds `valid` false as soon as it runs again, before any of its threads has noticed anything:
-nothing but the clock is asked. LOST by the clock counts from the moment when SUSPENDED was noticed, so that a machine that
-slept together with its server finds its session again.
+nothing but the clock is asked. LOST by the clock counts from the moment when SUSPENDED was noticed, so that a machine
+that slept together with its server finds its session again.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Lease:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.state: Session | None = None
+        self._open = False
         self._reachable_since = math.inf
         self._suspended_at = math.inf
         self._asked = -math.inf
@@ -54,17 +55,15 @@ class Lease:
         return self._suspend(now)
 
     def opened(self, now: float) -> Session | None:
-        """All that a new session needs is in place: CONNECTED with the next answer, or with one that is fresh."""
-        return self._announce(Session.CONNECTED) if self.state is None and self._fresh(now) else None
+        """All that a new session needs is in place: CONNECTED, now or with the next answer."""
+        self._open = True
+        return self._resume(now)
 
     def answered(self, sent: float, now: float) -> Session | None:
         if sent < self._reachable_since:  # an answer from before the connection broke
             return None
         self._asked = max(self._asked, sent)
-        if self.state is Session.SUSPENDED and self._fresh(now):
-            self._suspended_at = math.inf
-            return self._announce(Session.CONNECTED)
-        return None
+        return self._resume(now)
 
     def expired(self) -> Session | None:
         if self.state is None:  # nobody has heard of this session
@@ -81,6 +80,11 @@ class Lease:
 
     def _fresh(self, now: float) -> bool:
         return self._asked >= self._reachable_since and now - self._asked < LEASE * self.timeout
+
+    def _resume(self, now: float) -> Session | None:
+        if not self._open or not self._fresh(now):
+            return None
+        return self._announce(Session.CONNECTED)
 
     def _suspend(self, now: float) -> Session | None:
         if self.state is not Session.CONNECTED:
