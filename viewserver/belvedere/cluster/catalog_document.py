@@ -70,6 +70,8 @@ class Document:
     """Every physical name that a table ever had, in lower case."""
     tables: tuple[Table, ...] = ()
     circuits: tuple[Circuit, ...] = ()
+    tickets: tuple[str, ...] = ()
+    """Of the latest changes, newest last: a request that is repeated finds that it has happened."""
 
 
 def dump(document: Document) -> bytes:
@@ -87,6 +89,7 @@ def dump(document: Document) -> bytes:
             {"number": c.number, "made": c.made, "views": [{**v.value, "until": v.until} for v in c.views]}
             for c in document.circuits
         ],
+        "tickets": list(document.tickets),
     }
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
@@ -107,6 +110,7 @@ def load(data: bytes) -> Document:
         frozenset(value["names"]),
         tuple(Table(table_of(t), t["physical"], t["since"], t["until"]) for t in value["tables"]),
         tuple(_circuit(c) for c in value["circuits"]),
+        tuple(value["tickets"]),
     )
 
 

@@ -51,11 +51,16 @@ __all__ = [
     "dropped",
     "empty",
     "execute",
+    "has_ticket",
     "names_at",
     "retire",
     "serving",
     "version",
+    "with_ticket",
 ]
+
+TICKETS = 100
+"""How many requests are remembered: far more than can be repeated while their client still waits."""
 
 
 def empty() -> bytes:
@@ -65,6 +70,17 @@ def empty() -> bytes:
 
 def version(document: bytes) -> int:
     return load(document).version
+
+
+def with_ticket(document: bytes, ticket: str) -> bytes:
+    """The same catalog, which remembers that this request led to it."""
+    content = load(document)
+    return dump(replace(content, tickets=(*content.tickets, ticket)[-TICKETS:]))
+
+
+def has_ticket(document: bytes, ticket: str) -> bool:
+    """Whether this request has happened."""
+    return ticket in load(document).tickets
 
 
 # ---------------------------------------------------------------------- statements
