@@ -137,9 +137,11 @@ class Taken:
 
 
 def change_catalog(document: bytes, request: Ddl, building: Collection[int]) -> bytes | None:
-    """The catalog after the request (offer it to the machine: `Taken` at the epoch of `CatalogTaken`, with the circuits
-    `catalogs.compile(changed).made`), or None if there is nothing to change, perhaps because it has happened before (then
-    `Taken` at the newest epoch that is planned, with all circuits in `building`). Raises what the client is to be told."""
+    """The catalog after the request, or None if there is nothing to change. Raises what the client is to be told.
+
+    A catalog is offered to the machine and `Taken` at the epoch of `CatalogTaken`, with the circuits
+    `catalogs.compile(changed).made`. None (it may have happened before) is `Taken` at the newest epoch that is planned,
+    with all circuits in `building`."""
     if catalogs.has_ticket(document, request.ticket):
         return None
     carry_out = catalogs.apply_manifest if request.manifest else catalogs.execute
