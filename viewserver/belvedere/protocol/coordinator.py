@@ -6,9 +6,9 @@
 
 While LEADING it makes one proposal at a time for the record, each with all that is due:
 
-    commit      epochs whose every server has acknowledged                              (`epoch`)
-    generation  someone is lost or failed: at once; someone joins or leaves: when no epoch is open  (`assign`, `withdraw`)
-    plan        the next epoch, once its document is durable                            (`sources`, `pressure`)
+commit      epochs whose every server has acknowledged                              (`epoch`) generation  someone is
+lost or failed: at once; someone joins or leaves: when no epoch is open  (`assign`, `withdraw`) plan        the next
+epoch, once its document is durable                            (`sources`, `pressure`)
 
 What a proposal says takes effect when it is in the record, never before: then members are told. So whatever a
 successor finds in the record is at least what anybody was told, and everything else follows from it.
@@ -34,18 +34,18 @@ from belvedere.protocol.driving import (
     CoordinatorEvent,
     CoordinatorInstruction,
     DocumentRead,
+    DocumentsListed,
     DocumentWritten,
     Elected,
     Forget,
+    ForgetSources,
     InputRead,
+    ListDocuments,
     MembersChanged,
     Note,
-    PinsRead,
     Publish,
-    RaiseHorizon,
     ReadDocument,
     ReadInput,
-    ReadPins,
     Received,
     RecordRead,
     RemoveChunks,
@@ -85,19 +85,21 @@ from belvedere.protocol.messages import (
     Sent,
     Slice,
 )
-from belvedere.protocol.pins import Collection
-from belvedere.protocol.pressure import Pressure
+from belvedere.protocol.pins import HORIZONS, PINS, Collection
+from belvedere.protocol.pressure import Finished, Pressure
 from belvedere.protocol.ring import BUCKETS, MemberId
 from belvedere.protocol.sources import Sources
 from belvedere.protocol.withdraw import Withdraw
 
-Answer: TypeAlias = DocumentWritten | DocumentRead | InputRead | PinsRead
+Answer: TypeAlias = DocumentWritten | DocumentRead | DocumentsListed | InputRead
 Make: TypeAlias = Callable[[int], CoordinatorInstruction]
 Then: TypeAlias = Callable[[Answer], list[CoordinatorInstruction]]
 
 RETRY_MS = 200
 STALLED_AFTER = 3
 FIRST_SLICE = 1024
+COLLECT_PATIENCE = 25
+"""A round of collection that gets no answer for so many retries is begun again."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class Options:
     target_ms: int = 200
     max_rows: int = 200_000
     max_bytes: int = 64 << 20
+    memory: int = 1 << 30
+    """Bytes that batches of open epochs may take, all servers together."""
     retention_ms: int = 60_000
     late_writer_ms: int = 30_000
     settle_ms: int = 0
@@ -184,7 +188,7 @@ class Coordinator:
         self.epochs = Epochs()
         self.assign, self.withdraw = Assign(), Withdraw()
         self.sources = Sources()
-        self.pressure = Pressure(options.max_rows, options.max_bytes, target_ms=options.target_ms)
+        self.pressure = Pressure(options.max_rows, options.max_bytes, options.memory, target_ms=options.target_ms)
         self.collection = Collection(options.retention_ms, options.late_writer_ms)
         self._catalog = _Catalog()
         self._offer: _Offer | None = None
@@ -218,7 +222,7 @@ class Coordinator:
                 return [*self._lead(event), *self._advance()]
             case Received(_, message):
                 return [*self._heard(message), *self._advance()]
-            case DocumentWritten(request) | DocumentRead(request) | InputRead(request) | PinsRead(request):
+            case DocumentWritten(request) | DocumentRead(request) | DocumentsListed(request) | InputRead(request):
                 return [*self._answered(request, event), *self._advance()]
             case StoreFailed(request, reason):
                 return self._store_failed(request, reason)
@@ -267,6 +271,11 @@ class Coordinator:
         return found
 
     @property
+    def catalog(self) -> tuple[int, str, tuple[int, ...]]:
+        """Version and document of the newest catalog that a plan names, and the circuits of it that are being built."""
+        return self._catalog.version, self._catalog.document, tuple(self._catalog.building)
+
+    @property
     def _term(self) -> int:
         assert self.leadership.state is not None
         return self.leadership.state.term
@@ -299,9 +308,11 @@ class Coordinator:
         """All that a predecessor left is known: go on from there."""
         epochs = self.epochs
         epochs.committed = state.committed
+        found: list[CoordinatorInstruction] = []
         if state.committed_plan is not None:
             epochs.last_plan = self._restoring[state.committed_plan.document]
             self._documents.append((state.committed, state.committed_plan.document))
+            found.append(Publish(epochs.last_plan))  # the predecessor may not have come to it
         for pointer in state.open:
             plan = self._restoring[pointer.document]
             epochs.open.append(OpenEpoch(plan, pointer, self._now))
@@ -312,7 +323,8 @@ class Coordinator:
             self._catalog = _Catalog(last.catalog, last.catalog_document, last.stages, building)
         else:
             self._slice = BUCKETS  # nothing was ever planned: there is nothing to scan
-        self.collection.took_over(epochs.committed, self._now)
+        self.sources.restore(epochs.positions)
+        self.collection.take_over(epochs.committed, (), self._now)
         self.phase = Phase.LEADING
         return self._advance()
 
@@ -411,16 +423,19 @@ class Coordinator:
             found += self._to_all(Committed(plan.epoch, plan.positions))
             took = self._now - done.begun
             found.append(Note("committed", {"epoch": plan.epoch, "rows": plan.rows, "took_ms": took}))
-            self.pressure.observe(plan.rows, done.flowed, took, done.figures.values())
+            self.pressure.observe(_finished(done, took))
             if plan.slices:
                 self._slice = min(BUCKETS, self._slice * 2) if took <= self.options.target_ms else self._slice // 2 or 1
             self.collection.committed(plan.epoch, self._now)
             self._documents.append((plan.epoch, done.pointer.document))
-            chunks = collectable(plan.positions, self._index)
+            chunks = (*collectable(plan.positions, self._index), *self.sources.strays())
             if chunks:
                 gone = set(chunks)
                 self._index = tuple(chunk for chunk in self._index if chunk.id not in gone)
                 found.append(RemoveChunks(chunks))
+            forgettable = self.sources.forgettable(plan.positions)
+            if forgettable:
+                found.append(ForgetSources(forgettable))
         old = [name for e, name in self._documents if e < epoch]
         self._documents = [(e, name) for e, name in self._documents if e >= epoch]
         if old:
@@ -467,6 +482,7 @@ class Coordinator:
             if part.stop >= BUCKETS:
                 del self._catalog.building[part.circuit]
         found.append(Note("planned", {"epoch": plan.epoch, "rows": plan.rows, "pieces": len(plan.pieces)}))
+        self.sources.plan(plan.positions)
         begin = self.epochs.add(plan, pointer, self._now)
         return found + (self._to_all(begin) if self._is_active() else [])
 
@@ -503,16 +519,16 @@ class Coordinator:
         self._planning = False
         self._plan_at = self._now + self.options.epoch_ms
         self._index = tuple(event.chunks)
-        positions = dict(self.epochs.positions)
         found: list[CoordinatorInstruction] = [
-            Note("contradiction", {"reason": text}) for text in self.sources.heard(event.sources, positions)
+            Note("contradiction", {"source": told.source, "reason": told.reason})
+            for told in self.sources.observe(self._index, event.sources)
         ]
-        bounds = self.pressure.take(self._index, positions, self.sources.bounds(self._index, positions))
-        pieces = self.sources.pieces(self._index, positions, bounds)
+        bounds = self.pressure.take(self._index, self.sources.planned, self.sources.bounds())
+        pieces = self.sources.choose(bounds)
         offer = self._offer
         if not pieces and not self._catalog.building and offer is None:
             return found
-        plan = self._make(pieces, {**positions, **bounds})
+        plan = self._make(pieces, self.sources.positions_after(bounds))
         data = wire.encode(plan)
         pointer = Pointer(plan.epoch, f"plan/{plan.epoch:020d}-{self._term}", wire.digest(data))
 
@@ -536,7 +552,7 @@ class Coordinator:
         return EpochPlan(
             epoch=name_of(self._now, self.epochs.last),
             pieces=pieces,
-            positions=self.sources.remembered(positions),
+            positions=positions,
             catalog=version,
             catalog_document=document,
             stages=stages,
@@ -544,6 +560,7 @@ class Coordinator:
             engine=self.options.engine,
             oldest=min((chunk.at for chunk in chunks), default=0),
             rows=sum(chunk.rows for chunk in chunks),
+            size=sum(chunk.size for chunk in chunks),
         )
 
     def _offered(self, event: CatalogOffered) -> list[CoordinatorInstruction]:
@@ -603,22 +620,54 @@ class Coordinator:
     # ------------------------------------------------------------------ collection
 
     def _collect(self) -> list[CoordinatorInstruction]:
+        """A round of collection: list pins, raise the horizon, list pins again, collect (see `pins`)."""
         if self._now < self._collect_at:
             return []
+        self._collect_at = self._now + max(self.options.collect_ms, COLLECT_PATIENCE * RETRY_MS)
+        return self._ask(_listing, self._raise_horizon)
+
+    def _raise_horizon(self, event: Answer) -> list[CoordinatorInstruction]:
+        assert isinstance(event, DocumentsListed)
+        pins, horizons = _split(event.names)
+        self.collection.take_over(self.epochs.committed, horizons, self._now)
+        document = self.collection.choose(pins, self._now)
+        if document is None:
+            return self._horizon_raised()
+        return self._ask(lambda request: WriteDocument(request, document, b""), lambda _: self._horizon_raised())
+
+    def _horizon_raised(self) -> list[CoordinatorInstruction]:
+        self.collection.raised()
+        return self._ask(_listing, self._pins_listed)
+
+    def _pins_listed(self, event: Answer) -> list[CoordinatorInstruction]:
+        assert isinstance(event, DocumentsListed)
+        found = self.collection.collect(*_split(event.names), self._now)
         self._collect_at = self._now + self.options.collect_ms
-        horizon = self.collection.horizon(self._now)
-        if horizon is None:
-            return []
+        instructions: list[CoordinatorInstruction] = [Collect(found.horizon, found.tombstones)]
+        if found.documents:
+            instructions.append(RemoveDocuments(found.documents))
+        return instructions
 
-        def pins_read(event: Answer) -> list[CoordinatorInstruction]:
-            assert isinstance(event, PinsRead)
-            bounds = self.collection.pins_read(event.pins, self._now)
-            return [] if bounds is None else [Collect(*bounds)]
 
-        def written(_: Answer) -> list[CoordinatorInstruction]:
-            return self._ask(ReadPins, pins_read)
+def _listing(request: int) -> CoordinatorInstruction:
+    return ListDocuments(request, (PINS, HORIZONS))
 
-        return self._ask(lambda request: RaiseHorizon(request, horizon), written)
+
+def _split(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Pins and horizons."""
+    names = list(names)
+    return [n for n in names if n.startswith(PINS)], [n for n in names if n.startswith(HORIZONS)]
+
+
+def _finished(epoch: OpenEpoch, took: int) -> Finished:
+    """What an epoch cost, for back-pressure."""
+
+    def total(figure: str) -> int:
+        return int(sum(figures.get(figure, 0) for figures in epoch.figures.values()))
+
+    plan = epoch.plan
+    waited = max(0, epoch.begun - plan.oldest) if plan.oldest else 0
+    return Finished(plan.rows, plan.size, epoch.flowed, total("moved_bytes"), total("spilled_bytes"), took, waited)
 
 
 def _reading(name: str) -> Make:
