@@ -5,15 +5,15 @@
         │  send to its address                  │ recovery is due anyway
         └────────────── lost: forgotten, at any point ──────────────▶
 
-The marker protocol of dynamic view maintenance in terms of epochs: the queue is created first (the member listens before
-it announces itself); the open epochs are the last ones on the old ring; their markers reach everyone (the barrier), their
-acknowledgements are collected (the commit), and only then does the ring with the new server take effect.
+The marker protocol of dynamic view maintenance in terms of epochs: the queue is created first (the member listens
+before it announces itself); the open epochs are the last ones on the old ring; their markers reach everyone (the
+barrier), their acknowledgements are collected (the commit), and only then does the ring with the new server take
+effect.
 
-Why it is safe: who owns a bucket changes only from one generation to the next. When no epoch is open, every change up to
-here is in the store, at a committed version, whoever wrote it; the new owner starts from there with nothing cached, the
-old owner evicts. If epochs are open (a drain that takes too long, or a member that was lost meanwhile), the new
-generation does them again from their plans: then too, all that counts is the state below the first of them.
-"""
+Why it is safe: who owns a bucket changes only from one generation to the next. When no epoch is open, every change up
+to here is in the store, at a committed version, whoever wrote it; the new owner starts from there with nothing
+cached, the old owner evicts. If epochs are open (a drain that takes too long, or a member that was lost meanwhile),
+the new generation does them again from their plans: then too, all that counts is the state below the first of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Assign:
         self._since = None
         present = {*generation.servers, *generation.distributors}
         fresh = sorted(m for m in present if self.phases.get(m) is not Phase.ACTIVE)
-        self.phases = {m: Phase.ACTIVE for m in present} | {m: p for m, p in self.phases.items() if m not in present}
+        self.phases = dict.fromkeys(present, Phase.ACTIVE) | {m: p for m, p in self.phases.items() if m not in present}
         for gone in [m for m, p in self.phases.items() if p is Phase.ACTIVE and m not in present]:
             del self.phases[gone]
         return fresh

@@ -145,7 +145,7 @@ class Settle:
 ServerEvent: TypeAlias = Tick | Received | Computed | Persisted | WorkFailed
 ServerInstruction: TypeAlias = Send | Note | Adopt | Open | Keep | Compute | Persist | Settle
 
-# ---------------------------------------------------------------------- distributor (its INPUT side: exactly_once.Filter)
+# ---------------------------------------------------------------------- distributor (INPUT: see exactly_once.Filter)
 
 
 @dataclass(frozen=True)
@@ -265,10 +265,9 @@ class CatalogOffered:
 
 
 @dataclass(frozen=True)
-class PinsRead:
+class DocumentsListed:
     request: int
-    pins: tuple[tuple[str, Epoch, int], ...]
-    """(name, epoch, when it expires)"""
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -308,17 +307,11 @@ class ReadInput:
 
 
 @dataclass(frozen=True)
-class ReadPins:
-    request: int
-
-
-@dataclass(frozen=True)
-class RaiseHorizon:
-    """Let it be known that epochs below this one can no longer be pinned; answered by `DocumentWritten`. It is a
-    versioned row in the store, version = horizon, so that a late one of a former leader lowers nothing."""
+class ListDocuments:
+    """The names of all documents with one of these prefixes."""
 
     request: int
-    horizon: Epoch
+    prefixes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -341,6 +334,13 @@ class RemoveDocuments:
     """Plans that nobody will read again. Best effort."""
 
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ForgetSources:
+    """Sources that ended and are committed to their end (`Store.forget_sources`). Best effort, said again."""
+
+    sources: tuple[SourceId, ...]
 
 
 @dataclass(frozen=True)
@@ -388,7 +388,7 @@ CoordinatorEvent: TypeAlias = (
     | InputRead
     | StoreFailed
     | CatalogOffered
-    | PinsRead
+    | DocumentsListed
 )
 CoordinatorInstruction: TypeAlias = (
     Send
@@ -399,8 +399,8 @@ CoordinatorInstruction: TypeAlias = (
     | WriteDocument
     | ReadDocument
     | ReadInput
-    | ReadPins
-    | RaiseHorizon
+    | ListDocuments
+    | ForgetSources
     | Publish
     | RemoveChunks
     | RemoveDocuments

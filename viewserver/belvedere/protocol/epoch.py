@@ -1,24 +1,27 @@
 """The leader's book of epochs: what is planned, what flows, what may be committed, what a recovery does again.
 
     PREPARING ──document durable──▶ PREPARED ──swap: in the record──▶ FLOWING ──all acknowledged──▶ ACKNOWLEDGED
-     (reading INPUT,                                                    ▲  │                          │ swap: committed = e
-      writing the plan)                                                 │  └─ member lost, failure,   ▼ (in order)
-                                                                        │     new leader           COMMITTED
-                                                                        └──── generation k+1 ◀─┘
+    (reads INPUT,                                                     ▲   │                              │ swap: committed,
+     writes the plan)                                                 │   └─ member lost, failure,       ▼ in order
+                                                                      │      new leader              COMMITTED
+                                                                      └── generation k+1 ◀┘
 
 At most one epoch is prepared at a time, and at most two are in the record without being committed (`MAX_OPEN`).
 
 Why it is safe:
 
-1. Work begins only on a plan that the record points to, and the record points only to documents that are durable: whoever
-   takes over finds the same plan, so an epoch that anybody has begun to write is always finished as it was begun.
-2. A plan starts where the last plan in the record ended (`positions`), and plans are put there one after the other, by
-   compare-and-set. Two leaders cannot both follow the same plan: one of their swaps fails.
-3. An epoch is committed when every server of the present generation has acknowledged it in that generation. A recovery
-   forgets all acknowledgements: the new generation does every open epoch again, on state below the first of them.
+1. Work begins only on a plan that the record points to, and the record points only to documents that are durable:
+   whoever takes over finds the same plan, so an epoch that anybody has begun to write is always finished as it was
+   begun.
+2. A plan starts where the last plan in the record ended (`positions`), and plans are put there one after the other,
+   by compare-and-set. Two leaders cannot both follow the same plan: one of their swaps fails.
+3. An epoch is committed when every server of the present generation has acknowledged it in that generation. A
+   recovery forgets all acknowledgements: the new generation does every open epoch again, on state below the first of
+   them.
 4. Epochs commit in order: a later one is acknowledged on top of an earlier one and waits for it.
-5. Names only grow: `e = max(now, last + 1)`, where last is the newest epoch in the record, open ones included. A plan that was
-   written but never got into the record is nobody's; its document is named after its term as well, so it hides nothing.
+5. Names only grow: `e = max(now, last + 1)`, where last is the newest epoch in the record, open ones included. A plan
+   that was written but never got into the record is nobody's; its document is named after its term as well, so it
+   hides nothing.
 
 What a crash leaves, step by step, is the table in docs/explanation/recovery.md.
 """

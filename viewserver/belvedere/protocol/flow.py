@@ -1,12 +1,14 @@
 """A distributor's part in epochs: send the pieces of INPUT that are its own, then say how many batches went where.
 
-    no generation ──Begin (k)──▶ in generation k: each epoch   DISTRIBUTING ──Distributed──▶ SENT ──Committed──▶ forgotten
-                                                        └── WorkFailed ──▶ FAILED   (the leader begins k+1)
+    no generation ──Begin (k)──▶ in generation k
+    each epoch:   DISTRIBUTING ──Distributed──▶ SENT ──Committed──▶ forgotten
+                       └── WorkFailed ──▶ FAILED   (the leader begins k+1)
 
-Which distributor sends which piece is a function of plan and generation (`pieces_of`): the one that wrote the chunk if it
-is still there, since it has the bytes in memory, else each takes its turn. A distributor holds chunks in memory up to
-a limit and reads others from INPUT again, so a backlog of any length needs bounded memory; receivers drain always, and
-nothing in here waits for a receiver. What limits the amount of work under way is planning alone (`pressure`).
+Which distributor sends which piece is a function of plan and generation (`pieces_of`): the one that wrote the chunk
+if it is still there, since it has the bytes in memory, else each takes its turn. A distributor holds chunks in memory
+up to a limit and reads others from INPUT again, so a backlog of any length needs bounded memory; receivers drain
+always, and nothing in here waits for a receiver. What limits the amount of work under way is planning alone
+(`pressure`).
 
 Why it is safe: every piece of the plan is in the share of exactly one distributor of the generation. A lower attempt is
 ignored here and dropped by receivers, so two distributors may send the same piece only in different attempts.
@@ -44,6 +46,7 @@ from belvedere.protocol.messages import (
     Sent,
 )
 from belvedere.protocol.ring import MemberId
+
 
 def pieces_of(plan: EpochPlan, generation: Generation, member: MemberId) -> tuple[tuple[int, Piece], ...]:
     """The pieces that this distributor sends, with their index in the plan."""

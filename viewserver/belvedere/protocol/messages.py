@@ -25,6 +25,8 @@ Term = NewType("Term", int)
 """Number of a leader."""
 Stage: TypeAlias = int
 
+NOBODY = MemberId("")
+
 NEVER = Epoch(0)
 """The epoch before the first."""
 
@@ -95,6 +97,8 @@ class EpochPlan:
     oldest: int = 0
     """When the oldest of its changes was received (milliseconds), 0 if there is none."""
     rows: int = 0
+    size: int = 0
+    """Bytes of INPUT."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class PoolState:
 
     cluster: str
     term: Term = Term(0)
-    leader: MemberId = MemberId("")
+    leader: MemberId = NOBODY
     generation: Attempt = Attempt(0)
     committed: Epoch = NEVER
     committed_plan: Pointer | None = None

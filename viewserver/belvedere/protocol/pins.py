@@ -89,7 +89,7 @@ def check(pin: Pin, horizons: Iterable[str]) -> None:
     horizon = horizon_of(horizons)
     if pin.epoch < horizon:
         raise EpochExpired(
-            f"epoch {pin.epoch} cannot be pinned any more, what it saw may be gone; the oldest that is kept is {horizon}"
+            f"epoch {pin.epoch} cannot be pinned any more, what it saw may be gone; the oldest still kept is {horizon}"
         )
 
 
@@ -111,7 +111,7 @@ class Collected:
 
 
 class Collection:
-    """The leader's side, from its takeover on. A round: `choose`, write, `raised`, `collect`; or `give_up`, any time."""
+    """The leader's side, from its takeover on. A round: `choose`, write, `raised`, `collect`; or `give_up`."""
 
     def __init__(self, retention_ms: int, late_writer_ms: int) -> None:
         self.phase = Phase.IDLE

@@ -1,28 +1,28 @@
 """A view server's part in epochs: what to keep, what to compute, when to acknowledge.
 
-    nobody ──Begin / Idle (k)──▶ in generation k ──Begin / Idle (k' > k)──▶ in generation k'   (Adopt: undo, own buckets)
+    nobody ──Begin / Idle (k)──▶ in generation k ──Begin / Idle (k' > k)──▶ in generation k'   (Adopt: undo, own)
 
     an epoch:   WAITING ──its turn──▶ OPEN ──stage 0 complete──▶ COMPUTING 0 ──▶ … ──▶ COMPUTING last ──▶ WRITING
                    │                    ▲                             │                                   │ Persisted
                    │                    └── Computed, next stage ─────┘                              ▼
                    └──────────── Committed ◀──── leader ◀── Done ────────────────────────────────── ACKNOWLEDGED
 
-Epochs are computed one after the other, in order; the next one may be opened while the last one is still WRITING. Batches
-are kept from the moment they come, also those of an epoch or a generation that this server has not heard of yet: a
-peer may have heard `Begin` earlier.
+Epochs are computed one after the other, in order; the next one may be opened while the last one is still WRITING.
+Batches are kept from the moment they come, also those of an epoch or a generation that this server has not heard of
+yet: a peer may have heard `Begin` earlier.
 
 Why it is safe:
 
 1. A batch counts once (sender and number) and only in its own attempt; a stage is computed when exactly as many
-   batches as all senders together reported have come, so nothing of the epoch is missing and nothing of another attempt is in it.
-2. `Adopt` undoes everything after the committed epoch that the leader names. What the leader names is in the record, so
-   no server keeps the effects of an attempt that the new generation does again. An epoch that this server thinks
+   batches as all senders together reported have come, so nothing of the epoch is missing and nothing of another
+   attempt is in it.
+2. `Adopt` undoes everything after the committed epoch that the leader names. What the leader names is in the record,
+   so no server keeps the effects of an attempt that the new generation does again. An epoch that this server thinks
    finished, and that is not committed, is done again with everyone else.
-3. `Done` is said after everything is durable, for this attempt only. A server of a lower generation may still write; it writes
-   the bytes that the epoch has in any generation, since plan, order and state below the epoch are the same.
+3. `Done` is said after everything is durable, for this attempt only. A server of a lower generation may still write;
+   it writes the bytes that the epoch has in any generation, since plan, order and state below the epoch are the same.
 4. Nothing here is remembered over a restart: a new incarnation has another name, and is a member of no generation
-   before the leader has begun one with it.
-"""
+   before the leader has begun one with it."""
 
 from __future__ import annotations
 

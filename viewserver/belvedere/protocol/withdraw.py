@@ -4,13 +4,12 @@
                                  │ (or the drain takes too long)            │
                                  └──────────── lost: a recovery ────────────┘
 
-Planning stops, so that the server is fed nothing new; the open epochs commit, with the server as a full member, and so everything it
-computed is durable; the ring of the next generation is without it; then it is told that it may go.
+Planning stops, so that the server is fed nothing new; the open epochs commit, with the server as a full member, and
+so everything it computed is durable; the ring of the next generation is without it; then it is told that it may go.
 
-Why it is safe: the server is needed for open epochs only. It is released after the record names a generation in which it has
-no part, so no epoch, open or future, waits for it, and nobody sends to it any more. Released too often or too late is
-harmless; a server that is lost before is an ordinary loss.
-"""
+Why it is safe: the server is needed for open epochs only. It is released after the record names a generation in which
+it has no part, so no epoch, open or future, waits for it, and nobody sends to it any more. Released too often or too
+late is harmless; a server that is lost before is an ordinary loss."""
 
 from __future__ import annotations
 

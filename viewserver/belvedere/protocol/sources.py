@@ -1,0 +1,199 @@
+"""What may be planned now: the sources that count, how far each may go, and when one can be forgotten.
+
+Joins what three modules know. `Lineage` says which sources run and which wait for their parents; the INPUT index says
+how far each is durable; `exactly_once.choose` cuts the chunks into pieces.
+
+    listing of the store ─┐                       ┌─▶ bounds ──(pressure lowers them)──▶ pieces of the plan
+    INPUT index ──────────┼─▶ Sources ── Lineage ─┤
+    last plan's positions ┘                       └─▶ positions of the plan, without sources that were forgotten
+
+    a source:  listed, no position ──planned──▶ has a position ──planned to its last seq──▶ exhausted
+               ──committed, nothing of it in INPUT──▶ forgettable ──the store forgets it──▶ not listed
+               ──next plan──▶ no position: gone
+
+Why it is safe:
+
+1. A leader starts from durable facts only: the positions of the last plan in the record, and what the store lists. It
+   believes nothing that its predecessor believed.
+2. The store lists every source of the tables that are followed, from before its first push until it is told to forget
+   it. So a source that is listed and has no position was never planned; one that has a position and is not listed was
+   exhausted and committed (only such are forgotten) and holds nobody up, unless INPUT has more of it; one with neither is
+   none of ours, or long gone.
+3. In that order, forget in the store and only then leave it out of a plan, a forgotten source can never look like a
+   new one: whoever reads the listing after that plan does not find it there.
+4. Late copies of a forgotten source's entries find it in neither place; they are not planned. They are `strays` when
+   even a listing that was read later does not know them: a new source may be pushed before its listing was read.
+5. Daughters wait until parents that are listed or have a position are exhausted; see `lineage` for why it is planned,
+   not durable, that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from belvedere.protocol.exactly_once import START, Chunk, ChunkId, Piece, Seq, SourceId, choose, positions
+from belvedere.protocol.lineage import (
+    Arrived,
+    Born,
+    Contradiction,
+    Ended,
+    Generation,
+    Lineage,
+    Listed,
+    NodeId,
+    Opened,
+    Phase,
+    Planned,
+)
+
+
+class Fact(Protocol):
+    """What the store says of a source (`driving.SourceFact`, `store.seam.SourceInfo`)."""
+
+    @property
+    def id(self) -> SourceId: ...
+    @property
+    def parents(self) -> frozenset[SourceId]: ...
+    @property
+    def last(self) -> Seq | None: ...
+    @property
+    def node(self) -> str: ...
+
+
+class Sources:
+    """All sources of a pool, for one leader. `planned` is everywhere the positions of the newest plan in the record.
+
+    What is told here was read in order: the listing after what was told before, the index (of one moment) not before the
+    listing. So all that an index holds is known to the *next* listing, if to any."""
+
+    def __init__(self) -> None:
+        self._facts: dict[SourceId, Fact] = {}
+        self._index: Sequence[Chunk] = ()
+        self._arrived: dict[SourceId, Seq] = {}
+        self._planned: dict[SourceId, Seq] = {}
+        self._strays: tuple[ChunkId, ...] = ()
+        self._lineage: Lineage | None = None
+        """None: to be made anew from the facts."""
+        self._reported: set[Contradiction] = set()
+
+    def heard(self, listing: Iterable[Fact], planned: Mapping[SourceId, Seq]) -> list[str]:
+        """A listing. Returns contradictions that were not reported before, for people; the first fact is believed."""
+        facts: dict[SourceId, Fact] = {}
+        found: list[Contradiction] = []
+        for fact in listing:
+            before = self._facts.get(fact.id)
+            problem = "" if before is None else _difference(before, fact)
+            if problem:
+                found.append(Contradiction(fact.id, problem))
+            facts[fact.id] = before if before is not None and problem else fact
+        if facts != self._facts:
+            self._facts, self._lineage = facts, None
+        self._strays = tuple(c.id for c in self._index if c.source not in facts and c.source not in planned)
+        return self._news(found + self._learn(planned))
+
+    def bounds(self, index: Sequence[Chunk], planned: Mapping[SourceId, Seq]) -> dict[SourceId, Seq]:
+        """How far the next plan may go, for each source that has something to plan."""
+        self._index, self._arrived = index, positions(index)
+        self._learn(planned)
+        assert self._lineage is not None
+        return self._lineage.bounds()
+
+    def pieces(
+        self, index: Sequence[Chunk], planned: Mapping[SourceId, Seq], bounds: Mapping[SourceId, Seq]
+    ) -> tuple[Piece, ...]:
+        """What a plan takes to bring the sources to these bounds (as `bounds` gave them, or lower)."""
+        return choose(planned, bounds, index)
+
+    def remembered(self, after: Mapping[SourceId, Seq]) -> dict[SourceId, Seq]:
+        """The positions of a plan, without sources that the store has forgotten."""
+        return {source: seq for source, seq in after.items() if source in self._facts or source in self._arrived}
+
+    def forgettable(self, committed: Mapping[SourceId, Seq]) -> tuple[SourceId, ...]:
+        """Sources that the store may forget: they ended, and their last entry is committed and has left INPUT."""
+        if self._lineage is None:
+            return ()
+        return tuple(
+            source
+            for source, fact in sorted(self._facts.items())
+            if fact.last is not None
+            and source not in self._arrived
+            and self._lineage.phase(source) is Phase.EXHAUSTED
+            and committed.get(source, START) >= fact.last
+        )
+
+    def strays(self) -> tuple[ChunkId, ...]:
+        """Chunks of sources that are none of ours, or late copies of what is long committed: they may go."""
+        return self._strays
+
+    def held_up(self) -> dict[SourceId, frozenset[SourceId]]:
+        """Sources that have entries and may not be planned, each with the parents it waits for (none: not listed)."""
+        unknown = self._arrived.keys() - self._facts.keys() - self._planned.keys()
+        waiting = {} if self._lineage is None else self._lineage.held_up()
+        return waiting | {source: frozenset[SourceId]() for source in unknown}
+
+    def phase(self, source: SourceId) -> Phase:
+        return Phase.UNKNOWN if self._lineage is None else self._lineage.phase(source)
+
+    # --- facts
+
+    def _learn(self, planned: Mapping[SourceId, Seq]) -> list[Contradiction]:
+        """Bring the lineage to what is listed, durable and planned now."""
+        changed = {source: seq for source, seq in planned.items() if self._planned.get(source) != seq}
+        dropped = self._planned.keys() - planned.keys()
+        self._planned = dict(planned)
+        ends = self._unlisted()
+        outgrown = any(self._arrived.get(source, START) > seq for source, seq in planned.items() if source in ends)
+        if self._lineage is None or dropped or outgrown or not changed.keys() <= self._facts.keys():
+            return self._rebuild(ends)
+        found: list[Contradiction] = []
+        for source, through in changed.items():
+            found += self._tell(Planned(source, through))
+        for source, through in self._arrived.items():
+            if source in self._facts:
+                found += self._tell(Arrived(source, through))
+        return found
+
+    def _unlisted(self) -> dict[SourceId, Seq]:
+        """Sources with a position that the store does not list, and where they end: there, or where INPUT does."""
+        return {
+            source: max(seq, self._arrived.get(source, START))
+            for source, seq in self._planned.items()
+            if source not in self._facts
+        }
+
+    def _rebuild(self, ends: Mapping[SourceId, Seq]) -> list[Contradiction]:
+        self._lineage = Lineage()
+        found = self._tell(Listed(frozenset(self._facts.keys() | ends.keys())))
+        for source, last in ends.items():
+            found += self._tell(Planned(source, self._planned[source]), Arrived(source, last))
+            found += self._tell(Ended(source, last), Born(source, frozenset()))
+        for source, fact in self._facts.items():
+            found += self._tell(Planned(source, self._planned.get(source, START)))
+            found += self._tell(Arrived(source, self._arrived.get(source, START)))
+            if fact.last is not None:
+                found += self._tell(Ended(source, fact.last))
+            if fact.node:
+                found += self._tell(Opened(source, NodeId(fact.node), Generation(0)))
+            found += self._tell(Born(source, fact.parents))
+        return found
+
+    def _tell(self, *events: Arrived | Born | Ended | Listed | Opened | Planned) -> list[Contradiction]:
+        """What lineage asks for comes with a listing, and what it starts shows in its bounds: contradictions are left."""
+        assert self._lineage is not None
+        said = [instruction for event in events for instruction in self._lineage.handle(event)]
+        return [instruction for instruction in said if isinstance(instruction, Contradiction)]
+
+    def _news(self, found: Iterable[Contradiction]) -> list[str]:
+        known = {contradiction for contradiction in self._reported if contradiction.source in self._facts}
+        fresh = [contradiction for contradiction in dict.fromkeys(found) if contradiction not in known]
+        self._reported = known.union(fresh)
+        return [f"source {contradiction.source}: {contradiction.reason}" for contradiction in fresh]
+
+
+def _difference(before: Fact, after: Fact) -> str:
+    if before.parents != after.parents:
+        return f"parents ({', '.join(sorted(after.parents))}) after ({', '.join(sorted(before.parents))})"
+    if before.last is not None and before.last != after.last:
+        return f"last seq {after.last} after {before.last}"
+    return ""
