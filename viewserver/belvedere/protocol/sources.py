@@ -17,8 +17,8 @@ Why it is safe:
    believes nothing that its predecessor believed.
 2. The store lists every source of the tables that are followed, from before its first push until it is told to forget
    it. So a source that is listed and has no position was never planned; one that has a position and is not listed was
-   exhausted and committed (only such are forgotten) and holds nobody up, unless INPUT has more of it; one with neither is
-   none of ours, or long gone.
+   exhausted and committed (only such are forgotten) and holds nobody up, unless INPUT has more of it; one with neither
+   is none of ours, or long gone.
 3. In that order, forget in the store and only then leave it out of a plan, a forgotten source can never look like a
    new one: whoever reads the listing after that plan does not find it there.
 4. Late copies of a forgotten source's entries find it in neither place; they are not planned. They are `strays` when
@@ -62,57 +62,63 @@ class Fact(Protocol):
 
 
 class Sources:
-    """All sources of a pool, for one leader. `planned` is everywhere the positions of the newest plan in the record.
-
-    What is told here was read in order: the listing after what was told before, the index (of one moment) not before the
-    listing. So all that an index holds is known to the *next* listing, if to any."""
+    """All sources of a pool, for one leader."""
 
     def __init__(self) -> None:
+        self.restore({})
+
+    def restore(self, planned: Mapping[SourceId, Seq]) -> None:
+        """A new leader: the positions of the newest plan in the record. Everything else is forgotten."""
+        self._planned: dict[SourceId, Seq] = dict(planned)
         self._facts: dict[SourceId, Fact] = {}
         self._index: Sequence[Chunk] = ()
         self._arrived: dict[SourceId, Seq] = {}
-        self._planned: dict[SourceId, Seq] = {}
         self._strays: tuple[ChunkId, ...] = ()
-        self._lineage: Lineage | None = None
-        """None: to be made anew from the facts."""
+        self._lineage = Lineage()
+        self._heard = False
         self._reported: set[Contradiction] = set()
 
-    def heard(self, listing: Iterable[Fact], planned: Mapping[SourceId, Seq]) -> list[str]:
-        """A listing. Returns contradictions that were not reported before, for people; the first fact is believed."""
-        facts: dict[SourceId, Fact] = {}
-        found: list[Contradiction] = []
-        for fact in listing:
-            before = self._facts.get(fact.id)
-            problem = "" if before is None else _difference(before, fact)
-            if problem:
-                found.append(Contradiction(fact.id, problem))
-            facts[fact.id] = before if before is not None and problem else fact
-        if facts != self._facts:
-            self._facts, self._lineage = facts, None
-        self._strays = tuple(c.id for c in self._index if c.source not in facts and c.source not in planned)
-        return self._news(found + self._learn(planned))
+    @property
+    def planned(self) -> Mapping[SourceId, Seq]:
+        """Where the next plan begins."""
+        return self._planned
 
-    def bounds(self, index: Sequence[Chunk], planned: Mapping[SourceId, Seq]) -> dict[SourceId, Seq]:
-        """How far the next plan may go, for each source that has something to plan."""
+    def observe(self, index: Sequence[Chunk], listing: Iterable[Fact]) -> list[Contradiction]:
+        """The listing, read after all that was told here before, and the INPUT index as of one moment, read not before
+        the listing. So what the *last* index held is known to this listing, if to any.
+
+        Returns contradictions that were not reported before; the first fact is believed."""
+        facts, found = self._believe(listing)
+        self._strays = tuple(c.id for c in self._index if c.source not in facts and c.source not in self._planned)
+        changed = not self._heard or facts != self._facts
         self._index, self._arrived = index, positions(index)
-        self._learn(planned)
-        assert self._lineage is not None
+        self._facts, self._heard = facts, True
+        found += self._rebuild() if changed or self._has_more_than_it_ended_with() else self._advance()
+        return self._news(found)
+
+    def bounds(self) -> dict[SourceId, Seq]:
+        """How far the next plan may go, for each source that has something to plan."""
         return self._lineage.bounds()
 
-    def pieces(
-        self, index: Sequence[Chunk], planned: Mapping[SourceId, Seq], bounds: Mapping[SourceId, Seq]
-    ) -> tuple[Piece, ...]:
+    def choose(self, bounds: Mapping[SourceId, Seq]) -> tuple[Piece, ...]:
         """What a plan takes to bring the sources to these bounds (as `bounds` gave them, or lower)."""
-        return choose(planned, bounds, index)
+        return choose(self._planned, bounds, self._index)
 
-    def remembered(self, after: Mapping[SourceId, Seq]) -> dict[SourceId, Seq]:
-        """The positions of a plan, without sources that the store has forgotten."""
-        return {source: seq for source, seq in after.items() if source in self._facts or source in self._arrived}
+    def positions_after(self, bounds: Mapping[SourceId, Seq]) -> dict[SourceId, Seq]:
+        """The positions of a plan with these bounds, without sources that the store has forgotten."""
+        kept = {source: seq for source, seq in self._planned.items() if not self._is_gone(source)}
+        return kept | dict(bounds)
+
+    def plan(self, after: Mapping[SourceId, Seq]) -> list[Contradiction]:
+        """A plan with these positions is in the record."""
+        before, self._planned = self._planned, dict(after)
+        if before.keys() - after.keys():
+            return self._news(self._rebuild())
+        moved = [Planned(source, seq) for source, seq in after.items() if seq != before.get(source)]
+        return self._news(self._tell(*moved))
 
     def forgettable(self, committed: Mapping[SourceId, Seq]) -> tuple[SourceId, ...]:
         """Sources that the store may forget: they ended, and their last entry is committed and has left INPUT."""
-        if self._lineage is None:
-            return ()
         return tuple(
             source
             for source, fact in sorted(self._facts.items())
@@ -129,30 +135,33 @@ class Sources:
     def held_up(self) -> dict[SourceId, frozenset[SourceId]]:
         """Sources that have entries and may not be planned, each with the parents it waits for (none: not listed)."""
         unknown = self._arrived.keys() - self._facts.keys() - self._planned.keys()
-        waiting = {} if self._lineage is None else self._lineage.held_up()
-        return waiting | {source: frozenset[SourceId]() for source in unknown}
+        return self._lineage.held_up() | {source: frozenset[SourceId]() for source in unknown}
 
     def phase(self, source: SourceId) -> Phase:
-        return Phase.UNKNOWN if self._lineage is None else self._lineage.phase(source)
+        return self._lineage.phase(source)
 
     # --- facts
 
-    def _learn(self, planned: Mapping[SourceId, Seq]) -> list[Contradiction]:
-        """Bring the lineage to what is listed, durable and planned now."""
-        changed = {source: seq for source, seq in planned.items() if self._planned.get(source) != seq}
-        dropped = self._planned.keys() - planned.keys()
-        self._planned = dict(planned)
-        ends = self._unlisted()
-        outgrown = any(self._arrived.get(source, START) > seq for source, seq in planned.items() if source in ends)
-        if self._lineage is None or dropped or outgrown or not changed.keys() <= self._facts.keys():
-            return self._rebuild(ends)
+    def _believe(self, listing: Iterable[Fact]) -> tuple[dict[SourceId, Fact], list[Contradiction]]:
+        facts: dict[SourceId, Fact] = {}
         found: list[Contradiction] = []
-        for source, through in changed.items():
-            found += self._tell(Planned(source, through))
-        for source, through in self._arrived.items():
-            if source in self._facts:
-                found += self._tell(Arrived(source, through))
-        return found
+        for fact in listing:
+            before = self._facts.get(fact.id)
+            problem = "" if before is None else _difference(before, fact)
+            if problem:
+                found.append(Contradiction(fact.id, problem))
+            facts[fact.id] = before if before is not None and problem else fact
+        return facts, found
+
+    def _is_gone(self, source: SourceId) -> bool:
+        return self._heard and source not in self._facts and source not in self._arrived
+
+    def _has_more_than_it_ended_with(self) -> bool:
+        """Whether INPUT has got more of a source that is not listed, and was taken to end where it was planned."""
+        return any(self._arrived.get(source, START) > self._planned[source] for source in self._unlisted())
+
+    def _advance(self) -> list[Contradiction]:
+        return self._tell(*(Arrived(source, seq) for source, seq in self._arrived.items() if source in self._facts))
 
     def _unlisted(self) -> dict[SourceId, Seq]:
         """Sources with a position that the store does not list, and where they end: there, or where INPUT does."""
@@ -162,8 +171,8 @@ class Sources:
             if source not in self._facts
         }
 
-    def _rebuild(self, ends: Mapping[SourceId, Seq]) -> list[Contradiction]:
-        self._lineage = Lineage()
+    def _rebuild(self) -> list[Contradiction]:
+        self._lineage, ends = Lineage(), self._unlisted()
         found = self._tell(Listed(frozenset(self._facts.keys() | ends.keys())))
         for source, last in ends.items():
             found += self._tell(Planned(source, self._planned[source]), Arrived(source, last))
@@ -179,16 +188,15 @@ class Sources:
         return found
 
     def _tell(self, *events: Arrived | Born | Ended | Listed | Opened | Planned) -> list[Contradiction]:
-        """What lineage asks for comes with a listing, and what it starts shows in its bounds: contradictions are left."""
-        assert self._lineage is not None
+        """What lineage asks for comes with a listing, what it starts shows in its bounds; contradictions are left."""
         said = [instruction for event in events for instruction in self._lineage.handle(event)]
         return [instruction for instruction in said if isinstance(instruction, Contradiction)]
 
-    def _news(self, found: Iterable[Contradiction]) -> list[str]:
+    def _news(self, found: Iterable[Contradiction]) -> list[Contradiction]:
         known = {contradiction for contradiction in self._reported if contradiction.source in self._facts}
         fresh = [contradiction for contradiction in dict.fromkeys(found) if contradiction not in known]
         self._reported = known.union(fresh)
-        return [f"source {contradiction.source}: {contradiction.reason}" for contradiction in fresh]
+        return fresh
 
 
 def _difference(before: Fact, after: Fact) -> str:
