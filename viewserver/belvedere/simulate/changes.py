@@ -1,0 +1,56 @@
+"""What users write in a history: puts of some columns and deletes, with timestamps of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Value: TypeAlias = int | str | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row of an entry. `values` are the columns that a put names, without the key; None for a delete."""
+
+    table: str
+    key: int
+    ts: int
+    values: Mapping[str, Value] | None
+
+
+@dataclass
+class _Row:
+    put: int = -1
+    deleted: int = -1
+    cells: dict[str, tuple[int, Value]] = field(default_factory=dict)
+
+
+class Table:
+    """A base table, the slow and obvious way. Cells are merged last-writer-wins by timestamp; a delete masks what has its
+    timestamp or an older one, whenever it comes; of puts with one timestamp the later wins."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self.columns = columns
+        self._rows: dict[int, _Row] = {}
+
+    def apply(self, change: Change) -> None:
+        row = self._rows.get(change.key)
+        if row is None:
+            row = self._rows[change.key] = _Row()
+        if change.values is None:
+            row.deleted = max(row.deleted, change.ts)
+            return
+        row.put = max(row.put, change.ts)
+        for name, value in change.values.items():
+            if change.ts >= row.cells.get(name, (-1, None))[0]:
+                row.cells[name] = (change.ts, value)
+
+    def live(self) -> dict[int, dict[str, Any]]:
+        """The rows that exist, by key."""
+        found = {}
+        for key, row in self._rows.items():
+            if row.put > row.deleted:
+                cells = {name: value for name, (ts, value) in row.cells.items() if ts > row.deleted}
+                found[key] = {name: cells.get(name) for name in self.columns}
+        return found

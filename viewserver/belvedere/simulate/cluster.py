@@ -1,0 +1,104 @@
+"""The processes of a history: who runs where, and who is started again.
+
+A host that crashed, or whose process lost its session, gets a process of the next incarnation. A host that was withdrawn
+stays empty.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from belvedere.protocol.messages import Role
+from belvedere.protocol.ring import MemberId
+from belvedere.simulate.coordinators import CoordinatorProcess
+from belvedere.simulate.distributors import DistributorProcess
+from belvedere.simulate.process import Process, Surroundings
+from belvedere.simulate.scheduler import MS
+from belvedere.simulate.viewservers import ViewServerProcess
+
+Make = Callable[[str, str, int], Process]
+"""(role, host, incarnation)"""
+
+LARGEST = {"viewserver": 5, "distributor": 4}
+
+
+class Cluster:
+    def __init__(self, around: Surroundings, rng: random.Random, make: Make) -> None:
+        self.around = around
+        self.processes: dict[str, Process] = {}
+        """By host: the present incarnation."""
+        self.hasty = False
+        """Restart at once."""
+        self._random = rng
+        self._make = make
+        self._wanted: set[str] = set()
+        self._hosts: dict[str, int] = {}
+        around.gone = self._gone
+
+    def start(self, role: str, count: int) -> None:
+        for _ in range(count):
+            self.add(role)
+
+    def add(self, role: str) -> None:
+        if role in LARGEST and len(self.wanted(role)) >= LARGEST[role]:
+            return
+        number = self._hosts[role] = self._hosts.get(role, 0) + 1
+        host = f"{role}-{number}"
+        self._wanted.add(host)
+        self._start(role, host, 1)
+
+    def withdraw(self, role: str, rng: random.Random) -> None:
+        """Ask one to leave, unless it would be the last one."""
+        hosts = self.wanted(role)
+        candidates = [h for h in hosts if self.processes[h].alive and not self.processes[h].paused]
+        if len(hosts) > 1 and candidates:
+            host = rng.choice(candidates)
+            self._wanted.discard(host)
+            self.processes[host].ask_to_leave()
+
+    def wanted(self, role: str) -> list[str]:
+        return sorted(host for host in self._wanted if host.split("-")[0] == role)
+
+    def _start(self, role: str, host: str, incarnation: int) -> None:
+        process = self.processes[host] = self._make(role, host, incarnation)
+        process.start()
+
+    def _gone(self, process: Process, for_good: bool) -> None:
+        if for_good or process.host not in self._wanted:
+            self._wanted.discard(process.host)
+            return
+        delay = self._random.choice((20, 100, 500, 2_000)) * MS if not self.hasty else 10 * MS
+        role = process.host.split("-")[0]
+
+        def restart() -> None:
+            if process.host in self._wanted and self.processes[process.host] is process:
+                self._start(role, process.host, process.incarnation + 1)
+
+        self.around.scheduler.after(delay, restart)
+
+    # ------------------------------------------------------------------ who is there
+
+    def alive(self, role: Role) -> list[Process]:
+        return [p for p in self.processes.values() if p.alive and p.role is role]
+
+    @property
+    def distributors(self) -> list[DistributorProcess]:
+        return [p for p in self.alive(Role.DISTRIBUTOR) if isinstance(p, DistributorProcess)]
+
+    @property
+    def viewservers(self) -> list[ViewServerProcess]:
+        return [p for p in self.alive(Role.VIEWSERVER) if isinstance(p, ViewServerProcess)]
+
+    def leader(self) -> CoordinatorProcess | None:
+        """Whom the record names."""
+        state = self.around.zookeeper.record.state
+        for process in self.alive(Role.COORDINATOR):
+            if isinstance(process, CoordinatorProcess) and state is not None and process.name == state.leader:
+                return process
+        return None
+
+    def members(self) -> set[MemberId]:
+        """Those that should have a part in the generation."""
+        wanted = [self.processes[host] for host in self._wanted]
+        return {p.name for p in wanted if p.role is not Role.COORDINATOR}

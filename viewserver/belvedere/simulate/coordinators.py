@@ -1,0 +1,184 @@
+"""The simulated coordinator process: `Coordinator` between the simulated ZooKeeper and the simulated store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from belvedere.protocol.coordinator import Coordinator, Options
+from belvedere.protocol.driving import (
+    CatalogOffered,
+    CatalogTaken,
+    Collect,
+    Create,
+    DocumentRead,
+    DocumentsListed,
+    DocumentWritten,
+    Elected,
+    Forget,
+    ForgetSources,
+    InputRead,
+    ListDocuments,
+    MembersChanged,
+    Publish,
+    ReadDocument,
+    ReadInput,
+    ReadRecord,
+    Received,
+    RecordRead,
+    RemoveChunks,
+    RemoveDocuments,
+    Resign,
+    SessionChanged,
+    SourceFact,
+    StoreFailed,
+    Swap,
+    Swapped,
+    Tick,
+    WriteDocument,
+)
+from belvedere.protocol.messages import EpochPlan, Member, PoolState, Role
+from belvedere.simulate.process import CLUSTER, Process, Surroundings
+from belvedere.simulate.scheduler import MS
+from belvedere.simulate.zookeeper import Record
+from belvedere.store.memory import MemoryStore
+
+TICK = 40 * MS
+
+OnTaken = Callable[[CatalogTaken], None]
+OnPublished = Callable[[EpochPlan], None]
+OnProposed = Callable[[Process], None]
+
+
+class CoordinatorProcess(Process):
+    role = Role.COORDINATOR
+
+    def __init__(
+        self,
+        around: Surroundings,
+        host: str,
+        incarnation: int,
+        options: Options,
+        on_taken: OnTaken,
+        on_published: OnPublished,
+        on_proposed: OnProposed,
+    ) -> None:
+        super().__init__(around, host, incarnation)
+        self.machine = Coordinator(self.name, CLUSTER, options)
+        self._on_taken, self._on_published, self._on_proposed = on_taken, on_published, on_proposed
+
+    def start(self) -> None:
+        super().start()
+        self.around.zookeeper.campaign(self.name)
+        self._tick()
+
+    def offer(self, offered: CatalogOffered) -> None:
+        self.call(lambda: self.tell(self.machine, offered))
+
+    def _tick(self) -> None:
+        if not self.alive:
+            return
+        if not self.paused:
+            self.tell(self.machine, Tick(self.clock()))
+        self.around.scheduler.after(TICK, self._tick)
+
+    def received(self, event: Received, payload: bytes | None) -> None:
+        self.tell(self.machine, event)
+
+    def members_changed(self, members: tuple[Member, ...]) -> None:
+        self.tell(self.machine, MembersChanged(members))
+
+    def turn_changed(self, turn: bool) -> None:
+        self.tell(self.machine, Elected(turn))
+
+    def connection_changed(self, connected: bool) -> None:
+        self.tell(self.machine, SessionChanged(connected))
+
+    # ------------------------------------------------------------------ instructions
+
+    def carry_out(self, instruction: Any) -> None:
+        zookeeper, memory = self.around.zookeeper, self.around.store.memory
+        match instruction:
+            case ReadRecord(request):
+                zookeeper.read(self.name, lambda found: self._record_read(request, found))
+            case Create(request, state):
+                self._swap(request, state, -1)
+            case Swap(request, state, version):
+                self._swap(request, state, version)
+            case WriteDocument(request, name, data):
+                self._ask(request, lambda: memory.put_document(name, data), lambda _: DocumentWritten(request))
+            case ReadDocument(request, name):
+                self._ask(request, lambda: memory.get_document(name), lambda data: DocumentRead(request, data))
+            case ReadInput(request):
+                self._read_input(request)
+            case ListDocuments(request, prefixes):
+                self._ask(request, lambda: _names(memory, prefixes), lambda names: DocumentsListed(request, names))
+            case Publish(plan):
+                self._try(lambda: self._on_published(plan))
+            case RemoveChunks(chunks):
+                self._try(lambda: memory.remove_chunks(chunks))
+            case ForgetSources(sources):
+                self._try(lambda: memory.forget_sources(sources))
+            case RemoveDocuments(names):
+                self._try(lambda: memory.remove_documents(names))
+            case Collect(horizon, tombstones):
+                self._try(lambda: memory.collect(horizon, tombstones))
+            case Forget(member):
+                self.around.network.forget(self.name, member)
+            case Resign():
+                zookeeper.resign(self.name)
+                self.around.scheduler.after(200 * MS, lambda: self.call(lambda: zookeeper.campaign(self.name)))
+            case CatalogTaken():
+                self._on_taken(instruction)
+            case _:
+                raise AssertionError(f"a coordinator cannot {instruction}")
+
+    def _record_read(self, request: int, found: Record | None) -> None:
+        if found is None:
+            event = RecordRead(request, None, failed=True)
+        else:
+            event = RecordRead(request, found.state, found.version, found.clock)
+        self.call(lambda: self.tell(self.machine, event))
+
+    def _swap(self, request: int, state: PoolState, version: int) -> None:
+        def answer(outcome: str, found: Record) -> None:
+            done = found if outcome == "done" else Record()
+            event = Swapped(request, outcome, done.version, done.clock)
+            self.call(lambda: self.tell(self.machine, event))
+
+        self.around.zookeeper.swap(self.name, state, version, answer)
+        self._on_proposed(self)
+
+    def _ask(self, request: int, call: Callable[[], Any], event: Callable[[Any], Any]) -> None:
+        def answer(found: Any) -> None:
+            self.call(lambda: self.tell(self.machine, event(found)))
+
+        def failed(reason: str) -> None:
+            self.call(lambda: self.tell(self.machine, StoreFailed(request, reason)))
+
+        self.around.store.ask(call, answer, failed)
+
+    def _read_input(self, request: int) -> None:
+        """The listing first, then the index: two calls, between which much may happen."""
+        memory = self.around.store.memory
+
+        def failed(reason: str) -> None:
+            self.call(lambda: self.tell(self.machine, StoreFailed(request, reason)))
+
+        def listed(facts: list[SourceFact]) -> None:
+            def indexed(chunks: Any) -> None:
+                self.call(lambda: self.tell(self.machine, InputRead(request, chunks, facts)))
+
+            self.call(lambda: self.around.store.ask(memory.chunks, indexed, failed))
+
+        def listing() -> list[SourceFact]:
+            return [SourceFact(s.id, s.parents, s.last, s.node) for s in memory.sources()]
+
+        self.around.store.ask(listing, listed, failed)
+
+    def _try(self, call: Callable[[], None]) -> None:
+        self.around.store.ask(call, lambda _: None, lambda _: None)
+
+
+def _names(memory: MemoryStore, prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for prefix in prefixes for name in memory.list_documents(prefix))

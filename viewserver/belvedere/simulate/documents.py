@@ -1,0 +1,56 @@
+"""Catalog documents of histories. They recur, and planning takes longer than a history may: all of it is remembered."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+from belvedere.cluster import catalogs
+from belvedere.errors import CatalogError
+from belvedere.simulate.schema import View
+
+_COLUMNS = {"orders": "id customer amount kind", "customers": "id region name"}
+_STRINGS = ("kind", "name")
+
+
+@functools.lru_cache(maxsize=None)
+def first(views: tuple[View, ...]) -> bytes:
+    """Version 1: both tables and some views, one circuit."""
+    resources = []
+    for table, names in _COLUMNS.items():
+        columns = [{"name": n, "type": "string" if n in _STRINGS else "bigint"} for n in names.split()]
+        resources.append(_resource("BaseTable", table, {"columns": columns, "key": ["id"]}))
+    resources += [_resource("MaterializedView", view.name, {"query": view.query}) for view in views]
+    document = catalogs.apply_manifest(catalogs.empty(), "\n---\n".join(resources))
+    assert document is not None
+    return document
+
+
+def _resource(kind: str, name: str, spec: object) -> str:
+    return json.dumps(
+        {"apiVersion": "belvedere.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def execute(document: bytes, sql: str, building: frozenset[int]) -> bytes | None:
+    """The next document, None if the statement cannot be carried out on this one (or changes nothing)."""
+    try:
+        return catalogs.execute(document, sql, building)
+    except CatalogError:
+        return None
+
+
+@functools.lru_cache(maxsize=None)
+def retire(document: bytes, building: frozenset[int]) -> bytes | None:
+    complete = [circuit.number for circuit in catalogs.compile(document).circuits if circuit.number not in building]
+    return catalogs.retire(document, complete)
+
+
+@functools.lru_cache(maxsize=None)
+def served(document: bytes, building: frozenset[int]) -> tuple[catalogs.ServedView, ...]:
+    """The views that can be read."""
+    names = catalogs.names_at(document, building)
+    return tuple(found for found in names.values() if isinstance(found, catalogs.ServedView))
+
+

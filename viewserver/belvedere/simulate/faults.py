@@ -1,0 +1,194 @@
+"""Everything that goes wrong on purpose. Each history draws which kinds of faults it knows and how often they strike.
+
+That a history has few kinds at a time is intended: faults of one kind hide those of another, and a history in which
+everything fails gets nowhere.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from belvedere.simulate.cluster import Cluster
+from belvedere.simulate.process import Process
+from belvedere.simulate.scheduler import MS, Action
+from belvedere.simulate.sources import Sources
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    weight: float
+    strike: Callable[[Nemesis], None]
+
+
+class Nemesis:
+    def __init__(self, cluster: Cluster, rng: random.Random, sources: Sources) -> None:
+        self.cluster, self.random, self.sources = cluster, rng, sources
+        self.around = cluster.around
+        self.active = True
+        self.struck: list[str] = []
+        self._kinds = [kind for kind in KINDS if rng.random() < 0.45] or [rng.choice(KINDS)]
+        self._leader_fails = rng.random() < 0.4
+        self._draw_weather()
+
+    def _draw_weather(self) -> None:
+        """Faults that are always there, per message or call."""
+        draw, around = self.random, self.around
+        weather, zookeeper, store = around.network.weather, around.zookeeper.trouble, around.store.trouble
+        weather.delay = draw.choice((200, 1 * MS, 5 * MS))
+        weather.lost = draw.choice((0, 0, 0.02, 0.1))
+        weather.repeated = draw.choice((0, 0.02, 0.15))
+        weather.slow = draw.choice((0, 0.02, 0.1))
+        zookeeper.unknown = draw.choice((0, 0.05, 0.3))
+        zookeeper.slow = draw.choice((0, 0.05))
+        store.fails = draw.choice((0, 0.03, 0.15))
+        store.late = draw.choice((0, 0.03, 0.1))
+        store.unreadable = draw.choice((0, 0, 0.01))
+        self.sources.habits.repeats = draw.choice((0, 0.1, 0.4))
+        self.sources.habits.batch = draw.choice((1, 2, 5))
+
+    def schedule(self, start: int, stop: int, faults: int) -> None:
+        weights = [kind.weight for kind in self._kinds]
+        for _ in range(faults):
+            (kind,) = self.random.choices(self._kinds, weights)
+            self.around.scheduler.at(self.random.randint(start, stop), self._striker(kind))
+
+    def _striker(self, kind: Kind) -> Action:
+        def strike() -> None:
+            if self.active:
+                self.struck.append(kind.name)
+                kind.strike(self)
+
+        return strike
+
+    def proposed(self, process: Process) -> None:
+        """A coordinator has just asked for a change of the record: the moment to lose it."""
+        if not self.active or not self._leader_fails or self.random.random() > 0.06:
+            return
+        self.struck.append("leader lost in a commit")
+        how = self.random.random()
+        if how < 0.4:
+            process.crash()
+        elif how < 0.8:
+            self.pause(process, self._long())
+        else:
+            self.around.zookeeper.expire(process.name)
+
+    def stop(self) -> None:
+        """From now on everything works."""
+        self.active = False
+        around = self.around
+        around.network.heal()
+        weather, zookeeper, store = around.network.weather, around.zookeeper.trouble, around.store.trouble
+        weather.delay, weather.lost, weather.repeated, weather.slow = 300, 0.0, 0.0, 0.0
+        zookeeper.unknown = zookeeper.slow = 0.0
+        store.fails = store.late = store.unreadable = 0.0
+        self.sources.habits.repeats = 0.0
+        for process in list(self.cluster.processes.values()):
+            process.skew = 0
+            process.resume()
+
+    # ------------------------------------------------------------------ the means
+
+    def anyone(self) -> Process | None:
+        running = [p for p in self.cluster.processes.values() if p.alive and not p.paused]
+        return self.random.choice(running) if running else None
+
+    def pause(self, process: Process, time: int) -> None:
+        process.pause()
+        mail_first = self.random.random() < 0.5
+        self.around.scheduler.after(time, lambda: process.resume(mail_first))
+
+    def _short(self) -> int:
+        """Shorter than a session lives."""
+        return int(self.around.zookeeper.timeout * self.random.uniform(0.1, 0.6))
+
+    def _long(self) -> int:
+        return int(self.around.zookeeper.timeout * self.random.uniform(1.1, 3.0))
+
+    def _some_time(self) -> int:
+        return self._short() if self.random.random() < 0.5 else self._long()
+
+    def crash(self) -> None:
+        process = self.anyone()
+        if process is not None:
+            process.crash()
+
+    def crash_in_the_middle(self) -> None:
+        process = self.anyone()
+        if process is not None:
+            process.set_fuse(self.random.randint(0, 8), process.crash)
+
+    def pause_someone(self) -> None:
+        process = self.anyone()
+        if process is not None:
+            self.pause(process, self._some_time())
+
+    def pause_in_the_middle(self) -> None:
+        process = self.anyone()
+        if process is not None:
+            time = self._some_time()
+            process.set_fuse(self.random.randint(0, 8), lambda: self.pause(process, time))
+
+    def suspend(self) -> None:
+        process = self.anyone()
+        if process is not None:
+            self.around.zookeeper.break_connection(process.name, self.around.scheduler.now + self._some_time())
+
+    def expire(self) -> None:
+        process = self.anyone()
+        if process is not None:
+            self.around.zookeeper.expire(process.name)
+
+    def isolate(self) -> None:
+        process = self.anyone()
+        if process is not None:
+            self.around.network.isolate(process.name, self.around.scheduler.now + self._some_time())
+
+    def part(self) -> None:
+        one, other = self.anyone(), self.anyone()
+        if one is not None and other is not None and one is not other:
+            self.around.network.part(one.name, other.name, self.around.scheduler.now + self._some_time())
+
+    def jump_clock(self) -> None:
+        process = self.anyone()
+        if process is not None:
+            process.skew += self.random.choice((-20_000, -3_000, -200, 200, 3_000, 20_000))
+
+    def move(self) -> None:
+        self.sources.move(self.random.choice(list(self.sources.regions.values())))
+
+    def split(self) -> None:
+        regions = self.sources.open()
+        self.sources.split(self.random.choice(regions))
+
+    def merge(self) -> None:
+        neighbours = self.sources.neighbours()
+        if neighbours:
+            self.sources.merge(*self.random.choice(neighbours))
+
+    def scale_up(self) -> None:
+        self.cluster.add(self.random.choice(("viewserver", "viewserver", "distributor")))
+
+    def scale_down(self) -> None:
+        self.cluster.withdraw(self.random.choice(("viewserver", "viewserver", "distributor")), self.random)
+
+
+KINDS = (
+    Kind("crash", 2, Nemesis.crash),
+    Kind("crash in the middle", 2, Nemesis.crash_in_the_middle),
+    Kind("pause", 2, Nemesis.pause_someone),
+    Kind("pause in the middle", 2, Nemesis.pause_in_the_middle),
+    Kind("suspend", 1, Nemesis.suspend),
+    Kind("expire", 1, Nemesis.expire),
+    Kind("isolate", 1, Nemesis.isolate),
+    Kind("part", 1, Nemesis.part),
+    Kind("clock jumps", 0.7, Nemesis.jump_clock),
+    Kind("move", 1, Nemesis.move),
+    Kind("split", 1, Nemesis.split),
+    Kind("merge", 1, Nemesis.merge),
+    Kind("scale up", 1.5, Nemesis.scale_up),
+    Kind("scale down", 1.5, Nemesis.scale_down),
+)

@@ -1,0 +1,216 @@
+"""One history: a cluster is made from a seed, lives through what the seed has in store for it, and is judged.
+
+    begin: members start, the catalog is offered  ▶  turmoil: writes, DDL, faults, readers  ▶  calm: all faults end
+    ▶  drained: every entry is committed, INPUT is empty, views are built, members all take part  ▶  judged once more
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from belvedere.cluster import catalogs
+from belvedere.cluster.work import DistributorWork, ServerWork
+from belvedere.protocol.coordinator import Options
+from belvedere.protocol.exactly_once import Entry, SourceId
+from belvedere.protocol.messages import EpochPlan, PoolState
+from belvedere.protocol.ring import MemberId
+from belvedere.simulate import payloads, schema
+from belvedere.simulate.cluster import Cluster
+from belvedere.simulate.coordinators import CoordinatorProcess
+from belvedere.simulate.distributors import DistributorProcess
+from belvedere.simulate.faults import Nemesis
+from belvedere.simulate.network import Network, Weather
+from belvedere.simulate.oracle import Oracle, Wrong
+from belvedere.simulate.process import Process, Surroundings
+from belvedere.simulate.scheduler import MS, SECOND, Scheduler
+from belvedere.simulate.sources import Answer, Habits, Sources
+from belvedere.simulate.store import LATEST, SimulatedStore
+from belvedere.simulate.store import Trouble as StoreTrouble
+from belvedere.simulate.trace import Trace
+from belvedere.simulate.users import Ddl, Writer, newest_plan
+from belvedere.simulate.viewservers import ViewServerProcess
+from belvedere.simulate.zookeeper import Trouble, ZooKeeper
+
+SESSION = 800 * MS
+CALM = 60 * SECOND
+"""How long a cluster may take to drain once all faults have ended, virtual time."""
+
+
+@dataclass
+class Result:
+    seed: int
+    epochs: int
+    steps: int
+    virtual: int
+    """Microseconds."""
+    faults: list[str]
+
+
+class History:
+    def __init__(self, seed: int, trace: Trace | None = None, faults: bool = True) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.trace = trace or Trace()
+        scheduler = Scheduler()
+        network = Network(scheduler, self.random, Weather())
+        zookeeper = ZooKeeper(scheduler, self.random, Trouble(), SESSION)
+        store = SimulatedStore(scheduler, self.random, StoreTrouble())
+        self.around = Surroundings(scheduler, network, zookeeper, store, self.trace, lambda process, good: None)
+        self.sources = Sources(scheduler, self.random, store.memory, Habits(), self._push)
+        self.oracle = Oracle(self.sources, store.memory)
+        zookeeper.on_record = self._recorded
+        self.cluster = Cluster(self.around, self.random, self._make)
+        self.writer = Writer(self.around, self.random, self.sources)
+        self.ddl = Ddl(self.around, self.cluster.leader, lambda: newest_plan(self.around))
+        self.options = self._draw_options()
+        self.nemesis = Nemesis(self.cluster, self.random, self.sources) if faults else None
+
+    def _draw_options(self) -> Options:
+        draw = self.random
+        return Options(
+            epoch_ms=draw.choice((100, 200, 400)),
+            collect_ms=300,
+            quiet_ms=3_000,
+            retention_ms=draw.choice((300, 2_000)),
+            late_writer_ms=(SESSION + LATEST) // MS,
+        )
+
+    # ------------------------------------------------------------------ the run
+
+    def run(self) -> Result:
+        draw, scheduler = self.random, self.around.scheduler
+        for table, keys in schema.KEYS.items():
+            cuts = sorted({0, keys, *(draw.randrange(keys) for _ in range(draw.choice((0, 1, 2))))})
+            for low, high in zip(cuts, cuts[1:], strict=False):
+                self.sources.create(table, low, high)
+        self.cluster.start("coordinator", draw.choice((1, 2, 3)))
+        self.cluster.start("distributor", draw.choice((1, 2, 3)))
+        self.cluster.start("viewserver", draw.choice((1, 2, 3, 3, 4)))
+        self._draw_catalog()
+        start = 1 * SECOND
+        stop = start + draw.choice((3, 5)) * SECOND
+        self.writer.schedule(start, stop, draw.choice((6, 12, 20)))
+        if self.nemesis is not None:
+            self.nemesis.schedule(SECOND // 2, stop, draw.choice((1, 3, 6, 10)))
+        self._run_until_catalog()
+        scheduler.run_until(stop)
+        if self.nemesis is not None:
+            self.nemesis.stop()
+        self.cluster.hasty = True
+        self._drain(scheduler.now + CALM)
+        scheduler.run_until(scheduler.now + LATEST)
+        self.oracle.check_retained(self.around.store.memory.collected())
+        struck = self.nemesis.struck if self.nemesis is not None else []
+        return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck)
+
+    def _draw_catalog(self) -> None:
+        draw = self.random
+        pool = [schema.BIG, schema.SPEND, schema.NAMED, schema.OPTIONAL, schema.WORDS, schema.TOTALS]
+        draw.shuffle(pool)
+        first = pool[: draw.choice((1, 2))]
+        self.ddl.begin(first)
+        later: list[str | schema.View] = []
+        names = {view.name for view in first}
+        if draw.random() < 0.5:
+            for _ in range(draw.choice((1, 2))):
+                candidates: list[str | schema.View] = [*pool[len(first) : len(first) + 1], *first]
+                candidates += [schema.LEVELS] if "spend" in names else []
+                candidates += [schema.BIGGER] if "big" in names else []
+                candidates += [schema.SPEND_ON_A] if "spend" in names else []
+                candidates += [f"DROP MATERIALIZED VIEW {view.name}" for view in first]
+                later.append(draw.choice(candidates))
+
+        def begin() -> None:
+            self.ddl.todo += later
+
+        self.around.scheduler.at(draw.randint(1, 4) * SECOND, begin)
+
+    def _run_until_catalog(self) -> None:
+        """Rows of tables that do not exist yet would go nowhere: writing begins with the tables."""
+
+    def _drain(self, until: int) -> None:
+        scheduler = self.around.scheduler
+        while not self._is_drained():
+            if scheduler.now >= until:
+                raise Wrong(f"not drained {CALM // SECOND} s after the last fault: {self._why_not()}")
+            scheduler.run_until(scheduler.now + 100 * MS)
+
+    def _is_drained(self) -> bool:
+        return not self._why_not()
+
+    def _why_not(self) -> str:
+        """What is not at rest yet."""
+        state = self.around.zookeeper.record.state
+        if state is None:
+            return "nobody has ever led"
+        if self.sources.unfinished():
+            return f"{self.sources.unfinished()[0].id} is not acknowledged to its end"
+        for region in self.sources.regions.values():
+            if region.log and not self.oracle.covers(region.id, region.last):
+                return f"{region.id} is not committed to its end"
+        if state.open:
+            return f"epoch {state.open[0].epoch} is open"
+        if not self.ddl.idle:
+            return "a change of the catalog is under way"
+        truth = self.oracle.last
+        if truth is None or truth.building:
+            return "views are under construction"
+        if self.around.store.memory.chunks():
+            return f"INPUT has {len(self.around.store.memory.chunks())} chunks"
+        missing = self._missing_members(state)
+        return f"members have no part in the generation, or too much: {sorted(missing)}" if missing else ""
+
+    def _missing_members(self, state: PoolState) -> set[MemberId]:
+        leader = self.cluster.leader()
+        generation = None if leader is None else leader.machine.epochs.generation
+        present = set() if generation is None else {*generation.servers, *generation.distributors}
+        return present ^ self.cluster.members()
+
+    # ------------------------------------------------------------------ between the parts
+
+    def _make(self, role: str, host: str, incarnation: int) -> Process:
+        around, memory = self.around, self.around.store.memory
+        name = MemberId(f"{host}.{incarnation}")
+        if role == "coordinator":
+            return CoordinatorProcess(
+                around, host, incarnation, self.options, self.ddl.taken, self._published, self._proposed
+            )
+        if role == "distributor":
+            work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
+            return DistributorProcess(around, host, incarnation, work, payloads.encode)
+        return ViewServerProcess(around, host, incarnation, ServerWork(name, memory, catalogs.compile), 1 * MS)
+
+    def _push(self, source: SourceId, entries: tuple[Entry, ...], answer: Answer) -> None:
+        """A request to a random distributor, that may have gone meanwhile; the answer may get lost."""
+        candidates = self.cluster.distributors
+        if not candidates:
+            return
+        network, scheduler = self.around.network, self.around.scheduler
+        distributor = self.random.choice(candidates)
+
+        def answered(acknowledged: bool) -> None:
+            if self.random.random() >= network.weather.lost:
+                scheduler.after(network.delay(), lambda: answer(acknowledged))
+
+        def arrive() -> None:
+            if network.blocked_until(distributor.name, distributor.name) <= scheduler.now:
+                distributor.pushed(source, entries, answered)
+
+        scheduler.after(network.delay(), arrive)
+
+    def _published(self, plan: EpochPlan) -> None:
+        """Readers may know it from now on."""
+
+    def _proposed(self, process: Process) -> None:
+        if self.nemesis is not None:
+            self.nemesis.proposed(process)
+
+    def _recorded(self, before: PoolState | None, after: PoolState) -> None:
+        if self.trace.enabled:
+            told = f"committed {after.committed}, open {[p.epoch for p in after.open]}, generation {after.generation}"
+            self.trace.record(self.around.scheduler.now, "record", f"{after.leader} term {after.term}: {told}")
+        self.oracle.recorded(before, after)
+
+
+__all__ = ["History", "Result"]

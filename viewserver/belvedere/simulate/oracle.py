@@ -1,0 +1,212 @@
+"""The judge: what the record may say, which entries an epoch holds, and what every view then is.
+
+It knows the true logs of the sources and looks at plans, never at INPUT. Everything is checked at the moment at which the
+record changes, in the simulated ZooKeeper, so no member's opinion matters:
+
+* terms, generations and committed epochs only grow; a plan that the record points to is durable, and is never given up;
+* the pieces of a plan take every source on from where the last plan ended, entry by entry of its log; a daughter begins
+  after an epoch that has exhausted its parents;
+* all views in the store, at the version of a committed epoch, are what the evaluations in `schema` make of exactly those
+  entries.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from belvedere.cluster.catalogs import ServedView
+from belvedere.engine.shard import decode_view_rows, view_table
+from belvedere.protocol import wire
+from belvedere.protocol.exactly_once import START, Seq, SourceId
+from belvedere.protocol.messages import Epoch, EpochPlan, Pointer, PoolState
+from belvedere.protocol.ring import BUCKETS
+from belvedere.simulate import documents
+from belvedere.simulate.changes import Table
+from belvedere.simulate.schema import BY_QUERY, TABLES, Facts, Row
+from belvedere.simulate.sources import Sources
+from belvedere.store.memory import MemoryStore
+
+Rows: TypeAlias = Counter[Row]
+
+
+class Wrong(AssertionError):
+    """The cluster did what it must never do."""
+
+
+@dataclass
+class Truth:
+    """A committed epoch."""
+
+    epoch: Epoch
+    positions: dict[SourceId, Seq]
+    views: dict[str, Rows]
+    served: dict[str, ServedView]
+    building: frozenset[int]
+    document: bytes
+
+
+@dataclass
+class Oracle:
+    sources: Sources
+    memory: MemoryStore
+    committed: list[Truth] = field(default_factory=list)
+    _plans: dict[str, EpochPlan] = field(default_factory=dict)
+    _catalogs: dict[str, bytes] = field(default_factory=dict)
+    _positions: dict[SourceId, Seq] = field(default_factory=dict)
+    _tables: dict[str, Table] = field(default_factory=lambda: {name: Table(cs) for name, cs in TABLES.items()})
+
+    @property
+    def last(self) -> Truth | None:
+        return self.committed[-1] if self.committed else None
+
+    def at(self, epoch: Epoch) -> Truth | None:
+        return next((truth for truth in reversed(self.committed) if truth.epoch == epoch), None)
+
+    def covers(self, source: SourceId, seq: Seq) -> bool:
+        return self._positions.get(source, START) >= seq
+
+    # ------------------------------------------------------------------ the record
+
+    def recorded(self, before: PoolState | None, after: PoolState) -> None:
+        """The record has changed."""
+        old = before or PoolState(after.cluster)
+        for what, was, now in (
+            ("term", old.term, after.term),
+            ("generation", old.generation, after.generation),
+            ("committed epoch", old.committed, after.committed),
+        ):
+            if now < was:
+                raise Wrong(f"the {what} of the record went back from {was} to {now} (written by {after.leader})")
+        if len(after.open) > 2:
+            raise Wrong(f"{len(after.open)} epochs are open")
+        for pointer in after.open:
+            self._know(pointer)
+        known = {*after.open, after.committed_plan}
+        for pointer in old.open:
+            if pointer not in known and not pointer.epoch < after.committed:
+                raise Wrong(f"the plan of epoch {pointer.epoch} was in the record and is given up")
+        if after.committed > old.committed:
+            self._committed(old, after)
+
+    def _know(self, pointer: Pointer) -> None:
+        """A plan that the record points to must be in the store, and so must its catalog."""
+        if pointer.document in self._plans:
+            return
+        data = self.memory._documents.get(pointer.document)
+        if data is None:
+            raise Wrong(f"the record points to the plan of epoch {pointer.epoch}, {pointer.document}, not in the store")
+        if wire.digest(data) != pointer.digest:
+            raise Wrong(f"the plan of epoch {pointer.epoch} is not the one that the record's digest names")
+        plan: EpochPlan = wire.decode(data)
+        if plan.catalog and plan.catalog_document not in self._catalogs:
+            catalog = self.memory._documents.get(plan.catalog_document)
+            if catalog is None:
+                raise Wrong(f"the plan of epoch {plan.epoch} names catalog {plan.catalog_document}, not in the store")
+            self._catalogs[plan.catalog_document] = catalog
+        self._plans[pointer.document] = plan
+
+    def _committed(self, old: PoolState, after: PoolState) -> None:
+        done = [pointer for pointer in old.open if pointer.epoch <= after.committed]
+        if not done or done[-1].epoch != after.committed or after.committed_plan != done[-1]:
+            raise Wrong(f"epoch {after.committed} is committed, open were {[p.epoch for p in old.open]}")
+        for pointer in done:
+            self._advance(self._plans[pointer.document])
+
+    # ------------------------------------------------------------------ an epoch
+
+    def _advance(self, plan: EpochPlan) -> None:
+        before = dict(self._positions)
+        for piece in plan.pieces:
+            self._take(plan, before, piece.source, piece.after, piece.last)
+        for source, seq in plan.positions.items():
+            if seq != self._positions.get(source, START) and source in self.sources.regions:
+                found = self._positions.get(source, START)
+                raise Wrong(f"epoch {plan.epoch}: source {source} stands at {seq}, its pieces lead to {found}")
+        truth = self._evaluate(plan)
+        self.committed.append(truth)
+        self.check(truth)
+
+    def _take(self, plan: EpochPlan, before: dict[SourceId, Seq], source: SourceId, after: Seq, last: Seq) -> None:
+        region = self.sources.regions.get(source)
+        if region is None:
+            raise Wrong(f"epoch {plan.epoch}: source {source} does not exist")
+        position = self._positions.get(source, START)
+        if after != position:
+            verb = "again" if after < position else "not"
+            raise Wrong(
+                f"epoch {plan.epoch}: source {source} stands at {position}, a piece takes it from {after} to {last}: "
+                f"entries in between are {verb} taken"
+            )
+        for parent in region.parents:
+            if not parent.ended or before.get(parent.id, START) < parent.last:
+                found = before.get(parent.id, START)
+                raise Wrong(f"epoch {plan.epoch}: {source} begins, its parent {parent.id} is at {found}, not its end")
+        table = self._tables[region.table]
+        for entry in region.log:
+            if after < entry.seq <= last:
+                rows: Any = entry.rows
+                for change in rows:
+                    table.apply(change)
+        self._positions[source] = last
+
+    def _evaluate(self, plan: EpochPlan) -> Truth:
+        document = self._catalogs.get(plan.catalog_document, b"")
+        building = frozenset(part.circuit for part in plan.slices if part.stop < BUCKETS)
+        served = {view.definition.name: view for view in documents.served(document, building)} if document else {}
+        rows: dict[str, list[Row]] = {}
+        facts = Facts(self._tables["orders"].live(), self._tables["customers"].live(), rows)
+        specs = [BY_QUERY[_query(view)] for view in served.values()]
+        for spec in sorted(specs, key=lambda spec: len(spec.reads)):
+            rows[spec.name] = spec.evaluate(facts)
+        views = {name: Counter(found) for name, found in rows.items()}
+        return Truth(plan.epoch, dict(self._positions), views, served, building, document)
+
+    # ------------------------------------------------------------------ the store
+
+    def check(self, truth: Truth) -> None:
+        """All views at this epoch, as they are in the store now."""
+        for name, view in truth.served.items():
+            found = rows_in_store(self.memory, view, truth.epoch)
+            if found != truth.views[name]:
+                raise Wrong(f"epoch {truth.epoch}: view {name} is wrong in the store\n{difference(truth.views[name], found)}")
+
+    def check_retained(self, horizon: int) -> None:
+        """Every epoch that may still be read is as it was, whatever came late."""
+        for truth in self.committed:
+            if truth.epoch >= horizon:
+                self.check(truth)
+
+
+def _query(view: ServedView) -> str:
+    sql: str = view.definition.sql
+    return sql
+
+
+def rows_in_store(memory: MemoryStore, view: ServedView, epoch: int) -> Rows:
+    found: Rows = Counter()
+    for ids, values in memory.scan(view_table(view.node), 0, BUCKETS, epoch + 1):
+        found.update(rows_of(view, ids, values))
+    return found
+
+
+def rows_of(view: ServedView, ids: Any, values: Any) -> Iterable[Row]:
+    """The visible columns of stored rows."""
+    delta = decode_view_rows(view.node, ids, values)
+    columns = [column.to_arrow().to_pylist() for column in delta.columns[: view.node.visible]]
+    return zip(*columns, strict=True)
+
+
+def difference(expected: Rows, found: Rows) -> str:
+    lines = [f"  missing    {row}" + (f" x {n}" if n > 1 else "") for row, n in sorted_rows(expected - found)]
+    lines += [f"  unexpected {row}" + (f" x {n}" if n > 1 else "") for row, n in sorted_rows(found - expected)]
+    return "\n".join(lines)
+
+
+def sorted_rows(rows: Rows) -> list[tuple[Row, int]]:
+    return sorted(rows.items(), key=lambda item: tuple((value is not None, str(value)) for value in item[0]))
+
+
+__all__ = ["Oracle", "Rows", "Truth", "Wrong", "difference", "rows_in_store", "rows_of"]

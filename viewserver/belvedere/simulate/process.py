@@ -1,0 +1,219 @@
+"""A simulated process: what every driver of a role machine has in common.
+
+    running ──pause──▶ paused ──resume──▶ first what it had decided on, then its session, then its mail
+       │  └──fuse──▶ crash or pause between two instructions
+       ├──crash──▶ gone; all memory lost. Another incarnation starts later, before or after the session has ended
+       ├──session lost──▶ gone; another incarnation starts at once
+       └──released──▶ gone for good
+
+Instructions are carried out one after the other. While the session is suspended they are kept, as `driving` demands;
+a process that was paused does not know yet that it should, and goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from belvedere.protocol.driving import Note, Received, Send
+from belvedere.protocol.messages import Member, Message, Role
+from belvedere.protocol.ring import MemberId
+from belvedere.simulate.network import Network
+from belvedere.simulate.scheduler import Action, Scheduler
+from belvedere.simulate.store import SimulatedStore
+from belvedere.simulate.trace import Trace
+from belvedere.simulate.zookeeper import Session, ZooKeeper
+
+CLUSTER = "simulated"
+
+
+@dataclass
+class Surroundings:
+    """The world, as a process sees it."""
+
+    scheduler: Scheduler
+    network: Network
+    zookeeper: ZooKeeper
+    store: SimulatedStore
+    trace: Trace
+    gone: Callable[[Process, bool], None]
+    """(process, for good): a process has ended."""
+
+
+class Machine(Protocol):
+    def handle(self, event: Any) -> Iterable[Any]: ...
+
+
+class Process:
+    role: Role
+
+    def __init__(self, around: Surroundings, host: str, incarnation: int) -> None:
+        self.around = around
+        self.host, self.incarnation = host, incarnation
+        self.name = MemberId(f"{host}.{incarnation}")
+        self.alive, self.paused, self.connected = True, False, True
+        self.leaving = False
+        self.skew = 0
+        """Milliseconds that its clock is ahead of the true time."""
+        self._todo: deque[Any] = deque()
+        self._mail: list[Action] = []
+        self._fuse: tuple[int, Action] | None = None
+        self._draining = False
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        around = self.around
+        around.trace.record(around.scheduler.now, self.name, "starts")
+        session = Session(
+            self.name,
+            on_members=lambda members: self.call(lambda: self.members_changed(members)),
+            on_turn=lambda turn: self.call(lambda: self.turn_changed(turn)),
+            on_connection=self._connection_changed,
+            on_lost=self._lost,
+        )
+        around.zookeeper.connect(session)
+        around.network.listen(self.name, self._deliver)
+        around.zookeeper.join(Member(self.name, self.role, cluster=CLUSTER))
+
+    def crash(self) -> None:
+        self._end("crashes")
+        self.around.zookeeper.fall_silent(self.name)
+        self.around.gone(self, False)
+
+    def pause(self) -> None:
+        if self.alive and not self.paused:
+            self.paused = True
+            self._record("is paused")
+            self.around.zookeeper.fall_silent(self.name)
+
+    def resume(self, mail_first: bool = False) -> None:
+        """`mail_first`: what has come meanwhile is looked at before the session."""
+        if not self.alive or not self.paused:
+            return
+        self.paused = False
+        self._record("goes on")
+        self._drain()
+        if mail_first:
+            self._open_mail()
+        self.around.zookeeper.return_(self.name)
+        self._open_mail()
+
+    def ask_to_leave(self) -> None:
+        self.leaving = True
+        self._record("asks to leave")
+        self.around.zookeeper.ask_to_leave(self.name)
+
+    def leave(self) -> None:
+        """Released: goodbye."""
+        self._end("leaves")
+        self.around.zookeeper.leave(self.name)
+        self.around.gone(self, True)
+
+    def set_fuse(self, instructions: int, then: Action) -> None:
+        """Between two instructions, so many from now, this happens."""
+        self._fuse = (instructions, then)
+
+    def _end(self, how: str) -> None:
+        self._record(how)
+        self.alive = False
+        self._todo.clear()
+        self._mail.clear()
+        self.around.network.crash(self.name)
+        self.ended()
+
+    def _lost(self) -> None:
+        if self.alive:
+            self._end("has lost its session")
+            self.around.gone(self, self.leaving)
+
+    def _connection_changed(self, connected: bool) -> None:
+        def change() -> None:
+            self.connected = connected
+            self._record("is connected" if connected else "is suspended")
+            self.connection_changed(connected)
+            self._drain()
+
+        self.call(change)
+
+    # ------------------------------------------------------------------ events and instructions
+
+    def call(self, action: Action) -> None:
+        """Something comes from outside: at once, or when the process goes on, or never."""
+        if self.paused:
+            self._mail.append(action)
+        elif self.alive:
+            action()
+
+    def tell(self, machine: Machine, event: Any) -> None:
+        """Give an event to a machine and carry out what it says."""
+        if self.around.trace.enabled:
+            self._record("◀", event)
+        self._todo.extend(machine.handle(event))
+        self._drain()
+
+    def _drain(self) -> None:
+        if self._draining:
+            return  # what was added is carried out by who is at it
+        self._draining = True
+        try:
+            while self._todo and self.alive and not self.paused and self.connected:
+                if self._fuse is not None and self._burn():
+                    break
+                self._carry_out(self._todo.popleft())
+        finally:
+            self._draining = False
+
+    def _burn(self) -> bool:
+        assert self._fuse is not None
+        left, then = self._fuse
+        if left > 0:
+            self._fuse = (left - 1, then)
+            return False
+        self._fuse = None
+        then()
+        return self.paused or not self.alive
+
+    def _open_mail(self) -> None:
+        mail, self._mail = self._mail, []
+        for action in mail:
+            self.call(action)
+
+    def _carry_out(self, instruction: Any) -> None:
+        if self.around.trace.enabled:
+            self._record("▶", instruction)
+        if isinstance(instruction, Send):
+            self.around.network.send(self.name, instruction.to, instruction.message)
+        elif not isinstance(instruction, Note):
+            self.carry_out(instruction)
+
+    def _deliver(self, sender: MemberId, message: Message, payload: bytes | None) -> None:
+        self.call(lambda: self.received(Received(sender, message), payload))
+
+    def clock(self) -> int:
+        return self.around.scheduler.clock() + self.skew
+
+    def _record(self, *what: Any) -> None:
+        self.around.trace.record(self.around.scheduler.now, self.name, *what)
+
+    # ------------------------------------------------------------------ what roles do
+
+    def received(self, event: Received, payload: bytes | None) -> None:
+        raise NotImplementedError
+
+    def carry_out(self, instruction: Any) -> None:
+        raise NotImplementedError
+
+    def members_changed(self, members: tuple[Member, ...]) -> None:
+        """Only coordinators care."""
+
+    def turn_changed(self, turn: bool) -> None:
+        """Only coordinators care."""
+
+    def connection_changed(self, connected: bool) -> None:
+        """Only coordinators' machines want to hear it; others are held up by their driver."""
+
+    def ended(self) -> None:
+        """Give back what the process held."""

@@ -1,0 +1,112 @@
+"""The simulated store: the real store in memory, behind calls that take time, fail, and arrive late.
+
+An asynchronous call (`ask`) reaches the store after a while, takes effect there, and is answered after another while. It
+may fail before, halfway or after its effect; it may be on its way for longer than its caller waits, who hears that nobody
+answered and tries again, while the first one is still under way: this is how the writes of a member that is long dead
+arrive. A caller never waits longer than `PATIENCE`, and nothing is under way for longer than `LATEST`.
+
+What an engine reads while it computes is read at once (`Reads`), and may fail as a whole.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.errors import BelvedereError, StoreUnavailable
+from belvedere.simulate.scheduler import MS, Scheduler
+from belvedere.store.memory import MemoryStore, Moment
+
+T = TypeVar("T")
+
+PATIENCE = 1_000 * MS
+LATEST = 2_500 * MS
+
+_MOMENTS = (Moment.BEFORE, Moment.HALFWAY, Moment.AFTER)
+
+
+@dataclass
+class Trouble:
+    delay: int = 1 * MS
+    fails: float = 0.0
+    """Share of calls that fail before, halfway or after their effect."""
+    late: float = 0.0
+    """Share of calls that arrive after their caller has given up."""
+    unreadable: float = 0.0
+    """Share of the engine's reads that fail."""
+
+
+class SimulatedStore:
+    def __init__(self, scheduler: Scheduler, rng: random.Random, trouble: Trouble) -> None:
+        self.memory = MemoryStore("simulated")
+        self.trouble = trouble
+        self._scheduler = scheduler
+        self._random = rng
+
+    def ask(self, call: Callable[[], T], answer: Callable[[T], None], failed: Callable[[str], None]) -> None:
+        """`answer` and `failed` are called once, one of them, whatever became of the caller: that is its business."""
+        trouble, draw = self.trouble, self._random.random
+        arrives = self._delay()
+        strikes: Moment | None = None
+        late = draw() < trouble.late
+        if late:
+            arrives = int(PATIENCE + (LATEST - PATIENCE) * draw())
+            self._scheduler.after(PATIENCE, lambda: failed("no answer in time"))
+        elif draw() < trouble.fails:
+            strikes = self._random.choice(_MOMENTS)
+
+        def arrive() -> None:
+            try:
+                found = self._carry_out(call, strikes)
+            except BelvedereError as error:
+                reason = str(error)
+                if not late:
+                    self._scheduler.after(self._delay(), lambda: failed(reason))
+                return
+            if not late:
+                self._scheduler.after(self._delay(), lambda: answer(found))
+
+        self._scheduler.after(arrives, arrive)
+
+    def _carry_out(self, call: Callable[[], T], strikes: Moment | None) -> T:
+        if strikes is None:
+            return call()
+
+        def strike(_: str, moment: Moment) -> None:
+            if moment is strikes:
+                raise StoreUnavailable(f"simulated: no answer, {strikes.value} the effect")
+
+        self.memory.faults = strike
+        try:
+            return call()
+        finally:
+            self.memory.faults = None
+
+    def check_readable(self) -> None:
+        if self.trouble.unreadable and self._random.random() < self.trouble.unreadable:
+            raise StoreUnavailable("simulated: a read was not answered")
+
+    def _delay(self) -> int:
+        return int(self.trouble.delay * (0.2 + 1.6 * self._random.random()))
+
+
+class Reads:
+    """What one member's engine reads of the store, at once."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        self._store = store
+
+    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        self._store.check_readable()
+        return self._store.memory.read(table, ids, below)
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        self._store.check_readable()
+        return self._store.memory.scan(table, first, stop, below)
+
+    load = read

@@ -1,0 +1,171 @@
+"""Users: they write rows, and they create, replace and drop views while everything else goes on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from belvedere.cluster import catalogs
+from belvedere.protocol import wire
+from belvedere.protocol.driving import CatalogOffered, CatalogTaken
+from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.protocol.messages import EpochPlan
+from belvedere.protocol.ring import BUCKETS
+from belvedere.simulate import documents
+from belvedere.simulate.changes import Change, Value
+from belvedere.simulate.coordinators import CoordinatorProcess
+from belvedere.simulate.process import Surroundings
+from belvedere.simulate.scheduler import MS
+from belvedere.simulate.schema import KEYS, TABLES, View
+from belvedere.simulate.sources import Sources
+
+KINDS = ("a", "b", "c", None)
+
+
+class Writer:
+    """Writes so many times, at random moments, and remembers where its writes went (tokens)."""
+
+    def __init__(self, around: Surroundings, rng: random.Random, sources: Sources) -> None:
+        self.tokens: list[list[tuple[SourceId, Seq]]] = []
+        self._around, self._random, self._sources = around, rng, sources
+        self._stamp = 1_000
+
+    def schedule(self, start: int, stop: int, writes: int) -> None:
+        for _ in range(writes):
+            self._around.scheduler.at(self._random.randint(start, stop), self.write)
+
+    def write(self) -> None:
+        table = "orders" if self._random.random() < 0.7 else "customers"
+        changes = [self._change(table) for _ in range(self._random.choice((1, 1, 2, 3, 6)))]
+        written = self._sources.write(table, changes)
+        self.tokens.append(written)
+        self._around.trace.record(self._around.scheduler.now, "writer", f"{written}", changes)
+
+    def _change(self, table: str) -> Change:
+        draw = self._random
+        key = draw.randrange(KEYS[table])
+        if draw.random() < 0.25:
+            return Change(table, key, self._timestamp(), None)
+        columns = TABLES[table]
+        named = columns if draw.random() < 0.6 else tuple(c for c in columns if draw.random() < 0.5)
+        return Change(table, key, self._timestamp(), {name: self._value(name) for name in named})
+
+    def _timestamp(self) -> int:
+        """Mostly newer; sometimes the same as the last one, sometimes older."""
+        kind = self._random.random()
+        if kind < 0.7:
+            self._stamp += self._random.choice((1, 5))
+            return self._stamp
+        return self._stamp if kind < 0.9 else self._stamp - self._random.randint(1, 10)
+
+    def _value(self, column: str) -> Value:
+        draw = self._random
+        if draw.random() < 0.1:
+            return None
+        if column == "customer":
+            return draw.randrange(KEYS["customers"] + 1)
+        if column == "region":
+            return draw.randrange(3)
+        return draw.randrange(100) if column == "amount" else draw.choice(KINDS)
+
+
+@dataclass
+class _Offer:
+    ticket: int
+    document: bytes
+    sent: int
+
+
+@dataclass
+class Ddl:
+    """One user who changes the catalog, statement after statement, and finds out what became of each."""
+
+    around: Surroundings
+    leader: Callable[[], CoordinatorProcess | None]
+    memory_of_plans: Callable[[], EpochPlan | None]
+    """The newest plan in the record."""
+    todo: list[str | View] = field(default_factory=list)
+    """Statements; a `View` is created, or replaced if it exists."""
+    done: int = 0
+    _offer: _Offer | None = None
+    _tickets: int = 0
+    _first: bytes | None = None
+
+    PATIENCE = 1_500 * MS
+
+    def begin(self, views: Sequence[View]) -> None:
+        self._first = documents.first(tuple(views))
+        self._look()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to do, and everything that was replaced is gone."""
+        return self._first is None and not self.todo and self._offer is None and self._next() is None
+
+    def taken(self, taken: CatalogTaken) -> None:
+        """An answer, perhaps to somebody who has given up waiting."""
+        if self._offer is not None and taken.ticket == self._offer.ticket and taken.refused:
+            self._offer = None
+
+    def _look(self) -> None:
+        """Every now and then: has it happened, what is next?"""
+        self.around.scheduler.after(60 * MS, self._look)
+        document = self._current()
+        if self._offer is not None:
+            if document == self._offer.document:
+                self._happened()
+            elif self.around.scheduler.now - self._offer.sent > self.PATIENCE:
+                self._offer = None  # whether it happened is seen in the catalog, not by waiting
+            else:
+                return
+        following = self._next()
+        leader = self.leader()
+        if following is not None and leader is not None:
+            self._tickets += 1
+            self._offer = _Offer(self._tickets, following, self.around.scheduler.now)
+            compiled = catalogs.compile(following)
+            offered = CatalogOffered(self._tickets, compiled.version, following, compiled.stages, compiled.made)
+            delay = self.around.network.delay()
+            self.around.scheduler.after(delay, lambda: leader.offer(offered))
+
+    def _happened(self) -> None:
+        self._offer = None
+        if self._first is not None:
+            self._first = None
+        self.done += 1
+
+    def _current(self) -> bytes | None:
+        plan = self.memory_of_plans()
+        if plan is None or not plan.catalog_document:
+            return None
+        return self.around.store.memory._documents.get(plan.catalog_document)
+
+    def _building(self) -> frozenset[int]:
+        plan = self.memory_of_plans()
+        return frozenset() if plan is None else frozenset(s.circuit for s in plan.slices if s.stop < BUCKETS)
+
+    def _next(self) -> bytes | None:
+        """The document to offer: the next statement that can be carried out, or the end of what was replaced."""
+        document, building = self._current(), self._building()
+        if document is None:
+            return self._first
+        self._first = None
+        while self.todo:
+            wanted = self.todo[0]
+            names = catalogs.compile(document).catalog.views
+            sql = wanted.create(replace=wanted.name in names) if isinstance(wanted, View) else wanted
+            found = documents.execute(document, sql, building)
+            if found is not None:
+                return found
+            self.todo.pop(0)  # it has happened, or it cannot
+        return documents.retire(document, building)
+
+
+def newest_plan(around: Surroundings) -> EpochPlan | None:
+    state = around.zookeeper.record.state
+    if state is None:
+        return None
+    pointer = state.open[-1] if state.open else state.committed_plan
+    data = None if pointer is None else around.store.memory._documents.get(pointer.document)
+    return None if data is None else wire.decode(data)

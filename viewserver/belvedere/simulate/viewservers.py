@@ -1,0 +1,181 @@
+"""The simulated view server process: its machine, and one computing thread that does what the machine says in order.
+
+Writes of an epoch go to the store one after the other, again and again until they are durable or a higher attempt was
+adopted; the next epoch is computed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from belvedere.errors import StoreUnavailable
+from belvedere.protocol.driving import (
+    Adopt,
+    Compute,
+    Computed,
+    Keep,
+    Open,
+    Persist,
+    Persisted,
+    Received,
+    Settle,
+    WorkFailed,
+)
+from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
+from belvedere.protocol.viewserver import ViewServer
+from belvedere.simulate.process import Process, Surroundings
+from belvedere.simulate.scheduler import MS, Action
+from belvedere.store.seam import TableWrite
+
+
+class Stepped(Protocol):
+    @property
+    def dispatches(self) -> Sequence[Any]: ...
+
+    @property
+    def computed(self) -> Computed: ...
+
+
+class Work(Protocol):
+    """What a view server computes (`cluster.work.ServerWork`, or only what it costs)."""
+
+    def adopt(self, adopt: Adopt) -> None: ...
+
+    def open(self, open: Open) -> None: ...
+
+    def keep(self, batch: Batch, payload: bytes) -> None: ...
+
+    def compute(self, compute: Compute) -> Stepped: ...
+
+    def finish(self, persist: Persist) -> list[TableWrite]: ...
+
+    def persisted(self, epoch: Epoch) -> None: ...
+
+    def settle(self, epoch: Epoch) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ViewServerProcess(Process):
+    role = Role.VIEWSERVER
+
+    def __init__(self, around: Surroundings, host: str, incarnation: int, work: Work, compute_time: int) -> None:
+        super().__init__(around, host, incarnation)
+        self.machine = ViewServer(self.name)
+        self.work = work
+        self._compute_time = compute_time
+        self._tasks: deque[Any] = deque()
+        self._busy = False
+        self._writes: deque[tuple[Persist, list[TableWrite]]] = deque()
+        self._attempt = Attempt(-1)
+        self._payloads: dict[Batch, bytes] = {}
+
+
+    # ------------------------------------------------------------------ events and instructions
+
+    def received(self, event: Received, payload: bytes | None) -> None:
+        message = event.message
+        if isinstance(message, Batch):
+            assert payload is not None
+            self._payloads[message] = payload
+        self.tell(self.machine, event)
+        if isinstance(message, Batch) and self.connected and not self.paused:
+            self._payloads.pop(message, None)  # kept by now, or not wanted
+        if self.machine.released and self.alive:
+            self.leave()
+
+    def carry_out(self, instruction: Any) -> None:
+        match instruction:
+            case Keep(batch):
+                payload = self._payloads.pop(batch, None)
+                if payload is not None:  # else it was kept when it came, before its generation was known
+                    self.work.keep(batch, payload)
+            case Adopt(generation):
+                self._attempt = generation.number
+                self._writes.clear()
+                self._do(instruction)
+            case Open() | Compute() | Persist():
+                self._do(instruction)
+            case Settle(epoch):
+                self._do(instruction)
+                self.settled(epoch)
+            case _:
+                raise AssertionError(f"a view server cannot {instruction}")
+
+    def settled(self, epoch: Epoch) -> None:
+        """The epoch may be read."""
+
+    # ------------------------------------------------------------------ the computing thread
+
+    def _do(self, task: Any) -> None:
+        self._tasks.append(task)
+        if not self._busy:
+            self._busy = True
+            self._later(self._next)
+
+    def _next(self) -> None:
+        if not self.connected:  # what it would send or write must wait
+            self._later(self._next)
+            return
+        if not self._tasks:
+            self._busy = False
+            return
+        self._run(self._tasks.popleft())
+        self._later(self._next)
+
+    def _later(self, action: Action) -> None:
+        self.around.scheduler.after(self._compute_time, lambda: self.call(action))
+
+    def _run(self, task: Any) -> None:
+        try:
+            match task:
+                case Adopt():
+                    self.work.adopt(task)
+                case Open(plan, attempt) if attempt == self._attempt:
+                    self.work.open(task)
+                case Compute(_, attempt) if attempt == self._attempt:
+                    stepped = self.work.compute(task)
+                    for dispatch in stepped.dispatches:
+                        self.around.network.send(self.name, dispatch.to, dispatch.batch, dispatch.payload)
+                    self.tell(self.machine, stepped.computed)
+                case Persist(_, attempt) if attempt == self._attempt:
+                    self._writes.append((task, self.work.finish(task)))
+                    if len(self._writes) == 1:
+                        self._write()
+                case Settle(epoch):
+                    self.work.settle(epoch)
+        except StoreUnavailable as error:
+            epoch = task.plan.epoch if isinstance(task, Open) else task.epoch
+            self.tell(self.machine, WorkFailed(epoch, task.attempt, str(error)))
+
+    def _write(self) -> None:
+        """The oldest of the epochs that are finished and not durable, until it is."""
+        if not self._writes:
+            return
+        persist, writes = self._writes[0]
+        if not self.connected:
+            self._later(self._write)
+            return
+
+        def written(_: None) -> None:
+            if persist.attempt != self._attempt or not self._writes:
+                return  # given up meanwhile
+            self._writes.popleft()
+            self.work.persisted(persist.epoch)
+            self.tell(self.machine, Persisted(persist.epoch, persist.attempt))
+            self._write()
+
+        def failed(_: str) -> None:
+            if persist.attempt == self._attempt:
+                self._write()
+
+        self.around.store.ask(
+            lambda: self.around.store.memory.write(persist.epoch, writes),
+            lambda done: self.call(lambda: written(done)),
+            lambda reason: self.call(lambda: failed(reason)),
+        )
+
+    def ended(self) -> None:
+        self.work.close()
