@@ -1,20 +1,39 @@
-"""The stores that every test of this folder runs on."""
+"""The stores that every test of this folder runs on: in memory, LMDB in this process, LMDB behind a Flight server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import Store
+from belvedere.store.served.client import FlightStore
 from belvedere.store.served.lmdb_store import LmdbStore
+from belvedere.store.served.server import StoreServer
+from belvedere.store.served.service import StoreService
 
-KINDS = ["memory", "lmdb"]
+KINDS = ["memory", "lmdb", "flight"]
+
+
+def make(kind: str, path: Path, stack: ExitStack) -> Store:
+    """A store of this kind; what it needs is closed with the stack. The map is small, so that it has to grow."""
+    if kind == "memory":
+        return MemoryStore()
+    local = LmdbStore(path, map_size=1 << 20)
+    stack.callback(local.close)
+    if kind == "lmdb":
+        return local
+    server = StoreServer([StoreService(local)])
+    stack.callback(server.close)
+    client = FlightStore(server.address)
+    stack.callback(client.close)
+    return client
 
 
 @pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, tmp_path) -> Iterator[Store]:
-    made = MemoryStore() if request.param == "memory" else LmdbStore(tmp_path / "store", map_size=1 << 20)
-    yield made
-    made.close()
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    with ExitStack() as stack:
+        yield make(request.param, tmp_path / "store", stack)

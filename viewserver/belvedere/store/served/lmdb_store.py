@@ -22,9 +22,6 @@ from belvedere.store.served import keys, versions
 from belvedere.store.served.collector import Collector
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
 
-_WRITE_ROWS = 1 << 16
-"""Rows that one transaction writes at most, in all tables together: it holds the pages that it changed in memory."""
-_WRITE_BYTES = 64 << 20
 _DIGEST = 8
 _BUCKETS = 16_384
 
@@ -145,7 +142,7 @@ class LmdbStore:
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         for write in writes:
             check_write(write)
-        for group in _groups(writes):
+        for group in versions.groups(writes):
             self._write(epoch, group)
 
     def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
@@ -222,19 +219,3 @@ def _verified(id: ChunkId, content: bytes | None) -> bytes:
         size = len(content) - _DIGEST
         raise Damaged(f"chunk {id.number} of writer {id.writer!r}: the checksum over its {size} bytes does not hold")
     return content[_DIGEST:]
-
-
-def _groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
-    """Writes in groups that fit into a transaction."""
-    group: list[TableWrite] = []
-    room = _WRITE_ROWS
-    for write in writes:
-        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (write.values.nbytes + 1)))
-        for piece in versions.pieces(write, rows):
-            if len(piece.ids) > room and group:
-                yield group
-                group, room = [], _WRITE_ROWS
-            group.append(piece)
-            room -= len(piece.ids)
-    if group:
-        yield group

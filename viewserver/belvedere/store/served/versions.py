@@ -35,6 +35,9 @@ ID = 16
 """Bytes of an id in a record of ids."""
 _RECORD_IDS = 8192
 """Ids in one record: values of LMDB that span many pages need as many pages in a row."""
+_WRITE_ROWS = 1 << 16
+"""Rows that one transaction, and one message, holds at most: the pages that it changes are in memory until its end."""
+_WRITE_BYTES = 64 << 20
 _PIECE_ROWS = 8192
 _PIECE_BYTES = 4 << 20
 _FIRST_PIECE = 128
@@ -242,7 +245,23 @@ def get_ids(content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.uint64).reshape(-1, 2)
 
 
-def pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
+def _pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
     """A write in pieces of at most so many rows."""
     for at in range(0, len(write.ids), rows):
         yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged)
+
+
+def groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
+    """Writes in groups that fit into a transaction and a message."""
+    group: list[TableWrite] = []
+    room = _WRITE_ROWS
+    for write in writes:
+        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (write.values.nbytes + 1)))
+        for piece in _pieces(write, rows):
+            if len(piece.ids) > room and group:
+                yield group
+                group, room = [], _WRITE_ROWS
+            group.append(piece)
+            room -= len(piece.ids)
+    if group:
+        yield group

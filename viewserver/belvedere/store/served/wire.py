@@ -1,0 +1,111 @@
+"""How calls of the store travel: one Flight action per call, its answer a stream of results.
+
+A message is a head (JSON, its length before it, padded to 8 bytes) and parts: raw bytes, or Arrow record batches
+of ids and values. Rows are never touched one by one: ids are the memory of their array, values the buffers of theirs.
+
+Errors of the `BelvedereError` tree cross as what they are: class, text and attributes in the error's extra info.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere import errors
+
+_LENGTH = struct.Struct("<I")
+_ALIGN = 8
+PAIRS = pa.schema([pa.field("id", pa.binary(16), nullable=False), pa.field("value", pa.binary())])
+
+
+@dataclass(frozen=True)
+class Message:
+    head: dict[str, Any]
+    parts: list[pa.Buffer]
+
+
+def pack(head: dict[str, Any], parts: Sequence[Any] = ()) -> pa.Buffer:
+    """Parts are anything with a buffer."""
+    buffers = [pa.py_buffer(part) for part in parts]
+    text = json.dumps({**head, "parts": [part.size for part in buffers]}).encode()
+    text += b" " * (-(len(text) + _LENGTH.size) % _ALIGN)
+    if not buffers:
+        return pa.py_buffer(_LENGTH.pack(len(text)) + text)
+    sink = pa.BufferOutputStream()
+    sink.write(_LENGTH.pack(len(text)) + text)
+    for part in buffers:
+        sink.write(part)
+        sink.write(bytes(-part.size % _ALIGN))
+    return sink.getvalue()
+
+
+def unpack(buffer: pa.Buffer) -> Message:
+    """The parts are slices of the buffer."""
+    (length,) = _LENGTH.unpack(buffer.slice(0, _LENGTH.size).to_pybytes())
+    at = _LENGTH.size + length
+    head = json.loads(buffer.slice(_LENGTH.size, length).to_pybytes())
+    parts = []
+    for size in head.pop("parts"):
+        parts.append(buffer.slice(at, size))
+        at += size + -size % _ALIGN
+    return Message(head, parts)
+
+
+def pack_ids(ids: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(ids).reshape(-1).view(np.uint8).data
+
+
+def unpack_ids(buffer: pa.Buffer) -> np.ndarray:
+    return np.frombuffer(buffer, np.uint64).reshape(-1, 2)
+
+
+def pack_pairs(ids: np.ndarray, values: pa.BinaryArray) -> pa.Buffer:
+    keys = pa.Array.from_buffers(PAIRS.field("id").type, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
+    return pa.record_batch([keys, values], schema=PAIRS).serialize()
+
+
+def unpack_pairs(buffer: pa.Buffer) -> tuple[np.ndarray, pa.BinaryArray]:
+    batch = pa.ipc.read_record_batch(buffer, PAIRS)
+    keys = batch.column(0)
+    words = np.frombuffer(keys.buffers()[1], np.uint64) if len(keys) else np.empty(0, np.uint64)
+    return words.reshape(-1, 2), batch.column(1)
+
+
+VALUES = pa.schema([pa.field("value", pa.binary())])
+
+
+def pack_values(values: pa.BinaryArray) -> pa.Buffer:
+    return pa.record_batch([values], schema=VALUES).serialize()
+
+
+def unpack_values(buffer: pa.Buffer) -> pa.BinaryArray:
+    return pa.ipc.read_record_batch(buffer, VALUES).column(0)
+
+
+# --- errors
+
+
+def pack_error(error: errors.BelvedereError) -> bytes:
+    attributes = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | None)}
+    return json.dumps({"class": type(error).__name__, "text": str(error), "attributes": attributes}).encode()
+
+
+def unpack_error(content: bytes) -> errors.BelvedereError | None:
+    """The error as it was raised; None if this is not one of ours."""
+    try:
+        found = json.loads(content)
+        kind = getattr(errors, found["class"], errors.BelvedereError)
+        if not (isinstance(kind, type) and issubclass(kind, errors.BelvedereError)):
+            return None
+        error: errors.BelvedereError = kind.__new__(kind)
+        error.args = (found["text"],)
+        vars(error).update(found["attributes"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return error
