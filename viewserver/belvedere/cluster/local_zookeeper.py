@@ -153,7 +153,7 @@ class LocalZooKeeper:
             "maxSessionTimeout": self._max_session_timeout,
             "maxClientCnxns": 0,  # no limit: everything comes from one address here
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "ruok,srvr,stat,mntr,cons,conf,wchs",
+            "4lw.commands.whitelist": "ruok,srvr,stat,mntr,cons,conf,wchs,wchp",
             "autopurge.snapRetainCount": 3,
             "autopurge.purgeInterval": 1,
         }

@@ -220,6 +220,8 @@ class MemoryCoordination:
 
     def on_members(self, listener: Callable[[list[Member]], None]) -> None:
         with self._lock:
+            if not self._member_listeners and self._connected():
+                self._told = self._pool.listing()
             self._member_listeners.append(listener)
             if self._told is not None:
                 self._tell(listener, list(self._told))
@@ -341,20 +343,20 @@ class MemoryCoordination:
 
     def _catch_up(self) -> None:
         """Hear what was missed while there was no connection."""
-        self.hear_members()
+        self.hear_members(self._pool.listing())
         self.hear_election()
 
     def _members_changed(self) -> None:
+        listing = self._pool.listing()
         for each in self._pool.connections:
-            each.hear_members()
+            each.hear_members(listing)
 
     def _hold_election(self) -> None:
         for each in self._pool.candidates[:1]:
             each.hear_election()
 
-    def hear_members(self) -> None:
-        listing = self._pool.listing()
-        if self._connected() and listing != self._told:
+    def hear_members(self, listing: list[Member]) -> None:
+        if self._member_listeners and self._connected() and listing != self._told:
             self._told = listing
             for listener in self._member_listeners:
                 self._tell(listener, list(listing))

@@ -336,6 +336,11 @@ class ZooKeeperCoordination:
         link = self._link
         return link is not None and self._state is Session.CONNECTED and link.lease.valid(_now())
 
+    def session_identity(self) -> tuple[int, bytes] | None:
+        """Number and password of the present session, by which ZooKeeper's own tools know it."""
+        link = self._link
+        return None if link is None else link.client.client_id
+
     def on_session(self, listener: Callable[[Session], None]) -> None:
         with self._lock:
             self._session_listeners.append(listener)
