@@ -1,8 +1,8 @@
 """The time that a machine is told: milliseconds that never go back, and that do not stand still after a jump.
 
-A clock that is set forward moves on at once. One that is set back cannot be followed without going back, so time goes on
-at half its speed until the clock has caught up; if that would take long, the machine is thrown away instead (`lost`) and a new
-incarnation begins with the clock as it is.
+A clock that is set forward moves on at once. One that is set back cannot be followed without going back, so time goes
+on at half its speed until the clock has caught up; if that would take long, the machine is thrown away instead
+(`lost`), and a new incarnation begins with the clock as it is.
 """
 
 from __future__ import annotations

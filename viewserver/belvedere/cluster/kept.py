@@ -32,7 +32,8 @@ _Stages = dict[tuple[Epoch, Attempt, Stage], dict[Key, tuple[Batch, bytes | _Spi
 class Kept:
     def __init__(self, memory_limit: int, directory: Path | None = None) -> None:
         self.spills = 0
-        """Batches that went to the file so far."""
+        self.spilled_bytes = 0
+        """Batches and bytes that went to the file so far."""
         self._limit = memory_limit
         self._directory = directory
         self._lock = threading.Lock()
@@ -95,6 +96,7 @@ class Kept:
         self._end += len(payload)
         self._in_file += 1
         self.spills += 1
+        self.spilled_bytes += len(payload)
         return spilled
 
     def _fetch(self, payload: bytes | _Spilled) -> bytes:

@@ -13,8 +13,8 @@ from belvedere.protocol.membership import OLDEST_PROTOCOL
 from belvedere.protocol.messages import PROTOCOL, Role
 
 TEST_PROTOCOL = "BELVEDERE_TEST_PROTOCOL"
-"""For tests of rolling upgrades only: a process that speaks this protocol and the one before it, and that adds a field to
-its messages which this version does not know."""
+"""For tests of rolling upgrades only: a process that speaks this protocol and the one before it, and that adds a field
+to its messages which this version does not know."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 A message to a member waits here as long as
 
 * this process has not heard of the member yet: whoever named it may hear of new members earlier;
-* the session may have ended (SUSPENDED, or a pause of the whole process): others may believe this member dead, so nothing
-  of it must be seen. What waits goes out, in order, when the session is known to live; after LOST nothing does.
+* the session may have ended (SUSPENDED, or a pause of the whole process): others may believe this member dead, so
+  nothing of it must be seen. What waits goes out, in order, when the session is known to live; after LOST nothing
+  does.
 
 A member that was listed and is not any more will never come back under its name: what is queued for it is dropped.
 """

@@ -14,6 +14,7 @@ did. `failure` turns either into the event that the machine wants to hear.
 from __future__ import annotations
 
 import functools
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ from belvedere.engine.shard import DAY_MS, Outgoing, Shard, ShardCatalog, StageE
 from belvedere.protocol.driving import Adopt, Compute, Computed, Distribute, Distributed, Open, Persist, WorkFailed
 from belvedere.protocol.exactly_once import ChunkId, Piece
 from belvedere.protocol.messages import NEVER, Attempt, Batch, Epoch, Generation, Stage
-from belvedere.protocol.ring import MemberId, Ring, RingVersion
+from belvedere.protocol.reads import Ownership
+from belvedere.protocol.ring import MemberId, Ring, RingVersion, buckets_of
 from belvedere.sql.catalog import TableDef
 from belvedere.store.seam import Store, TableWrite
 
@@ -162,6 +164,7 @@ class ServerWork:
         self.me = me
         self.kept = Kept(memory_limit // 4, spill_directory)
         self.recent = Recent(recent_bytes)
+        self._ownership, self._owning = Ownership(me), threading.Lock()
         self._catalogs = Catalogs(store, compile_catalog)
         self._make_shard: Callable[[], Shard] = functools.partial(
             Shard,
@@ -175,6 +178,8 @@ class ServerWork:
         self._catalog: str | None = None
         self._open: Open | None = None
         self._counts = _Counts()
+        self._moved = 0
+        self._spilled = 0
 
     # ------------------------------------------------------------------ instructions
 
@@ -195,8 +200,11 @@ class ServerWork:
             self.recent.undo(adopt.committed)
             if generation.servers != before.servers:
                 self.recent.clear()
+        ring = ring_of(generation)
+        self._shard.own(ring.table, generation.servers.index(self.me))
+        with self._owning:
+            self._ownership.adopt(generation.number, ring, adopt.committed)
         self._generation = generation
-        self._shard.own(ring_of(generation).table, generation.servers.index(self.me))
 
     def open(self, open: Open) -> None:
         """Begin the epoch with the catalog and the slices of its plan."""
@@ -214,6 +222,7 @@ class ServerWork:
         self._shard.begin(plan.epoch, {part.circuit: (part.first, part.stop) for part in plan.slices})
         self._open = open
         self._counts = _Counts()
+        self._moved, self._spilled = 0, self._spilled_so_far()
 
     def keep(self, batch: Batch, payload: bytes | memoryview) -> None:
         """Hold the payload until its stage is computed. May be called from any thread."""
@@ -236,6 +245,7 @@ class ServerWork:
         for out in outgoing:
             to = generation.servers[out.target]
             number = self._counts.number(to, out.stage)
+            self._moved += len(out.payload)
             dispatches.append(Dispatch(to, Batch(epoch, attempt, out.stage, self.me, number, 0, out.rows), out.payload))
         return Stepped(dispatches, Computed(epoch, attempt, stage, self._counts.by_stage, rows))
 
@@ -257,7 +267,16 @@ class ServerWork:
         self._open = None
         writes = [TableWrite(change.table, change.ids, change.values, change.logged) for change in changes]
         self.recent.add(persist.epoch, writes)
+        with self._owning:
+            self._ownership.process(persist.epoch, persist.attempt)
         return writes
+
+    def cost(self) -> dict[str, float]:
+        """What the epoch cost that was finished last, for the leader."""
+        return {"moved_bytes": float(self._moved), "spilled_bytes": float(self._spilled_so_far() - self._spilled)}
+
+    def _spilled_so_far(self) -> int:
+        return self.kept.spilled_bytes + int(self._shard.figures().get("spilled_bytes", 0))
 
     def persisted(self, epoch: Epoch) -> None:
         """What `finish` gave for this epoch (and all before) is durable in the store."""
@@ -267,13 +286,18 @@ class ServerWork:
         """The epoch is committed."""
         self.kept.forget(lambda kept, attempt: kept <= epoch)
         self._shard.committed(epoch)
+        with self._owning:
+            self._ownership.commit(epoch)
 
     # ------------------------------------------------------------------ reads, status
 
-    def read(self, table: str, ids: np.ndarray, epoch: Epoch) -> tuple[np.ndarray, pa.BinaryArray]:
-        """Rows of a view at an epoch that this server owned and processed, as far as it remembers them: a mask of the
-        ids that it knows, and their values (null where it knows nothing, or that there is no such row)."""
-        return self.recent.read(table, ids, epoch)
+    def read(self, table: str, ids: np.ndarray, epoch: Epoch) -> tuple[np.ndarray, pa.BinaryArray] | None:
+        """Rows of a view, as far as this server remembers them: a mask of the ids that it knows, and their values (null
+        where it knows nothing, or that there is no such row). None if it did not own them all in that epoch, or has not
+        processed it: the store knows. From any thread."""
+        with self._owning:
+            mine = self._ownership.may_answer_all(buckets_of(ids), epoch).all
+        return self.recent.read(table, ids, epoch) if mine else None
 
     def figures(self) -> dict[str, float]:
         return {

@@ -1,0 +1,380 @@
+"""One process of a pool, from its start to its end, and what all roles have in common.
+
+    start ──ZooKeeper, store, compatible──▶ incarnation ──LOST──▶ another incarnation, with a new name
+             │ no answer: again, for ever       │ SIGTERM: leaving ──released──▶ end (0)
+             │ incompatible: end (1)            └──────────── after 9.5 s ─────▶ end (1), with the reason
+
+An `Incarnation` is a member: a session with ZooKeeper, a transport, a machine. All of it goes when the session is lost,
+and nothing of it is used again. What lasts as long as the process: its options, the HTTP port, the store's client.
+
+Why it is safe: the machine is touched by the loop's thread only. What others could see (messages, writes) passes a look
+at the lease first (`Peers`, `may_act`), which is also true of a process that was paused and has noticed nothing yet.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import enum
+import functools
+import logging
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from belvedere import allocator, errors
+from belvedere.cluster.clock import Clock
+from belvedere.cluster.coordination import Coordination, Session, check_cluster
+from belvedere.cluster.loop import Loop, Pauses, Worker
+from belvedere.cluster.options import Options
+from belvedere.cluster.peers import Peers
+from belvedere.cluster.retrying import Trouble
+from belvedere.cluster.saying import say
+from belvedere.cluster.transport import Handler, Payload, Transport
+from belvedere.protocol import wire
+from belvedere.protocol.driving import Note
+from belvedere.protocol.messages import Member, Message, PoolState, Role
+from belvedere.protocol.ring import MemberId
+from belvedere.store.seam import Store
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.02
+FIGURES_SECONDS = 1.0
+SWITCH_SECONDS = 0.0005
+CONNECT_SECONDS = 5.0
+WARNINGS = dict.fromkeys(
+    ("failed", "attempt failed", "contradiction", "member refused", "store does not answer"), logging.WARNING
+) | dict.fromkeys(("committed", "planned"), logging.DEBUG)
+"""How loud a note of a machine is, if not INFO."""
+
+
+class Ended(enum.Enum):
+    """How an incarnation ended."""
+
+    LOST = "its session ended"
+    LEFT = "it left"
+    GAVE_UP = "it could not leave in time"
+
+
+@dataclass
+class Surroundings:
+    """What the process gives to each of its incarnations."""
+
+    options: Options
+    me: MemberId
+    cluster: str
+    coordination: Coordination
+    store: Store
+    transport: Transport
+    trouble: Trouble
+
+
+class Incarnation(abc.ABC):
+    """A member, from joining to its end. Roles add their machine and carry out what it says."""
+
+    role: Role
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around, self.options, self.me = around, around.options, around.me
+        self.loop = Loop()
+        self._workers: list[Worker] = []
+        self.peers = Peers(around.transport, self.may_act)
+        self.zookeeper = self.worker("zookeeper")
+        self.clock = Clock()
+        self.ended: Ended | None = None
+        self.leave_by: float | None = None
+        self._figures_at = 0.0
+        oldest, newest = self.options.protocols
+        self.member = Member(self.me, self.role, around.transport.address, oldest, newest, around.cluster)
+
+    # ------------------------------------------------------------------ for roles
+
+    @abc.abstractmethod
+    def received(self, sender: MemberId, message: Message, payload: Payload | None) -> None:
+        """A message has come (in the loop)."""
+
+    @property
+    @abc.abstractmethod
+    def released(self) -> bool:
+        """Whether nothing of this member is needed any more, once it asked to leave."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """Calls that this role answers."""
+        return {}
+
+    def began(self) -> None:  # noqa: B027 nothing to do in most roles
+        """It is a member now (in the loop)."""
+
+    def members_changed(self, members: list[Member]) -> None:  # noqa: B027 nothing to do in most roles
+        """All members, whenever they changed (in the loop)."""
+
+    def session_changed(self, session: Session) -> None:  # noqa: B027 nothing to do in most roles
+        """Connected or suspended (in the loop)."""
+
+    def ticked(self) -> None:  # noqa: B027 nothing to do in most roles
+        """Time passes (in the loop)."""
+
+    def figures(self) -> None:  # noqa: B027 nothing to do in most roles
+        """Once in a second: set gauges (in the loop)."""
+
+    def closed(self) -> None:  # noqa: B027 nothing to do in most roles
+        """The end: nothing of this member will be seen by others any more."""
+
+    # ------------------------------------------------------------------ what they share
+
+    def may_act(self) -> bool:
+        """Whether others certainly still believe this member alive."""
+        return self.around.coordination.lease_valid()
+
+    def worker(self, name: str) -> Worker:
+        worker = Worker(f"{self.me} {name}", self.loop.fail)
+        self._workers.append(worker)
+        return worker
+
+    def note(self, note: Note) -> None:
+        say(log, WARNINGS.get(note.event, logging.INFO), note.event, **note.fields)
+
+    def run(self) -> Ended:
+        """Until the end, in this thread."""
+        around = self.around
+        try:
+            around.transport.start(self._from_transport, self.handlers())
+            around.coordination.on_session(lambda session: self.loop.post(lambda: self._session(session)))
+            around.coordination.on_members(lambda members: self.loop.post(lambda: self._members(members)))
+            self.zookeeper.do(functools.partial(self._announce, self.member, lambda: self.loop.post(self._began)))
+            self.loop.run(self._tick, TICK_SECONDS)
+        finally:
+            self._close()
+        assert self.ended is not None
+        return self.ended
+
+    def end(self, ended: Ended) -> None:
+        """From the loop."""
+        if self.ended is None:
+            self.ended = ended
+        self.loop.stop()
+
+    def leave(self) -> None:
+        """Ask to be withdrawn; ends when it is released, or when time is up. From any thread."""
+        self.loop.post(self._leave)
+
+    def _leave(self) -> None:
+        if self.leave_by is not None:
+            return
+        self.leave_by = time.monotonic() + self.options.leave_within
+        log.info("asks to leave")
+        self.zookeeper.do(functools.partial(self._announce, replace(self.member, leaving=True), lambda: None))
+
+    def _announce(self, member: Member, then: Callable[[], None]) -> None:
+        """Write the member's entry, again and again (in the worker)."""
+        pauses = Pauses()
+        while not self.loop.stopped:
+            try:
+                self.around.coordination.join(member)
+            except errors.Unavailable as error:
+                self.around.trouble.set(str(error))
+                time.sleep(pauses.next())
+                continue
+            self.around.trouble.clear()
+            then()
+            return
+
+    def _began(self) -> None:
+        say(log, logging.INFO, "joined", member=self.me, address=self.member.address)
+        self.began()
+
+    def _from_transport(self, sender: MemberId, message: Message, payload: memoryview | None) -> None:
+        self.loop.post(functools.partial(self.received, sender, message, payload))
+
+    def _session(self, session: Session) -> None:
+        if session is Session.LOST:
+            self.end(Ended.LOST)
+        else:
+            self.peers.flush()
+            self.session_changed(session)
+
+    def _members(self, members: list[Member]) -> None:
+        self.peers.listed(members)
+        self.members_changed(members)
+
+    def _tick(self) -> None:
+        self.peers.flush()
+        self.ticked()
+        if self.leave_by is not None:
+            if self.released:
+                self.end(Ended.LEFT)
+            elif time.monotonic() > self.leave_by:
+                self.end(Ended.GAVE_UP)
+        if time.monotonic() >= self._figures_at:
+            self._figures_at = time.monotonic() + FIGURES_SECONDS
+            self.figures()
+
+    def _close(self) -> None:
+        self.loop.stop()
+        for worker in self._workers:
+            worker.close()
+        self.around.coordination.close()
+        self.around.transport.close()
+        self.closed()
+
+
+class Process:
+    """Keeps one role in the pool until it is told to stop."""
+
+    def __init__(
+        self,
+        options: Options,
+        make: Callable[[Surroundings], Incarnation],
+        connect: Callable[[Options], Coordination],
+        transport: Callable[[Options, MemberId], Transport],
+        open_store: Callable[[Options, str], Store],
+    ) -> None:
+        self.options = options
+        self.trouble = Trouble()
+        self.current: Incarnation | None = None
+        self._make, self._connect, self._transport, self._open_store = make, connect, transport, open_store
+        self._stopping = threading.Event()
+        self._store: tuple[str, Store] | None = None
+
+    # ------------------------------------------------------------------ signals
+
+    def stop(self) -> None:
+        """Leave the pool and end; called a second time: end at once."""
+        if self._stopping.is_set():
+            raise SystemExit(1)
+        self._stopping.set()
+        if self.current is not None:
+            self.current.leave()
+
+    def _on_signal(self, *_: Any) -> None:
+        self.stop()
+
+    # ------------------------------------------------------------------ life
+
+    def main(self) -> int:
+        """In the main thread of an operating system process: returns its exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
+        allocator.keep_freed_memory()
+        return self.run()
+
+    def run(self) -> int:
+        pauses = Pauses(0.1, 5.0)
+        while not self._stopping.is_set():
+            begun = time.monotonic()
+            try:
+                ended = self._incarnate()
+            except errors.Incompatible as error:
+                log.error("refused: %s", error)
+                return 1
+            except errors.BelvedereError as error:
+                self.trouble.set(str(error))
+            except Exception:
+                log.exception("unexpected failure; starts again as a new incarnation")
+            else:
+                if ended is Ended.GAVE_UP:
+                    log.warning("%s: %s", ended.value, self._why_stuck())
+                    return 1
+                if ended is Ended.LEFT:
+                    log.info("left the pool")
+                    return 0
+                log.warning("%s; starts again as a new incarnation", ended.value if ended else "stopped")
+            if time.monotonic() - begun > 10.0:
+                pauses.reset()
+            self._stopping.wait(pauses.next())
+        return 0
+
+    def _why_stuck(self) -> str:
+        if self.trouble.reason:
+            return self.trouble.reason
+        return "no coordinator released it; is there one that leads?"
+
+    def _incarnate(self) -> Ended:
+        coordination = self._start_coordination()
+        with contextlib.ExitStack() as undo:
+            undo.callback(coordination.close)
+            me = MemberId(f"{self.options.name}-{secrets.token_hex(3)}")
+            store = self._find_store(coordination)
+            cluster = store.identity()
+            self._check_record(coordination, cluster)
+            transport = self._transport(self.options, me)
+            undo.callback(transport.close)
+            self.current = self._make(
+                Surroundings(self.options, me, cluster, coordination, store, transport, self.trouble)
+            )
+            if self._stopping.is_set():
+                return Ended.LEFT
+            return self.current.run()
+
+    def _start_coordination(self) -> Coordination:
+        pauses = Pauses()
+        while True:
+            coordination = self._connect(self.options)
+            try:
+                coordination.start(CONNECT_SECONDS)
+            except errors.Unavailable as error:
+                coordination.close()
+                self.trouble.set(str(error))
+                if self._stopping.wait(pauses.next()):
+                    raise
+                continue
+            self.trouble.clear()
+            return coordination
+
+    def _find_store(self, coordination: Coordination) -> Store:
+        """The store's client: where the options say, or where the member with role store is."""
+        pauses = Pauses()
+        while True:
+            address = self.options.store or _store_address(_members(coordination))
+            try:
+                if not address:
+                    raise errors.StoreUnavailable(f"pool {self.options.pool!r} has no member with role store yet")
+                store = self._client(address)
+                store.identity()
+            except errors.Unavailable as error:
+                self.trouble.set(str(error))
+                if self._stopping.wait(pauses.next()):
+                    raise
+                continue
+            self.trouble.clear()
+            return store
+
+    def _client(self, address: str) -> Store:
+        if self._store is None or self._store[0] != address:
+            if self._store is not None:
+                self._store[1].close()
+            self._store = (address, self._open_store(self.options, address))
+        return self._store[1]
+
+    def _check_record(self, coordination: Coordination, cluster: str) -> None:
+        """Refuse to work with a pool of another cluster or of a protocol that this process does not speak."""
+        found = coordination.read()
+        if found is None:
+            return
+        state = wire.decode(found.data)
+        assert isinstance(state, PoolState)
+        check_cluster(self.options.pool, cluster, state.cluster)
+        oldest, newest = self.options.protocols
+        if not oldest <= state.protocol <= newest:
+            raise errors.Incompatible(
+                f"pool {self.options.pool!r} speaks protocol {state.protocol}, "
+                f"this {self.options.role.value} speaks {oldest} to {newest}: upgrade one version at a time"
+            )
+
+
+def _members(coordination: Coordination) -> Iterable[Member]:
+    try:
+        return coordination.members()
+    except errors.Unavailable:
+        return ()
+
+
+def _store_address(members: Iterable[Member]) -> str:
+    return next((member.address for member in members if member.role is Role.STORE), "")

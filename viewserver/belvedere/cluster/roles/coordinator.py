@@ -1,0 +1,371 @@
+"""The coordinator: `Coordinator` between ZooKeeper and the store, and what clients ask the leader.
+
+    loop ──ReadRecord, Create, Swap──▶ zookeeper      (one after the other: the machine has one on its way)
+         ──documents, INPUT, pins────▶ store
+         ──Publish───────────────────▶ publisher      (the newest only: a later epoch covers an earlier one)
+         ──Remove…, Collect──────────▶ chores         (best effort: what fails is repeated by what follows)
+
+Calls of clients come in threads of the transport; whatever they need of the machine is asked in the loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from belvedere import errors
+from belvedere.cluster import calls
+from belvedere.cluster.coordination import Session
+from belvedere.cluster.process import Ended, Incarnation, Surroundings
+from belvedere.cluster.roles.ddl import Catalog
+from belvedere.cluster.roles.overview import MEMBER, Overview
+from belvedere.cluster.saying import say
+from belvedere.cluster.transport import Handler, Payload
+from belvedere.protocol import coordinator as machines
+from belvedere.protocol import wire
+from belvedere.protocol.driving import (
+    CatalogTaken,
+    Collect,
+    CoordinatorEvent,
+    Create,
+    DocumentRead,
+    DocumentsListed,
+    DocumentWritten,
+    Elected,
+    Forget,
+    ForgetSources,
+    InputRead,
+    ListDocuments,
+    MembersChanged,
+    Note,
+    Publish,
+    ReadDocument,
+    ReadInput,
+    ReadRecord,
+    Received,
+    RecordRead,
+    RemoveChunks,
+    RemoveDocuments,
+    Resign,
+    Send,
+    SessionChanged,
+    SourceFact,
+    StoreFailed,
+    Swap,
+    Swapped,
+    Tick,
+    WriteDocument,
+)
+from belvedere.protocol.exactly_once import Chunk
+from belvedere.protocol.membership import Leadership, Membership
+from belvedere.protocol.messages import EpochPlan, Member, Message, PoolState, Role
+from belvedere.protocol.ring import MemberId
+
+log = logging.getLogger(__name__)
+
+CAMPAIGN_PAUSE = 0.2
+SOURCES_SECONDS = 1.0
+"""How long a listing of sources is good for, as long as INPUT has none that is not in it."""
+
+
+class CoordinatorMember(Incarnation):
+    role = Role.COORDINATOR
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        options = self.options
+        self.machine = machines.Coordinator(
+            self.me,
+            around.cluster,
+            machines.Options(epoch_ms=options.epoch_ms, retention_ms=int(options.retention * 1000)),
+        )
+        oldest, newest = options.protocols
+        self.machine.membership = Membership(around.cluster, oldest=oldest, newest=newest)
+        self.machine.leadership = Leadership(self.me, around.cluster, oldest=oldest, newest=newest)
+        self.store_worker, self.publisher = self.worker("store"), self.worker("publisher")
+        self.chores = self.worker("chores")
+        self.listing = Listing(around)
+        self.committed = CommittedBoard()
+        self.ddl = Catalog(self)
+        self.overview = Overview(self)
+        self._unpublished: EpochPlan | None = None
+        self._publishing = threading.Lock()
+
+    @property
+    def released(self) -> bool:
+        return True  # a successor finds everything in the record
+
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            calls.TOPOLOGY: lambda _: calls.encode(self.overview.topology()),
+            MEMBER: lambda _: calls.status_json(self._status()),
+            calls.COMMITTED: self._ask_committed,
+            calls.DDL: lambda request: calls.encode(self.ddl.change(calls.decode(request, calls.Ddl))),
+            calls.STATUS: lambda _: calls.status_json(self.overview.status()),
+        }
+
+    def began(self) -> None:
+        self.zookeeper.do(self._campaign)
+
+    def members_changed(self, members: list[Member]) -> None:
+        self.tell(MembersChanged(tuple(members)))
+
+    def session_changed(self, session: Session) -> None:
+        self.tell(SessionChanged(session is Session.CONNECTED))
+
+    def received(self, sender: MemberId, message: Message, payload: Payload | None) -> None:
+        self.tell(Received(sender, message))
+
+    def ticked(self) -> None:
+        now = self.clock.now()
+        if self.clock.lost:
+            log.warning("the clock was set back")
+            self.end(Ended.LOST)
+            return
+        self.tell(Tick(now))
+
+    def closed(self) -> None:
+        self.committed.close()
+        self.ddl.close()
+        self.overview.close()
+
+    # ------------------------------------------------------------------ the machine
+
+    def tell(self, event: CoordinatorEvent) -> None:
+        for instruction in self.machine.handle(event):
+            self._carry_out(instruction)
+
+    def _report(self, event: CoordinatorEvent) -> None:
+        """From workers."""
+        self.loop.post(functools.partial(self.tell, event))
+
+    def _carry_out(self, instruction: object) -> None:
+        store = self.around.store
+        match instruction:
+            case Send(to, message):
+                self.peers.send(to, message)
+            case Note():
+                self.overview.noted(instruction)
+                self.note(instruction)
+            case ReadRecord(request):
+                self.zookeeper.do(functools.partial(self._read_record, request))
+            case Create(request, state):
+                self.zookeeper.do(functools.partial(self._swap, request, state, None))
+            case Swap(request, state, version):
+                self.zookeeper.do(functools.partial(self._swap, request, state, version))
+            case WriteDocument(request, name, data):
+                self._ask(request, lambda: store.put_document(name, data), lambda _: DocumentWritten(request))
+            case ReadDocument(request, name):
+                self._ask(request, lambda: store.get_document(name), lambda data: DocumentRead(request, data))
+            case ReadInput(request):
+                self._ask(request, self.listing.read, lambda found: InputRead(request, *found))
+            case ListDocuments(request, prefixes):
+                self._ask(request, lambda: self._names(prefixes), lambda names: DocumentsListed(request, names))
+            case Publish(plan):
+                self._publish(plan)
+            case RemoveChunks(chunks):
+                self._chore(lambda: store.remove_chunks(chunks))
+            case RemoveDocuments(names):
+                self._chore(lambda: store.remove_documents(names))
+            case Collect(horizon, tombstones):
+                self._chore(lambda: store.collect(horizon, tombstones))
+            case ForgetSources(sources):
+                self._chore(lambda: store.forget_sources(sources))
+            case Forget(member):
+                self.peers.forget(member)
+            case Resign(reason):
+                say(log, logging.WARNING, "resigns", reason=reason)
+                self.zookeeper.do(self._campaign_again)
+            case CatalogTaken():
+                self.ddl.taken(instruction)
+            case _:
+                raise AssertionError(f"a coordinator cannot {instruction}")
+
+    # ------------------------------------------------------------------ ZooKeeper
+
+    def _campaign(self) -> None:
+        elected: Callable[[bool], None] = lambda turn: self._report(Elected(turn))  # noqa: E731
+        while not self.loop.stopped:
+            try:
+                self.around.coordination.campaign(self.me, elected)
+                return
+            except errors.Unavailable as error:
+                self.around.trouble.set(str(error))
+                time.sleep(CAMPAIGN_PAUSE)
+
+    def _campaign_again(self) -> None:
+        self.around.coordination.resign()
+        time.sleep(CAMPAIGN_PAUSE)
+        self._campaign()
+
+    def _read_record(self, request: int) -> None:
+        try:
+            found = self.around.coordination.read()
+        except errors.Unavailable as error:
+            self.around.trouble.set(str(error))
+            self._report(RecordRead(request, None, failed=True))
+            return
+        self.around.trouble.clear()
+        if found is None:
+            self._report(RecordRead(request, None))
+            return
+        state = wire.decode(found.data)
+        assert isinstance(state, PoolState)
+        self._report(RecordRead(request, state, found.version, found.clock))
+
+    def _swap(self, request: int, state: PoolState, version: int | None) -> None:
+        coordination, data = self.around.coordination, wire.encode(state)
+        try:
+            found = coordination.create(data) if version is None else coordination.swap(data, version)
+        except errors.Unavailable as error:
+            self.around.trouble.set(str(error))
+            self._report(Swapped(request, "unknown"))
+            return
+        self.around.trouble.clear()
+        if found is None:
+            self._report(Swapped(request, "conflict"))
+        else:
+            self._report(Swapped(request, "done", found.version, found.clock))
+
+    # ------------------------------------------------------------------ store
+
+    def _ask(self, request: int, call: Callable[[], Any], event: Callable[[Any], CoordinatorEvent]) -> None:
+        def work() -> None:
+            try:
+                found = call()
+            except errors.BelvedereError as error:
+                self.around.trouble.set(str(error))
+                self._report(StoreFailed(request, str(error)))
+                return
+            self.around.trouble.clear()
+            self._report(event(found))
+
+        self.store_worker.do(work)
+
+    def _names(self, prefixes: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for prefix in prefixes for name in self.around.store.list_documents(prefix))
+
+    def _chore(self, call: Callable[[], None]) -> None:
+        def work() -> None:
+            try:
+                if self.may_act():
+                    call()
+            except errors.BelvedereError as error:
+                log.info("left for later: %s", error)
+
+        self.chores.do(work)
+
+    def _publish(self, plan: EpochPlan) -> None:
+        self.committed.show(calls.committed_of(plan))
+        self.overview.committed(plan)
+        with self._publishing:
+            waiting, self._unpublished = self._unpublished is not None, plan
+        if not waiting:
+            self.publisher.do(self._publish_newest)
+
+    def _publish_newest(self) -> None:
+        with self._publishing:
+            plan, self._unpublished = self._unpublished, None
+        if plan is None:
+            return
+        try:
+            calls.publish(self.around.store, plan)
+        except errors.BelvedereError as error:
+            log.info("epoch %s is committed, readers of the store do not know yet: %s", plan.epoch, error)
+
+    # ------------------------------------------------------------------ clients
+
+    def in_loop(self, call: Callable[[], Any], timeout: float = 10.0) -> Any:
+        """Ask the machine something from another thread."""
+        done = threading.Event()
+        found: list[Any] = []
+
+        def work() -> None:
+            try:
+                found.append(call())
+            except Exception as error:
+                found.append(error)
+            done.set()
+
+        self.loop.post(work)
+        if not done.wait(timeout) or (self.loop.stopped and not found):
+            raise errors.PeerUnavailable(f"coordinator {self.me} does not answer")
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
+
+    def require_lead(self) -> None:
+        if self.machine.phase is not machines.Phase.LEADING:
+            raise errors.PeerUnavailable(f"coordinator {self.me} does not lead: ask another one")
+
+    def _status(self) -> dict[str, Any]:
+        phase = self.machine.phase.value
+        return {"id": self.me, "role": self.role.value, "phase": phase, "trouble": self.around.trouble.reason}
+
+    def _ask_committed(self, request: bytes) -> bytes:
+        ask = calls.decode(request, calls.Ask)
+        self.require_lead()
+        found = self.committed.after(ask.after, min(ask.wait_ms, calls.LONGEST_WAIT_MS) / 1000)
+        self.require_lead()
+        generation, stalled = self.in_loop(self.overview.generation_and_trouble)
+        return calls.encode(calls.Seen(found, generation, stalled))
+
+
+class CommittedBoard:
+    """The newest committed epoch, and those who wait for the next one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._newest = calls.Committed()
+        self._closed = False
+
+    def show(self, committed: calls.Committed) -> None:
+        with self._changed:
+            if committed.epoch > self._newest.epoch:
+                self._newest = committed
+                self._changed.notify_all()
+
+    def after(self, epoch: int, timeout: float) -> calls.Committed:
+        """The newest one, as soon as it is later than `epoch` or time is up."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest.epoch > epoch or self._closed, timeout)
+            return self._newest
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class Listing:
+    """INPUT's index after a listing of sources. The listing may be older than the index by any time: it is asked for
+    anew once in a while, and when INPUT has a source that is not in it."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._store = around.store
+        self._facts: list[SourceFact] = []
+        self._listed = -SOURCES_SECONDS
+        self.rows = 0
+        """In INPUT, committed or not."""
+        self.oldest = 0
+        """When the oldest of them came (milliseconds), 0 if there is nothing."""
+
+    def read(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
+        if time.monotonic() - self._listed > SOURCES_SECONDS:
+            self._list()
+        chunks = self._store.chunks()
+        known = {fact.id for fact in self._facts}
+        if any(chunk.source not in known for chunk in chunks):
+            self._list()
+            chunks = self._store.chunks()
+        self.rows = sum(chunk.rows for chunk in chunks)
+        self.oldest = min((chunk.at for chunk in chunks), default=0)
+        return chunks, self._facts
+
+    def _list(self) -> None:
+        self._facts = [SourceFact(s.id, s.parents, s.last, s.node) for s in self._store.sources()]
+        self._listed = time.monotonic()

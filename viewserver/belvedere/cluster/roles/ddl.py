@@ -1,0 +1,118 @@
+"""Changes of the catalog, on the leader: from a client's statement to a plan that names the new catalog.
+
+    Ddl ──document of the newest catalog──▶ changed document ──CatalogOffered──▶ machine ──CatalogTaken──▶ Taken
+             ▲                                                                       │ refused: another one came first
+             └───────────────────────────────────────────────────────────────────────┘
+
+One change at a time. Base tables exist in the store before anybody can write to them and after the catalog has them:
+they are made when the catalog was taken, and made again (which changes nothing) by a leader that takes over in between.
+When a build is complete, versions of views that it replaces are dropped with another change (`retire`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from belvedere import errors
+from belvedere.cluster import calls, catalogs
+from belvedere.protocol.driving import CatalogOffered, CatalogTaken
+from belvedere.protocol.messages import Epoch
+
+if TYPE_CHECKING:
+    from belvedere.cluster.roles.coordinator import CoordinatorMember
+
+log = logging.getLogger(__name__)
+
+TAKEN_SECONDS = 30.0
+TRIES = 5
+
+
+class Catalog:
+    def __init__(self, member: CoordinatorMember) -> None:
+        self._member = member
+        self._one_at_a_time = threading.Lock()
+        self._tickets = itertools.count(1)
+        self._answered = threading.Condition()
+        self._answers: dict[int, CatalogTaken] = {}
+        self._closed = False
+
+    # ------------------------------------------------------------------ calls (threads of the transport)
+
+    def change(self, request: calls.Ddl) -> calls.Taken:
+        """Carry out what a client asks for; returns when the change is in a plan."""
+        with self._one_at_a_time:
+            refused = ""
+            for _ in range(TRIES):
+                document, building = self._newest()
+                changed = calls.change_catalog(document, request, building)
+                if changed is None:
+                    return self._unchanged(document)
+                taken = self._offer(changed)
+                if not taken.refused:
+                    return self._taken(changed, taken.epoch)
+                refused = taken.refused
+            raise errors.PeerUnavailable(f"the catalog could not be changed: {refused}")
+
+    def retire(self) -> None:
+        """Drop versions of views that are replaced by complete ones. (From a worker, now and then.)"""
+        with self._one_at_a_time:
+            document, building = self._newest()
+            compiled = catalogs.compile(document)
+            complete = {circuit.number for circuit in compiled.circuits} - set(building)
+            changed = catalogs.retire(document, complete)
+            if changed is not None:
+                self._offer(changed)
+
+    def _newest(self) -> tuple[bytes, tuple[int, ...]]:
+        member = self._member
+        member.require_lead()
+        version, name, building = member.in_loop(lambda: member.machine.catalog)
+        if version == 0:
+            return catalogs.empty(), building
+        document = member.around.store.get_document(name)
+        if document is None:
+            raise errors.Damaged(f"document {name!r} is not in the store, the newest plan needs it")
+        return document, building
+
+    def _offer(self, document: bytes) -> CatalogTaken:
+        compiled = catalogs.compile(document)
+        ticket = next(self._tickets)
+        offered = CatalogOffered(ticket, compiled.version, document, compiled.stages, compiled.made)
+        self._member.loop.post(lambda: self._member.tell(offered))
+        with self._answered:
+            self._answered.wait_for(lambda: ticket in self._answers or self._closed, TAKEN_SECONDS)
+            taken = self._answers.pop(ticket, None)
+        if taken is None:
+            raise errors.PeerUnavailable(
+                f"the change of the catalog is in no plan after {TAKEN_SECONDS:g} s; it may still come: ask again"
+            )
+        return taken
+
+    def _unchanged(self, document: bytes) -> calls.Taken:
+        compiled = catalogs.compile(document)
+        self._make_tables(compiled)
+        last: Epoch = self._member.in_loop(lambda: self._member.machine.epochs.last)
+        return calls.Taken(last, compiled.version)
+
+    def _taken(self, document: bytes, epoch: Epoch) -> calls.Taken:
+        compiled = catalogs.compile(document)
+        self._make_tables(compiled)
+        return calls.Taken(epoch, compiled.version, compiled.made)
+
+    def _make_tables(self, compiled: catalogs.Compiled) -> None:
+        self._member.base_tables.make([table.stored for table in compiled.tables.values()])
+
+    # ------------------------------------------------------------------ the loop
+
+    def taken(self, taken: CatalogTaken) -> None:
+        with self._answered:
+            self._answers[taken.ticket] = taken
+            self._answered.notify_all()
+
+    def close(self) -> None:
+        with self._answered:
+            self._closed = True
+            self._answered.notify_all()

@@ -1,0 +1,134 @@
+"""What the leader tells people and clients about its pool: who is there, how far it is, what holds it up."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from belvedere import errors
+from belvedere.cluster import calls
+from belvedere.cluster.work import ring_of
+from belvedere.protocol import wire
+from belvedere.protocol.driving import Note
+from belvedere.protocol.messages import EpochPlan, Generation, Member, PoolState, Role
+from belvedere.protocol.ring import BUCKETS, MemberId
+
+if TYPE_CHECKING:
+    from belvedere.cluster.roles.coordinator import CoordinatorMember
+
+MEMBER = "member"
+"""The call by which a member tells about itself."""
+MEMBER_SECONDS = 1.0
+
+
+class Overview:
+    def __init__(self, member: CoordinatorMember) -> None:
+        self._member = member
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(8, f"{member.me} status")
+        self._last: EpochPlan | None = None
+        self._committed_at = 0.0
+        self._refused: dict[str, str] = {}
+
+    # ------------------------------------------------------------------ the loop
+
+    def noted(self, note: Note) -> None:
+        if note.event == "member refused":
+            self._refused[str(note.fields["member"])] = str(note.fields["reason"])
+
+    def committed(self, plan: EpochPlan) -> None:
+        self._last, self._committed_at = plan, time.time()
+
+    def generation_and_trouble(self) -> tuple[int, str]:
+        state = self._member.machine.leadership.state
+        if state is None:
+            return 0, ""
+        return int(state.generation), state.stalled or self._member.around.trouble.reason
+
+    # ------------------------------------------------------------------ threads of the transport
+
+    def topology(self) -> calls.Topology:
+        """Any coordinator knows who is there; who leads is in the record."""
+        member = self._member
+        leads, generation = member.in_loop(self._lead)
+        leader = member.me if leads else self._recorded_leader()
+        retention = int(member.options.retention * 1000)
+        return calls.Topology(member.around.cluster, leader, tuple(member.peers.members()), generation, retention)
+
+    def _lead(self) -> tuple[bool, Generation | None]:
+        machine = self._member.machine
+        return machine.leadership.leading, machine.epochs.generation
+
+    def _recorded_leader(self) -> MemberId:
+        try:
+            found = self._member.around.coordination.read()
+        except errors.Unavailable:
+            return MemberId("")
+        state = None if found is None else wire.decode(found.data)
+        return state.leader if isinstance(state, PoolState) else MemberId("")
+
+    def status(self) -> dict[str, Any]:
+        member = self._member
+        member.require_lead()
+        found: dict[str, Any] = member.in_loop(self._status)
+        told = list(self._pool.map(self._ask, found.pop("present")))
+        shares = found.pop("shares")
+        for one in told:
+            one["share"] = shares.get(one["id"])
+            one["refused"] = self._refused.get(one["id"], "")
+        found["members"] = sorted(told, key=lambda one: (one["role"], one["id"]))
+        return found
+
+    def _status(self) -> dict[str, Any]:
+        member, machine = self._member, self._member.machine
+        state, generation = machine.leadership.state, machine.epochs.generation
+        shares: dict[str, float] = {}
+        if generation is not None and generation.servers:
+            loads = ring_of(generation).loads()
+            shares = {name: float(load) / BUCKETS for name, load in zip(generation.servers, loads, strict=True)}
+        now = member.clock.now()
+        open_plans = [epoch.plan for epoch in machine.epochs.open]
+        oldest = min((plan.oldest for plan in open_plans if plan.oldest), default=0)
+        oldest = min(filter(None, (oldest, member.listing.oldest)), default=0)
+        return {
+            "pool": member.options.pool,
+            "cluster": member.around.cluster,
+            "leader": member.me,
+            "term": 0 if state is None else state.term,
+            "generation": 0 if generation is None else generation.number,
+            "protocol": 0 if generation is None else generation.protocol,
+            "epoch": machine.epochs.committed,
+            "open_epochs": [plan.epoch for plan in open_plans],
+            "age_ms": max(0, now - machine.epochs.committed) if machine.epochs.committed else None,
+            "lag_ms": max(0, now - oldest) if oldest else 0,
+            "backlog_rows": member.listing.rows,
+            "catalog": machine.catalog[0],
+            "building": list(machine.catalog[2]),
+            "stalled": "" if state is None else state.stalled or member.around.trouble.reason,
+            "store": next((m.address for m in member.peers.members() if m.role is Role.STORE), member.options.store),
+            "shares": shares,
+            "present": member.peers.members(),
+        }
+
+    def _ask(self, member: Member) -> dict[str, Any]:
+        """What a member says of itself; what is known anyway if it does not answer."""
+        known: dict[str, Any] = {
+            "id": member.id,
+            "role": member.role.value,
+            "address": member.address,
+            "leaving": member.leaving,
+        }
+        if member.role is Role.STORE:
+            return known
+        try:
+            answer = self._member.around.transport.call(member.address, MEMBER, b"", MEMBER_SECONDS)
+        except errors.BelvedereError as error:
+            return known | {"trouble": str(error)}
+        told: dict[str, Any] = json.loads(answer)
+        return told | known
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,217 @@
+"""The view server: its machine in the loop, computing in one thread, writing to the store in another.
+
+    loop ──Adopt, Open, Compute, Persist, Settle──▶ compute ──batches──▶ peers
+      ▲                                               │ what an epoch changed
+      └──Computed, Persisted, WorkFailed──────────────┴──▶ persist ──▶ store
+
+Work of an attempt that was given up is skipped when its turn comes. The store is asked until it answers: an outage is a
+pause here, and not a failure of the attempt.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from belvedere.cluster import calls, catalogs
+from belvedere.cluster.loop import Busy
+from belvedere.cluster.process import Incarnation, Surroundings
+from belvedere.cluster.retrying import Retrying, Superseded
+from belvedere.cluster.roles.overview import MEMBER
+from belvedere.cluster.saying import say
+from belvedere.cluster.transport import Handler, Payload
+from belvedere.cluster.work import Dispatch, ServerWork, failure
+from belvedere.protocol.driving import (
+    Adopt,
+    Compute,
+    Keep,
+    Note,
+    Open,
+    Persist,
+    Persisted,
+    Received,
+    Send,
+    ServerEvent,
+    Settle,
+)
+from belvedere.protocol.messages import Attempt, Epoch, Message, Role
+from belvedere.protocol.ring import MemberId
+from belvedere.protocol.viewserver import ViewServer
+from belvedere.store.seam import TableWrite
+
+log = logging.getLogger(__name__)
+
+SUSPENDED_SECONDS = 0.02
+"""How often a writer looks whether the session is known to live again."""
+
+
+class ViewServerMember(Incarnation):
+    role = Role.VIEWSERVER
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        options = self.options
+        self.machine = ViewServer(self.me)
+        self.store = Retrying(around.store, self._goes_on, around.trouble)
+        self.work = ServerWork(
+            self.me,
+            self.store,
+            catalogs.compile,
+            memory_limit=options.memory_limit,
+            spill_directory=options.directory,
+        )
+        self.compute, self.persist = self.worker("compute"), self.worker("persist")
+        self.busy = Busy(self.compute, self.persist)
+        self._attempt = Attempt(-1)
+        """The newest that the machine has adopted: workers drop what belongs to others."""
+        self._working = Attempt(-1)
+        """The one that is being computed."""
+
+    @property
+    def released(self) -> bool:
+        return self.machine.released
+
+    def handlers(self) -> dict[str, Handler]:
+        return {MEMBER: lambda _: calls.status_json(self.status()), calls.READ: self._read}
+
+    def closed(self) -> None:
+        self._attempt = Attempt(-1)
+        self.compute.join(1.0)
+        self.work.close()
+
+    # ------------------------------------------------------------------ the loop
+
+    def received(self, sender: MemberId, message: Message, payload: Payload | None) -> None:
+        for instruction in self.machine.handle(Received(sender, message)):
+            match instruction:
+                case Keep(batch):
+                    # An early one comes again with its generation: then its payload is here already.
+                    if batch is message and payload is not None:
+                        self.work.keep(batch, memoryview(payload))
+                case _:
+                    self._carry_out(instruction)
+
+    def _tell(self, event: ServerEvent) -> None:
+        for instruction in self.machine.handle(event):
+            self._carry_out(instruction)
+
+    def _report(self, event: ServerEvent) -> None:
+        """From workers."""
+        self.loop.post(functools.partial(self._tell, event))
+
+    def _carry_out(self, instruction: object) -> None:
+        match instruction:
+            case Send(to, message):
+                self.peers.send(to, message)
+            case Note():
+                self.note(instruction)
+            case Adopt(generation):
+                self._attempt = generation.number
+                say(log, logging.INFO, "adopts", generation=generation.number, servers=len(generation.servers))
+                self.compute.do(functools.partial(self._adopt, instruction))
+            case Open(plan, attempt):
+                self.compute.do(functools.partial(self._try, plan.epoch, attempt, lambda: self.work.open(instruction)))
+            case Compute(epoch, attempt):
+                self.compute.do(functools.partial(self._try, epoch, attempt, lambda: self._compute(instruction)))
+            case Persist(epoch, attempt):
+                self.compute.do(functools.partial(self._try, epoch, attempt, lambda: self._finish(instruction)))
+            case Settle(epoch):
+                self.compute.do(functools.partial(self.work.settle, epoch))
+
+    # ------------------------------------------------------------------ computing
+
+    def _goes_on(self) -> bool:
+        return self._working == self._attempt and not self.loop.stopped
+
+    def _adopt(self, adopt: Adopt) -> None:
+        if adopt.generation.number == self._attempt:
+            self._working = self._attempt
+            try:
+                self.work.adopt(adopt)
+            except Exception:
+                # The next `Open` finds no generation and fails, with a reason for the leader.
+                log.exception("cannot adopt generation %s", adopt.generation.number)
+
+    def _try(self, epoch: Epoch, attempt: Attempt, work: Callable[[], None]) -> None:
+        if attempt != self._attempt:
+            return
+        self._working = attempt
+        try:
+            work()
+        except Superseded:
+            return
+        except Exception as error:
+            log.warning(
+                "epoch %s, attempt %s failed: %s", epoch, attempt, error, exc_info=log.isEnabledFor(logging.DEBUG)
+            )
+            self._report(failure(epoch, attempt, error))
+
+    def _compute(self, compute: Compute) -> None:
+        stepped = self.work.compute(compute)
+        for dispatch in stepped.dispatches:
+            self._dispatch(dispatch)
+        self._report(stepped.computed)
+
+    def _dispatch(self, dispatch: Dispatch) -> None:
+        if dispatch.to == self.me:
+            self.loop.post(functools.partial(self.received, self.me, dispatch.batch, dispatch.payload))
+        else:
+            self.peers.send(dispatch.to, dispatch.batch, dispatch.payload)
+
+    # ------------------------------------------------------------------ writing
+
+    def _finish(self, persist: Persist) -> None:
+        writes = self.work.finish(persist)
+        self.persist.do(functools.partial(self._write, persist, writes, self.work.cost()))
+
+    def _write(self, persist: Persist, writes: Sequence[TableWrite], figures: dict[str, float]) -> None:
+        """Until it is durable, or a higher attempt was adopted (in the thread that writes)."""
+        begin = time.monotonic()
+
+        def wanted() -> bool:
+            return persist.attempt == self._attempt and not self.loop.stopped
+
+        while wanted() and not self.may_act():
+            time.sleep(SUSPENDED_SECONDS)
+        if writes:
+            try:
+                Retrying(self.around.store, wanted, self.around.trouble).write(persist.epoch, writes)
+            except Superseded:
+                return
+        if not wanted():
+            return
+        figures["rows_written"] = float(sum(len(write.ids) for write in writes))
+        figures["persist_ms"] = (time.monotonic() - begin) * 1000
+        self.compute.do(functools.partial(self._persisted, persist))
+        self._report(Persisted(persist.epoch, persist.attempt, figures))
+
+    def _persisted(self, persist: Persist) -> None:
+        if persist.attempt == self._attempt:
+            self.work.persisted(persist.epoch)
+
+    # ------------------------------------------------------------------ reads, status
+
+    def _read(self, request: bytes) -> bytes:
+        asked, ids = calls.decode_read(request)
+        attempt = int(self._attempt)
+        found = self.work.read(asked.table, ids, asked.epoch)
+        if found is None:
+            reason = f"{self.me} did not own all of these rows in epoch {asked.epoch}, or has not processed it"
+            return calls.encode_rows(calls.RowsRead(attempt, reason))
+        return calls.encode_rows(calls.RowsRead(attempt), *found)
+
+    def status(self) -> dict[str, object]:
+        machine = self.machine
+        return {
+            "id": self.me,
+            "role": self.role.value,
+            "epoch": machine.committed,
+            "attempt": machine.attempt,
+            "queue": self.compute.waiting() + self.persist.waiting(),
+            "queue_bytes": self.work.kept.nbytes,
+            "busy": round(self.busy.share(), 3),
+            "trouble": self.around.trouble.reason,
+            "figures": self.work.figures(),
+        }
