@@ -6,9 +6,9 @@
 
 While LEADING it makes one proposal at a time for the record, each with all that is due:
 
-commit      epochs whose every server has acknowledged                              (`epoch`) generation  someone is
-lost or failed: at once; someone joins or leaves: when no epoch is open  (`assign`, `withdraw`) plan        the next
-epoch, once its document is durable                            (`sources`, `pressure`)
+    commit      epochs that every server has acknowledged                                          (`epoch`)
+    generation  someone is lost or failed: at once; someone joins or leaves: when no epoch is open (`assign`, `withdraw`)
+    plan        the next epoch, once its document is durable                                       (`sources`, `pressure`)
 
 What a proposal says takes effect when it is in the record, never before: then members are told. So whatever a
 successor finds in the record is at least what anybody was told, and everything else follows from it.
@@ -20,7 +20,7 @@ generation, in which the open epochs are done again, so it need not know how far
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -202,6 +202,7 @@ class Coordinator:
         self._progress_at = self._now
         self._slice = FIRST_SLICE
         self._index: tuple[Chunk, ...] = ()
+        self._committed_positions: Mapping[SourceId, Seq] = {}
         self._documents: list[tuple[Epoch, str]] = []
         self._restoring: dict[str, EpochPlan] = {}
         self._waiting: dict[int, tuple[Make, Then]] = {}
@@ -312,6 +313,7 @@ class Coordinator:
         if state.committed_plan is not None:
             epochs.last_plan = self._restoring[state.committed_plan.document]
             self._documents.append((state.committed, state.committed_plan.document))
+            self._committed_positions = epochs.last_plan.positions
             found.append(Publish(epochs.last_plan))  # the predecessor may not have come to it
         for pointer in state.open:
             plan = self._restoring[pointer.document]
@@ -326,7 +328,7 @@ class Coordinator:
         self.sources.restore(epochs.positions)
         self.collection.take_over(epochs.committed, (), self._now)
         self.phase = Phase.LEADING
-        return self._advance()
+        return found + self._advance()
 
     def _lost_lead(self, reason: str) -> list[CoordinatorInstruction]:
         found: list[CoordinatorInstruction] = [Note("not leading any more", {"reason": reason})]
@@ -428,18 +430,26 @@ class Coordinator:
                 self._slice = min(BUCKETS, self._slice * 2) if took <= self.options.target_ms else self._slice // 2 or 1
             self.collection.committed(plan.epoch, self._now)
             self._documents.append((plan.epoch, done.pointer.document))
-            chunks = (*collectable(plan.positions, self._index), *self.sources.strays())
-            if chunks:
-                gone = set(chunks)
-                self._index = tuple(chunk for chunk in self._index if chunk.id not in gone)
-                found.append(RemoveChunks(chunks))
-            forgettable = self.sources.forgettable(plan.positions)
-            if forgettable:
-                found.append(ForgetSources(forgettable))
+            self._committed_positions = plan.positions
+        found += self._tidy_input()
         old = [name for e, name in self._documents if e < epoch]
         self._documents = [(e, name) for e, name in self._documents if e >= epoch]
         if old:
             found.append(RemoveDocuments(tuple(old)))
+        return found
+
+    def _tidy_input(self) -> list[CoordinatorInstruction]:
+        """What of INPUT and of its sources is not needed any more. Also after a takeover: the predecessor may not have
+        come to it."""
+        found: list[CoordinatorInstruction] = []
+        chunks = (*collectable(self._committed_positions, self._index), *self.sources.strays())
+        if chunks:
+            gone = set(chunks)
+            self._index = tuple(chunk for chunk in self._index if chunk.id not in gone)
+            found.append(RemoveChunks(chunks))
+        forgettable = self.sources.forgettable(self._committed_positions)
+        if forgettable:
+            found.append(ForgetSources(forgettable))
         return found
 
     def _begin_generation(self, generation: Generation) -> list[CoordinatorInstruction]:
@@ -523,6 +533,7 @@ class Coordinator:
             Note("contradiction", {"source": told.source, "reason": told.reason})
             for told in self.sources.observe(self._index, event.sources)
         ]
+        found += self._tidy_input()
         bounds = self.pressure.take(self._index, self.sources.planned, self.sources.bounds())
         pieces = self.sources.choose(bounds)
         offer = self._offer

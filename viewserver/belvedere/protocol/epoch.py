@@ -1,7 +1,7 @@
 """The leader's book of epochs: what is planned, what flows, what may be committed, what a recovery does again.
 
     PREPARING ──document durable──▶ PREPARED ──swap: in the record──▶ FLOWING ──all acknowledged──▶ ACKNOWLEDGED
-    (reads INPUT,                                                     ▲   │                              │ swap: committed,
+    (reads INPUT,                                                     ▲   │                              │ swap:
      writes the plan)                                                 │   └─ member lost, failure,       ▼ in order
                                                                       │      new leader              COMMITTED
                                                                       └── generation k+1 ◀┘

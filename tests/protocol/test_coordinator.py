@@ -1,0 +1,170 @@
+"""The role machines together, on a table: epochs get through, in order, each change once, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from belvedere.protocol import driving as d
+from belvedere.protocol.messages import Role
+from belvedere.protocol.ring import BUCKETS
+from tests.protocol.table_top import TableTop
+
+
+def pool(seed: int, servers: int = 3, distributors: int = 2, coordinators: int = 1) -> TableTop:
+    table = TableTop(seed)
+    for role, count in ((Role.COORDINATOR, coordinators), (Role.DISTRIBUTOR, distributors), (Role.VIEWSERVER, servers)):
+        for _ in range(count):
+            table.start(role)
+    return table
+
+
+def committed_seqs(table: TableTop) -> dict[str, list[tuple[int, int]]]:
+    found: dict[str, list[tuple[int, int]]] = {}
+    for plan in table.commits:
+        for piece in plan.pieces:
+            found.setdefault(piece.source, []).append((piece.after, piece.last))
+    return found
+
+
+def check_once(table: TableTop, written: dict[str, int]) -> None:
+    """The committed pieces cover every seq once, in order."""
+    epochs = [plan.epoch for plan in table.commits]
+    assert epochs == sorted(set(epochs))
+    for source, ranges in committed_seqs(table).items():
+        assert [after for after, _ in ranges] == [-1, *(last for _, last in ranges[:-1])]
+        assert ranges[-1][1] == written[source] - 1
+    assert set(committed_seqs(table)) == {source for source, count in written.items() if count}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_change_is_committed_once(seed: int) -> None:
+    table = pool(seed)
+    written = {"a": 0, "b": 0}
+    for _ in range(30):
+        source = table.random.choice(["a", "b"])
+        count = table.random.randrange(1, 4)
+        table.write(source, count)
+        written[source] += count
+        table.run(table.random.randrange(60))
+    table.run_until(lambda: not table.chunks)
+    check_once(table, written)
+    assert table.collected and max(h for h, _ in table.collected) <= table.commits[-1].epoch
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_members_come_and_go(seed: int) -> None:
+    table = pool(seed, coordinators=2)
+    written = {"a": 0, "b": 0, "c": 0}
+    for _ in range(40):
+        source = table.random.choice(["a", "b", "c"])
+        table.write(source)
+        written[source] += 1
+        table.run(table.random.randrange(80))
+        event = table.random.randrange(8)
+        names = {role: [n for n, m in table.members.items() if m.role is role] for role in Role}
+        if event == 0:
+            table.start(table.random.choice([Role.VIEWSERVER, Role.DISTRIBUTOR]))
+        elif event == 1 and len(names[Role.VIEWSERVER]) > 1:
+            table.kill(table.random.choice(names[Role.VIEWSERVER]))
+        elif event == 2 and len(names[Role.DISTRIBUTOR]) > 1:
+            table.kill(table.random.choice(names[Role.DISTRIBUTOR]))
+        elif event == 3 and len(names[Role.VIEWSERVER]) > 1:
+            table.leave(table.random.choice(names[Role.VIEWSERVER]))
+        elif event == 4:
+            table.kill(table.random.choice(names[Role.COORDINATOR]))
+            table.start(Role.COORDINATOR)
+    if not any(m.role is Role.VIEWSERVER and not m.leaving for m in table.members.values()):
+        table.start(Role.VIEWSERVER)
+    table.run_until(lambda: not table.chunks)
+    check_once(table, written)
+    assert all(state.generation >= before.generation for before, state in zip(table.states, table.states[1:]))
+
+
+def test_one_who_asks_to_leave_is_released_after_the_open_epochs() -> None:
+    table = pool(7)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 1)
+    leaving = next(n for n, m in table.members.items() if m.role is Role.VIEWSERVER)
+    table.write("a", 5)
+    table.leave(leaving)
+    table.run_until(lambda: table.released == [leaving])
+    generation = table.leader().epochs.generation
+    assert leaving not in generation.servers and len(generation.servers) == 2
+    table.write("a")
+    table.run_until(lambda: not table.chunks)
+    check_once(table, {"a": 7})
+
+
+def test_the_last_server_may_leave_and_another_one_goes_on() -> None:
+    table = pool(3, servers=1, distributors=1)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 1)
+    table.leave(next(n for n, m in table.members.items() if m.role is Role.VIEWSERVER))
+    table.run_until(lambda: len(table.released) == 1)
+    table.write("a")
+    table.run(2000)
+    assert len(table.commits) == 1
+    table.start(Role.VIEWSERVER)
+    table.run_until(lambda: not table.chunks)
+    check_once(table, {"a": 2})
+
+
+def test_a_new_catalog_is_built_slice_by_slice_and_survives_a_new_leader() -> None:
+    table = pool(11, coordinators=2)
+    table.write("a", 3)
+    table.run_until(lambda: len(table.commits) == 1)
+    name = next(n for n, m in table.machines.items() if m is table.leader())
+    table._tell(name, d.CatalogOffered(1, 1, b"catalog", 2, (1,)))
+    table.run_until(lambda: bool(table.taken))
+    assert table.taken[0].refused == ""
+    table.kill(name)
+    table.start(Role.COORDINATOR)
+    table.run_until(lambda: bool(table.commits[-1].slices) and table.commits[-1].slices[0].stop == BUCKETS)
+    slices = [part for plan in table.commits for part in plan.slices]
+    assert [part.first for part in slices] == [0, *(part.stop for part in slices[:-1])]
+    assert {plan.catalog for plan in table.commits if plan.slices} == {1}
+    assert {plan.stages for plan in table.commits if plan.slices} == {2}
+    assert table.documents[table.commits[-1].catalog_document] == b"catalog"
+
+
+def test_catalogs_that_do_not_follow_are_refused() -> None:
+    table = pool(5)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 1)
+    name = next(n for n, m in table.machines.items() if m is table.leader())
+    table._tell(name, d.CatalogOffered(1, 3, b"", 1))
+    assert "version 0" in table.taken[0].refused
+    table._tell(name, d.CatalogOffered(2, 1, b"", 1))
+    table._tell(name, d.CatalogOffered(3, 1, b"", 1))
+    assert "under way" in table.taken[1].refused
+
+
+def test_an_epoch_that_always_fails_is_named_and_gets_through_when_mended() -> None:
+    table = pool(13, servers=1, distributors=1)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 1)
+    server = next(n for n, m in table.members.items() if m.role is Role.VIEWSERVER)
+    machine = table.machines[server]
+
+    class Failing:
+        released = False
+
+        def handle(self, event: object) -> list[object]:
+            found = []
+            for instruction in machine.handle(event):
+                if isinstance(instruction, d.Compute):
+                    found += machine.handle(
+                        d.WorkFailed(instruction.epoch, instruction.attempt, "bucket 7: overflow", "spend")
+                    )
+                else:
+                    found.append(instruction)
+            return found
+
+    table.machines[server] = Failing()
+    table.write("a")
+    table.run_until(lambda: bool(table.states[-1].stalled))
+    assert table.states[-1].stalled == "view spend: bucket 7: overflow"
+    table.machines[server] = machine
+    table.run_until(lambda: not table.chunks)
+    assert table.states[-1].stalled == ""
+    check_once(table, {"a": 2})
