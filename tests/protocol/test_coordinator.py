@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from belvedere.protocol import driving as d
@@ -77,7 +79,7 @@ def test_members_come_and_go(seed: int) -> None:
         table.start(Role.VIEWSERVER)
     table.run_until(lambda: not table.chunks)
     check_once(table, written)
-    assert all(state.generation >= before.generation for before, state in zip(table.states, table.states[1:]))
+    assert all(state.generation >= before.generation for before, state in pairwise(table.states))
 
 
 def test_one_who_asks_to_leave_is_released_after_the_open_epochs() -> None:

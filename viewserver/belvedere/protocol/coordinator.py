@@ -6,9 +6,10 @@
 
 While LEADING it makes one proposal at a time for the record, each with all that is due:
 
-    commit      epochs that every server has acknowledged                                          (`epoch`)
-    generation  someone is lost or failed: at once; someone joins or leaves: when no epoch is open (`assign`, `withdraw`)
-    plan        the next epoch, once its document is durable                                       (`sources`, `pressure`)
+    commit      epochs that every server has acknowledged                   (`epoch`)
+    generation  someone is lost or failed: at once; someone joins or        (`membership`, `assign`, `withdraw`)
+                leaves: when no epoch is open
+    plan        the next epoch, once its document is durable                (`sources`, `pressure`)
 
 What a proposal says takes effect when it is in the record, never before: then members are told. So whatever a
 successor finds in the record is at least what anybody was told, and everything else follows from it.
