@@ -146,13 +146,14 @@ class Membership:
             pause = SHUN_MS if before is None else min(2 * before.pause, LONGEST_SHUN_MS)
             self._shunned[member] = _Shunned(self._now + pause, pause, reason)
 
-    def change(self, current: Generation | None) -> Wanted:
-        """What should become of the present generation (None: there is none yet)."""
-        floor = max(self._floor, 0 if current is None else current.protocol)
+    def change(self, current: Generation | None, protocol: int = 0) -> Wanted:
+        """What should become of the present generation (None: there is none yet). `protocol`: what the record says; a
+        new leader knows of no generation, and must not go back all the same."""
+        floor = max(self._floor, protocol, 0 if current is None else current.protocol)
         self._floor = floor
         taking_part = set() if current is None else {*current.servers, *current.distributors}
-        protocol = self._common_protocol(floor, taking_part)
-        refused = self._refused(floor, protocol)
+        common = self._common_protocol(floor, taking_part)
+        refused = self._refused(floor, common)
         out = {refusal.member for refusal in refused}
         lost = taking_part - {name for name in self._members if name not in self._spent}
         fit = {name: member for name, member in self._members.items() if name not in out and not member.leaving}
@@ -165,8 +166,8 @@ class Membership:
         return Wanted(
             servers=servers,
             distributors=distributors,
-            protocol=protocol,
-            changed=before != (set(servers), set(distributors), protocol),
+            protocol=common,
+            changed=before != (set(servers), set(distributors), common),
             lost=tuple(sorted(lost)),
             joining=tuple(sorted({*servers, *distributors} - taking_part)),
             leaving=tuple(sorted(taking_part - lost - {*servers, *distributors})),
