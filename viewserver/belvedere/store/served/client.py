@@ -25,7 +25,16 @@ TIMEOUT = 60.0
 """Seconds that a call may take."""
 _STREAM_TIMEOUT = 3600.0
 """Seconds that a scan may take, all in all. A server that is gone is noticed by keepalive."""
-_KEEPALIVE = [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 10_000)]
+_CHANNEL = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # A server that comes back is to be found at once, not after up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Whoever calls decides whether to repeat.
+    ("grpc.enable_retries", 0),
+]
 _STREAMS = ("scan", "changed", "get_chunks")
 
 
@@ -37,7 +46,7 @@ class FlightStore:
         self._once = flight.FlightCallOptions(timeout=timeout)
         self._long = flight.FlightCallOptions(timeout=max(timeout, _STREAM_TIMEOUT))
         try:
-            self._client = flight.connect(address, generic_options=_KEEPALIVE, **client_options(tls))
+            self._client = flight.connect(address, generic_options=_CHANNEL, **client_options(tls))
         except (pa.ArrowException, OSError) as error:
             raise StoreUnavailable(f"the store at {address} cannot be reached: {_reason(error)}") from error
 

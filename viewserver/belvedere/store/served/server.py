@@ -66,11 +66,11 @@ def _results(service: StoreService, action: str, body: pa.Buffer) -> Iterator[An
         for part in answer:
             yield flight.Result(part)
     except BelvedereError as error:
-        raise flight.FlightServerError(str(error), wire.pack_error(error)) from None
+        raise flight.FlightServerError(type(error).__name__, wire.pack_error(error)) from None
     except Exception as error:
         # A defect of the server: the client learns that it happened, and may try again.
         failed = StoreUnavailable(f"the store failed in {action}: {type(error).__name__}: {error}")
-        raise flight.FlightServerError(str(failed), wire.pack_error(failed)) from error
+        raise flight.FlightServerError("the store failed", wire.pack_error(failed)) from None
 
 
 def _server_options(tls: Tls | None) -> dict[str, Any]:

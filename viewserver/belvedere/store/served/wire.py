@@ -21,6 +21,8 @@ from belvedere import errors
 
 _LENGTH = struct.Struct("<I")
 _ALIGN = 8
+LONGEST_ERROR = 1500
+"""Characters of an error's text: it travels in HTTP/2 trailers, which are limited to 8 KB."""
 PAIRS = pa.schema([pa.field("id", pa.binary(16), nullable=False), pa.field("value", pa.binary())])
 
 
@@ -92,8 +94,11 @@ def unpack_values(buffer: pa.Buffer) -> pa.BinaryArray:
 
 
 def pack_error(error: errors.BelvedereError) -> bytes:
+    text = str(error)
+    if len(text) > LONGEST_ERROR:
+        text = text[:LONGEST_ERROR] + "…"
     attributes = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | None)}
-    return json.dumps({"class": type(error).__name__, "text": str(error), "attributes": attributes}).encode()
+    return json.dumps({"class": type(error).__name__, "text": text, "attributes": attributes}).encode()
 
 
 def unpack_error(content: bytes) -> errors.BelvedereError | None:
