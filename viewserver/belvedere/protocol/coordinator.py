@@ -146,6 +146,13 @@ class _Offer:
     document: str
     durable: bool = False
 
+    def taken(self, before: _Catalog) -> _Catalog:
+        """The catalog that it makes of the present one."""
+        offered = self.offered
+        going_on = {circuit: at for circuit, at in before.building.items() if circuit in offered.present}
+        building = dict.fromkeys(offered.circuits, 0) | going_on
+        return _Catalog(offered.version, self.document, offered.stages, building)
+
 
 @dataclass(frozen=True)
 class _Proposal:
@@ -381,7 +388,7 @@ class Coordinator:
     def _next_generation(self, old: PoolState, open_epochs: int) -> Generation | None:
         """The members of the next generation, if one is due."""
         current = self.epochs.generation
-        wanted = self.membership.change(current)
+        wanted = self.membership.change(current, old.protocol)
         present = () if current is None else (*current.servers, *current.distributors)
         if not self._is_active():
             open_epochs = 0  # nobody works on them: there is nothing to wait for
@@ -483,9 +490,7 @@ class Coordinator:
         found: list[CoordinatorInstruction] = []
         offer = self._offer
         if offer is not None and plan.catalog == offer.offered.version:
-            self._catalog = _Catalog(plan.catalog, offer.document, plan.stages, dict(self._catalog.building))
-            for circuit in offer.offered.circuits:
-                self._catalog.building[circuit] = 0
+            self._catalog = offer.taken(self._catalog)
             found.append(CatalogTaken(offer.offered.ticket, plan.epoch))
             self._offer = None
         for part in plan.slices:
@@ -537,8 +542,8 @@ class Coordinator:
         found += self._tidy_input()
         bounds = self.pressure.take(self._index, self.sources.planned, self.sources.bounds())
         pieces = self.sources.choose(bounds)
-        offer = self._offer
-        if not pieces and not self._catalog.building and offer is None:
+        offered = self._offer is not None and self._offer.durable
+        if not pieces and not self._catalog.building and not offered:
             return found
         plan = self._make(pieces, self.sources.positions_after(bounds))
         data = wire.encode(plan)
@@ -553,22 +558,17 @@ class Coordinator:
         return found + self._ask(lambda request: WriteDocument(request, pointer.document, data), written)
 
     def _make(self, pieces: tuple[Piece, ...], positions: dict[SourceId, Seq]) -> EpochPlan:
-        catalog, offer = self._catalog, self._offer
-        building = dict(catalog.building)
-        version, document, stages = catalog.version, catalog.document, catalog.stages
-        if offer is not None:
-            version, document, stages = offer.offered.version, offer.document, offer.offered.stages
-            building |= dict.fromkeys(offer.offered.circuits, 0)
+        catalog = self._catalog if self._offer is None or not self._offer.durable else self._offer.taken(self._catalog)
         used = {piece.chunk for piece in pieces}
         chunks = [chunk for chunk in self._index if chunk.id in used]
         return EpochPlan(
             epoch=name_of(self._now, self.epochs.last),
             pieces=pieces,
             positions=positions,
-            catalog=version,
-            catalog_document=document,
-            stages=stages,
-            slices=tuple(Slice(c, at, min(BUCKETS, at + self._slice)) for c, at in sorted(building.items())),
+            catalog=catalog.version,
+            catalog_document=catalog.document,
+            stages=catalog.stages,
+            slices=tuple(Slice(c, at, min(BUCKETS, at + self._slice)) for c, at in sorted(catalog.building.items())),
             engine=self.options.engine,
             oldest=min((chunk.at for chunk in chunks), default=0),
             rows=sum(chunk.rows for chunk in chunks),

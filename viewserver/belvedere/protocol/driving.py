@@ -255,13 +255,15 @@ class StoreFailed:
 class CatalogOffered:
     """DDL: a new catalog, made from the one with version `version - 1`. `ticket` names the request in `CatalogTaken`.
 
-    `stages`: of the new catalog. `circuits`: those of it that have to be built."""
+    `stages`: of the new catalog. `circuits`: those of it that have to be built. `present`: all circuits of it; one that
+    was under construction and is not there any more is given up."""
 
     ticket: int
     version: int
     document: bytes
     stages: int
     circuits: tuple[int, ...] = ()
+    present: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

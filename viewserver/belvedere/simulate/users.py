@@ -99,6 +99,11 @@ class Ddl:
         self._look()
 
     @property
+    def begun(self) -> bool:
+        """The first catalog is in a plan."""
+        return self._current() is not None
+
+    @property
     def idle(self) -> bool:
         """Nothing to do, and everything that was replaced is gone."""
         return self._first is None and not self.todo and self._offer is None and self._next() is None
@@ -125,7 +130,8 @@ class Ddl:
             self._tickets += 1
             self._offer = _Offer(self._tickets, following, self.around.scheduler.now)
             compiled = catalogs.compile(following)
-            offered = CatalogOffered(self._tickets, compiled.version, following, compiled.stages, compiled.made)
+            present = tuple(circuit.number for circuit in compiled.shard.circuits)
+            offered = CatalogOffered(self._tickets, compiled.version, following, compiled.stages, compiled.made, present)
             delay = self.around.network.delay()
             self.around.scheduler.after(delay, lambda: leader.offer(offered))
 

@@ -80,7 +80,8 @@ class Catalog:
     def _offer(self, document: bytes) -> CatalogTaken:
         compiled = catalogs.compile(document)
         ticket = next(self._tickets)
-        offered = CatalogOffered(ticket, compiled.version, document, compiled.stages, compiled.made)
+        present = tuple(circuit.number for circuit in compiled.shard.circuits)
+        offered = CatalogOffered(ticket, compiled.version, document, compiled.stages, compiled.made, present)
         self._member.loop.post(lambda: self._member.tell(offered))
         with self._answered:
             self._answered.wait_for(lambda: ticket in self._answers or self._closed, TAKEN_SECONDS)
