@@ -29,6 +29,12 @@ COMMANDS = {
     "verify": ("verify", "verify"),
     "quarantine": ("quarantine", "quarantine"),
     "bench": ("bench", "bench"),
+    "local": ("local", "local"),
+    "scale": ("local", "scale"),
+    "coordinator": ("roles", "coordinator"),
+    "distributor": ("roles", "distributor"),
+    "viewserver": ("roles", "viewserver"),
+    "store": ("roles", "store"),
     "completion": ("completion", "completion"),
 }
 

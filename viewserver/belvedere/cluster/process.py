@@ -33,7 +33,7 @@ from belvedere.cluster.coordination import Coordination, Session, check_cluster
 from belvedere.cluster.loop import Loop, Pauses, Worker
 from belvedere.cluster.options import Options
 from belvedere.cluster.peers import Peers
-from belvedere.cluster.retrying import Trouble
+from belvedere.cluster.retrying import Troubles
 from belvedere.cluster.saying import say
 from belvedere.cluster.transport import Handler, Payload, Transport
 from belvedere.protocol import wire
@@ -72,7 +72,7 @@ class Surroundings:
     coordination: Coordination
     store: Store
     transport: Transport
-    trouble: Trouble
+    trouble: Troubles
 
 
 class Incarnation(abc.ABC):
@@ -178,10 +178,10 @@ class Incarnation(abc.ABC):
             try:
                 self.around.coordination.join(member)
             except errors.Unavailable as error:
-                self.around.trouble.set(str(error))
+                self.around.trouble.zookeeper.set(str(error))
                 time.sleep(pauses.next())
                 continue
-            self.around.trouble.clear()
+            self.around.trouble.zookeeper.clear()
             then()
             return
 
@@ -236,7 +236,7 @@ class Process:
         open_store: Callable[[Options, str], Store],
     ) -> None:
         self.options = options
-        self.trouble = Trouble()
+        self.trouble = Troubles()
         self.current: Incarnation | None = None
         self._make, self._connect, self._transport, self._open_store = make, connect, transport, open_store
         self._stopping = threading.Event()
@@ -275,7 +275,7 @@ class Process:
                 log.error("refused: %s", error)
                 return 1
             except errors.BelvedereError as error:
-                self.trouble.set(str(error))
+                log.warning("starts again as a new incarnation: %s", error)
             except Exception:
                 log.exception("unexpected failure; starts again as a new incarnation")
             else:
@@ -313,6 +313,12 @@ class Process:
                 return Ended.LEFT
             return self.current.run()
 
+    def close(self) -> None:
+        """Give up what lasts longer than an incarnation."""
+        if self._store is not None:
+            self._store[1].close()
+            self._store = None
+
     def _start_coordination(self) -> Coordination:
         pauses = Pauses()
         while True:
@@ -321,29 +327,30 @@ class Process:
                 coordination.start(CONNECT_SECONDS)
             except errors.Unavailable as error:
                 coordination.close()
-                self.trouble.set(str(error))
+                self.trouble.zookeeper.set(str(error))
                 if self._stopping.wait(pauses.next()):
                     raise
                 continue
-            self.trouble.clear()
+            self.trouble.zookeeper.clear()
             return coordination
 
     def _find_store(self, coordination: Coordination) -> Store:
         """The store's client: where the options say, or where the member with role store is."""
         pauses = Pauses()
         while True:
-            address = self.options.store or _store_address(_members(coordination))
+            own = str(self.options.directory) if self.options.role is Role.STORE else ""
+            address = own or self.options.store or _store_address(_members(coordination))
             try:
                 if not address:
                     raise errors.StoreUnavailable(f"pool {self.options.pool!r} has no member with role store yet")
                 store = self._client(address)
                 store.identity()
             except errors.Unavailable as error:
-                self.trouble.set(str(error))
+                self.trouble.store.set(str(error))
                 if self._stopping.wait(pauses.next()):
                     raise
                 continue
-            self.trouble.clear()
+            self.trouble.store.clear()
             return store
 
     def _client(self, address: str) -> Store:

@@ -29,6 +29,18 @@ class Superseded(Exception):
     """Nobody wants the result any more."""
 
 
+class Troubles:
+    """Why a process does not go on, by what it waits for."""
+
+    def __init__(self) -> None:
+        self.store, self.zookeeper = Trouble(), Trouble()
+
+    @property
+    def reason(self) -> str:
+        """Empty if nothing is wrong."""
+        return "; ".join(trouble.reason for trouble in (self.zookeeper, self.store) if trouble.reason)
+
+
 class Trouble:
     """Why something does not go on, for people; empty if it does."""
 

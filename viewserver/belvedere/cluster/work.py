@@ -1,7 +1,7 @@
 """What view servers and distributors compute: between the instructions of their machines and the engine.
 
 No threads, no clock and no network in here: a real process calls it from its computing thread, the simulator from its
-loop. Only `ServerWork.keep` may be called from other threads meanwhile.
+loop. Only `ServerWork.keep`, `ServerWork.read` and `DistributorWork.written` may be called from other threads as well.
 
     ServerWork        Adopt -> adopt     Open -> open      Keep -> keep      Compute -> compute (batches to send)
                       Persist -> finish (what to write), then persisted      Settle -> settle
@@ -325,31 +325,35 @@ def ring_of(generation: Generation) -> Ring:
 
 
 class Chunks:
-    """Payloads of INPUT chunks in memory, the least recently used given up first; others are read again."""
+    """Payloads of INPUT chunks in memory, the oldest given up first; others are read again."""
 
     def __init__(self, store: Store, memory_limit: int) -> None:
         self.hits = self.misses = 0
         self._store, self._limit = store, memory_limit
+        self._lock = threading.Lock()
         self._held: OrderedDict[ChunkId, bytes] = OrderedDict()
         self._bytes = 0
 
     def remember(self, chunk: ChunkId, payload: bytes) -> None:
         """A chunk that this distributor has just written."""
-        if chunk not in self._held and len(payload) <= self._limit:
-            self._held[chunk] = payload
-            self._bytes += len(payload)
-            while self._bytes > self._limit:
-                self._bytes -= len(self._held.popitem(last=False)[1])
+        with self._lock:
+            if chunk not in self._held and len(payload) <= self._limit:
+                self._held[chunk] = payload
+                self._bytes += len(payload)
+                while self._bytes > self._limit:
+                    self._bytes -= len(self._held.popitem(last=False)[1])
 
     def forget(self, chunks: Iterable[ChunkId]) -> None:
-        for chunk in chunks:
-            self._bytes -= len(self._held.pop(chunk, b""))
+        with self._lock:
+            for chunk in chunks:
+                self._bytes -= len(self._held.pop(chunk, b""))
 
     def get(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, bytes]]:
         """Payloads in order, with one read per so many pieces."""
         for at in range(0, len(pieces), CHUNKS_PER_READ):
             part = pieces[at : at + CHUNKS_PER_READ]
-            held = {piece.chunk: self._held[piece.chunk] for piece in part if piece.chunk in self._held}
+            with self._lock:
+                held = {piece.chunk: self._held[piece.chunk] for piece in part if piece.chunk in self._held}
             missing = list(dict.fromkeys(piece.chunk for piece in part if piece.chunk not in held))
             self.hits += len(held)
             self.misses += len(missing)

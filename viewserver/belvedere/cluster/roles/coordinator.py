@@ -194,7 +194,7 @@ class CoordinatorMember(Incarnation):
                 self.around.coordination.campaign(self.me, elected)
                 return
             except errors.Unavailable as error:
-                self.around.trouble.set(str(error))
+                self.around.trouble.zookeeper.set(str(error))
                 time.sleep(CAMPAIGN_PAUSE)
 
     def _campaign_again(self) -> None:
@@ -206,10 +206,10 @@ class CoordinatorMember(Incarnation):
         try:
             found = self.around.coordination.read()
         except errors.Unavailable as error:
-            self.around.trouble.set(str(error))
+            self.around.trouble.zookeeper.set(str(error))
             self._report(RecordRead(request, None, failed=True))
             return
-        self.around.trouble.clear()
+        self.around.trouble.zookeeper.clear()
         if found is None:
             self._report(RecordRead(request, None))
             return
@@ -222,10 +222,10 @@ class CoordinatorMember(Incarnation):
         try:
             found = coordination.create(data) if version is None else coordination.swap(data, version)
         except errors.Unavailable as error:
-            self.around.trouble.set(str(error))
+            self.around.trouble.zookeeper.set(str(error))
             self._report(Swapped(request, "unknown"))
             return
-        self.around.trouble.clear()
+        self.around.trouble.zookeeper.clear()
         if found is None:
             self._report(Swapped(request, "conflict"))
         else:
@@ -238,10 +238,10 @@ class CoordinatorMember(Incarnation):
             try:
                 found = call()
             except errors.BelvedereError as error:
-                self.around.trouble.set(str(error))
+                self.around.trouble.store.set(str(error))
                 self._report(StoreFailed(request, str(error)))
                 return
-            self.around.trouble.clear()
+            self.around.trouble.store.clear()
             self._report(event(found))
 
         self.store_worker.do(work)

@@ -54,7 +54,7 @@ class ViewServerMember(Incarnation):
         super().__init__(around)
         options = self.options
         self.machine = ViewServer(self.me)
-        self.store = Retrying(around.store, self._goes_on, around.trouble)
+        self.store = Retrying(around.store, self._goes_on, around.trouble.store)
         self.work = ServerWork(
             self.me,
             self.store,
@@ -177,7 +177,7 @@ class ViewServerMember(Incarnation):
             time.sleep(SUSPENDED_SECONDS)
         if writes:
             try:
-                Retrying(self.around.store, wanted, self.around.trouble).write(persist.epoch, writes)
+                Retrying(self.around.store, wanted, self.around.trouble.store).write(persist.epoch, writes)
             except Superseded:
                 return
         if not wanted():

@@ -1,0 +1,68 @@
+"""Payloads that wait for their stage: each once, in memory or in a file, forgotten with their attempt."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from belvedere.cluster.kept import Kept
+from belvedere.protocol.messages import Attempt, Batch, Epoch
+from belvedere.protocol.ring import MemberId
+
+
+def batch(number: int, *, epoch: int = 1, attempt: int = 0, stage: int = 0, sender: str = "d") -> Batch:
+    return Batch(Epoch(epoch), Attempt(attempt), stage, MemberId(sender), number)
+
+
+def taken(kept: Kept, epoch: int = 1, attempt: int = 0, stage: int = 0) -> list[tuple[str, int, bytes]]:
+    found = kept.take(Epoch(epoch), Attempt(attempt), stage)
+    return [(one.sender, one.number, payload) for one, payload in found]
+
+
+def test_a_stage_gets_its_own_batches_by_sender_and_number() -> None:
+    kept = Kept(1 << 20)
+    for sender, number in [("b", 1), ("a", 2), ("b", 0), ("a", 0)]:
+        kept.put(batch(number, sender=sender), f"{sender}{number}".encode())
+    kept.put(batch(0, stage=1), b"later")
+    kept.put(batch(0, attempt=1), b"again")
+    assert taken(kept) == [("a", 0, b"a0"), ("a", 2, b"a2"), ("b", 0, b"b0"), ("b", 1, b"b1")]
+    assert taken(kept) == []
+    assert taken(kept, stage=1) == [("d", 0, b"later")]
+    assert taken(kept, attempt=1) == [("d", 0, b"again")]
+    assert kept.nbytes == 0
+
+
+def test_a_repeat_changes_nothing() -> None:
+    kept = Kept(1 << 20)
+    kept.put(batch(0), b"first")
+    kept.put(batch(0), b"first")
+    assert kept.nbytes == 5
+    assert taken(kept) == [("d", 0, b"first")]
+
+
+def test_what_does_not_fit_into_memory_comes_back_from_the_file(tmp_path: Path) -> None:
+    kept = Kept(1000, tmp_path)
+    random_bytes = random.Random(1).randbytes
+    payloads = {number: random_bytes(300) for number in range(20)}
+    for number, payload in payloads.items():
+        kept.put(batch(number), payload)
+    assert kept.nbytes == 900
+    assert kept.spills == 17
+    assert kept.spilled_bytes == 17 * 300
+    assert taken(kept) == [("d", number, payload) for number, payload in payloads.items()]
+    kept.put(batch(0, epoch=2), b"x" * 900)
+    kept.put(batch(1, epoch=2), b"y" * 900)
+    assert [payload[:1] for _, _, payload in taken(kept, epoch=2)] == [b"x", b"y"]
+    kept.close()
+
+
+def test_what_is_forgotten_takes_no_room() -> None:
+    kept = Kept(1000)
+    for attempt in range(3):
+        kept.put(batch(0, attempt=attempt), b"x" * 400)
+    kept.forget(lambda epoch, attempt: attempt < 2)
+    assert taken(kept, attempt=0) == []
+    assert taken(kept, attempt=2) == [("d", 0, b"x" * 400)]
+    assert kept.nbytes == 0
+    kept.put(batch(0, epoch=5), b"x" * 1000)
+    assert kept.spills == 1, "only the third batch did not fit"

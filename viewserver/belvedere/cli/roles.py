@@ -1,0 +1,139 @@
+"""`belvedere coordinator | distributor | viewserver | store`: one process of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _option(name: str, variable: str, **settings: Any) -> Callable[[F], F]:
+    help_text = f"{settings.pop('help')} [env: {variable}]"
+    return click.option(name, envvar=variable, help=help_text, **settings)
+
+
+def pool_options(command: F) -> F:
+    """What every role is told."""
+    path = click.Path(path_type=Path, dir_okay=False, exists=True)
+    for option in reversed(
+        [
+            _option("--zookeeper", "BELVEDERE_ZOOKEEPER", required=True, help="Hosts: HOST:PORT[,HOST:PORT…][/PATH]."),
+            _option("--pool", "BELVEDERE_POOL", default="default", show_default=True, help="Name of the pool."),
+            _option("--name", "BELVEDERE_NAME", default="", help="Name of this process, for people."),
+            _option("--host", "BELVEDERE_HOST", default="127.0.0.1", show_default=True, help="Address to listen on."),
+            _option("--port", "BELVEDERE_PORT", type=int, default=0, help="Port; 0 chooses one."),
+            _option("--advertise", "BELVEDERE_ADVERTISE", default="", help="Host by which others reach this one."),
+            _option("--http-port", "BELVEDERE_HTTP_PORT", type=int, help="Port of /metrics, /healthz and /readyz."),
+            _option(
+                "--directory",
+                "BELVEDERE_DIRECTORY",
+                type=click.Path(path_type=Path, file_okay=False),
+                help="The store's data; in other roles where to spill.",
+            ),
+            _option("--tls-certificate", "BELVEDERE_TLS_CERTIFICATE", type=path, help="PEM file of this process."),
+            _option("--tls-key", "BELVEDERE_TLS_KEY", type=path, help="PEM file of its key."),
+            _option("--tls-authority", "BELVEDERE_TLS_AUTHORITY", type=path, help="PEM file of the authority of all."),
+            _option(
+                "--session-timeout",
+                "BELVEDERE_SESSION_TIMEOUT",
+                type=float,
+                default=4.0,
+                show_default=True,
+                help="Seconds without a sign of life after which a member is taken for dead.",
+            ),
+            _option(
+                "--memory-limit",
+                "BELVEDERE_MEMORY_LIMIT",
+                default="1GiB",
+                show_default=True,
+                help="For rows on their way; more spill to disk.",
+            ),
+            _option(
+                "--log-format",
+                "BELVEDERE_LOG_FORMAT",
+                type=click.Choice(["text", "json"]),
+                default="text",
+                help="Lines for people or for programs.",
+            ),
+            click.option("--end-with-parent", is_flag=True, hidden=True),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def _store_address(command: F) -> F:
+    option = _option("--store", "BELVEDERE_STORE", default="", help="Address of the store, if not that of a member.")
+    return option(command)
+
+
+def bytes_of(text: str) -> int:
+    """1GiB, 512MiB, 64KiB or a plain number of bytes."""
+    units = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1, "": 1}
+    number = text.rstrip("KMGiB")
+    try:
+        return int(float(number) * units[text[len(number) :]])
+    except (ValueError, KeyError):
+        raise click.BadParameter(f"{text!r}: a number of bytes, with KiB, MiB or GiB if you like") from None
+
+
+def _run(role: str, **settings: Any) -> None:
+    from belvedere.cluster import logs  # the cluster is loaded by the commands that need it
+    from belvedere.cluster.options import Options, TlsFiles
+    from belvedere.cluster.roles.run import run
+    from belvedere.protocol.messages import Role
+
+    files = [settings.pop(f"tls_{part}") for part in ("certificate", "key", "authority")]
+    if any(files) and not all(files):
+        raise click.UsageError("TLS needs all three of --tls-certificate, --tls-key and --tls-authority")
+    tls = TlsFiles(*files) if all(files) else None
+    limit = bytes_of(settings.pop("memory_limit"))
+    if settings.pop("end_with_parent"):
+        from belvedere.cluster.local import end_with_parent
+
+        end_with_parent()
+    options = Options(Role(role), tls=tls, memory_limit=limit, **settings)
+    logs.configure(options.log_format, pool=options.pool, role=role)
+    click.get_current_context().exit(run(options))
+
+
+@click.command(short_help="A coordinator of a pool.")
+@pool_options
+@_store_address
+@click.option(
+    "--epoch-ms", envvar="BELVEDERE_EPOCH_MS", type=int, default=20, show_default=True, help="Shortest epoch."
+)
+@click.option(
+    "--retention", envvar="BELVEDERE_RETENTION", type=float, default=60.0, help="Seconds that epochs stay readable."
+)
+def coordinator(**settings: Any) -> None:
+    """Plan epochs, move buckets, commit. One of a pool's coordinators leads, the others wait."""
+    _run("coordinator", **settings)
+
+
+@click.command(short_help="A distributor of a pool.")
+@pool_options
+@_store_address
+def distributor(**settings: Any) -> None:
+    """Take changes from the sources, make them durable, send them to the view servers."""
+    _run("distributor", **settings)
+
+
+@click.command(short_help="A view server of a pool.")
+@pool_options
+@_store_address
+def viewserver(**settings: Any) -> None:
+    """Own a share of the keys: keep their state, write the rows of views."""
+    _run("viewserver", **settings)
+
+
+@click.command(short_help="The store of a pool.")
+@pool_options
+@click.option("--ranges", envvar="BELVEDERE_RANGES", type=int, default=4, help="Key ranges of a new base table.")
+def store(**settings: Any) -> None:
+    """Keep base tables, INPUT, state and views of a small cluster in a directory (LMDB)."""
+    _run("store", **settings)

@@ -1,0 +1,251 @@
+"""The distributor: takes what sources push and makes it durable in INPUT; sends pieces of INPUT to view servers.
+
+    pusher ──call──▶ Filter (in the loop) ──Write──▶ input threads ──▶ store        answered when it is durable
+    leader ──Begin─▶ Distributor (in the loop) ──Distribute──▶ send thread ──batches──▶ peers
+
+A push waits in a thread of the transport until it is answered. Whoever may not act (a session that may have ended,
+leaving) refuses, and the pusher goes elsewhere. Sending waits while much is queued for receivers: they always drain, so
+this ends, and a backlog needs bounded memory here.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from belvedere import errors
+from belvedere.cluster import calls, catalogs
+from belvedere.cluster.loop import Busy
+from belvedere.cluster.process import Incarnation, Surroundings
+from belvedere.cluster.retrying import Retrying, Superseded
+from belvedere.cluster.roles.overview import MEMBER
+from belvedere.cluster.saying import say
+from belvedere.cluster.transport import Handler, Payload
+from belvedere.cluster.work import DistributorWork, failure
+from belvedere.protocol import exactly_once as input
+from belvedere.protocol.driving import Distribute, DistributorEvent, Note, Received, Send, Settle
+from belvedere.protocol.exactly_once import Chunk, Entry, RequestId, SourceId, WriterId
+from belvedere.protocol.flow import Distributor
+from belvedere.protocol.messages import Message, Role
+from belvedere.protocol.ring import MemberId
+from belvedere.source import chunks
+
+log = logging.getLogger(__name__)
+
+INPUT_THREADS = 4
+"""Chunks of different sources that are written at the same time; the store commits them together."""
+PUSH_SECONDS = 20.0
+BACKLOG_BYTES = 64 << 20
+BACKLOG_PAUSE = 0.002
+
+
+class DistributorMember(Incarnation):
+    role = Role.DISTRIBUTOR
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        self.machine = Distributor(self.me)
+        self.filter = input.Filter(WriterId(self.me))
+        self.pushes = Pushes()
+        store = Retrying(around.store, self._sending_is_wanted, around.trouble.store)
+        self.work = DistributorWork(
+            self.me, store, catalogs.compile, chunks.decode, memory_limit=self.options.memory_limit // 4
+        )
+        self.sender = self.worker("send")
+        self.inputs = [self.worker(f"input {number}") for number in range(INPUT_THREADS)]
+        self.busy = Busy(self.sender, *self.inputs)
+        self._requests = itertools.count(1)
+        self._distributing: Distribute | None = None
+
+    @property
+    def released(self) -> bool:
+        return self.machine.released
+
+    def handlers(self) -> dict[str, Handler]:
+        return {MEMBER: lambda _: calls.status_json(self.status()), PUSH: self._push_call}
+
+    def began(self) -> None:
+        self.inputs[0].do(self._restore)
+
+    def closed(self) -> None:
+        self.pushes.close()
+
+    # ------------------------------------------------------------------ pushes
+
+    def _push_call(self, request: bytes) -> bytes:
+        source, payload = decode_push(request)
+        self.push(source, chunks.parse(payload))
+        return b""
+
+    def push(self, source: SourceId, entries: Sequence[Entry]) -> None:
+        """Returns when all of it is durable; raises when the pusher must send it again."""
+        if self.leave_by is not None:
+            raise errors.PeerUnavailable(f"distributor {self.me} is leaving")
+        if not self.may_act():
+            raise errors.PeerUnavailable(f"distributor {self.me} may have lost its session")
+        request = RequestId(next(self._requests))
+        answer = self.pushes.expect(request)
+        self.loop.post(functools.partial(self._tell_filter, input.Received(request, source, entries)))
+        refused = answer.wait(PUSH_SECONDS)
+        if refused:
+            raise errors.PeerUnavailable(refused)
+
+    def _tell_filter(self, event: input.Event) -> None:
+        for instruction in self.filter.handle(event):
+            match instruction:
+                case input.Write(chunk, entries):
+                    worker = self.inputs[hash(chunk.source) % len(self.inputs)]
+                    worker.do(functools.partial(self._write, chunk, entries))
+                case input.Acknowledge(request):
+                    self.pushes.answer(request, "")
+                case input.Refuse(request, reason):
+                    self.pushes.answer(request, reason)
+
+    def _write(self, chunk: Chunk, entries: tuple[Entry, ...]) -> None:
+        """In a thread for INPUT: tried once, the pusher comes again."""
+        payload = chunks.encode(chunk.source, entries)
+        chunk = replace(chunk, size=len(payload), at=int(time.time() * 1000))
+        try:
+            self.around.store.put_chunk(chunk, payload)
+        except errors.BelvedereError as error:
+            self.around.trouble.store.set(str(error))
+            event: input.Event = input.WriteFailed(chunk.id, str(error))
+        else:
+            self.around.trouble.store.clear()
+            self.work.written(chunk.id, payload)
+            event = input.Written(chunk.id)
+        self.loop.post(functools.partial(self._tell_filter, event))
+
+    def _restore(self) -> None:
+        """What is durable already need not be written again."""
+        try:
+            index = self.around.store.chunks()
+        except errors.BelvedereError as error:
+            say(log, logging.INFO, "begins without knowing INPUT", reason=str(error))
+            return
+        self.loop.post(functools.partial(self._tell_filter, input.Restored(index, {})))
+
+    # ------------------------------------------------------------------ epochs
+
+    def received(self, sender: MemberId, message: Message, payload: Payload | None) -> None:
+        self._tell(Received(sender, message))
+
+    def _tell(self, event: DistributorEvent) -> None:
+        for instruction in self.machine.handle(event):
+            match instruction:
+                case Send(to, message):
+                    self.peers.send(to, message)
+                case Note():
+                    self.note(instruction)
+                case Distribute():
+                    self.sender.do(functools.partial(self._distribute, instruction))
+                case Settle(epoch):
+                    self.sender.do(functools.partial(self.work.settle, epoch))
+
+    def _sending_is_wanted(self) -> bool:
+        wanted = self._distributing
+        return wanted is not None and wanted.generation.number == self.machine.attempt and not self.loop.stopped
+
+    def _distribute(self, distribute: Distribute) -> None:
+        """In the thread that sends."""
+        self._distributing = distribute
+        if not self._sending_is_wanted():
+            return
+        try:
+            distribution = self.work.distribute(distribute)
+            for dispatch in distribution:
+                self._wait_for_receivers()
+                self.peers.send(dispatch.to, dispatch.batch, dispatch.payload)
+            event: DistributorEvent = distribution.distributed()
+        except Superseded:
+            return
+        except Exception as error:
+            log.warning("epoch %s cannot be distributed: %s", distribute.plan.epoch, error)
+            event = failure(distribute.plan.epoch, distribute.generation.number, error)
+        self.loop.post(functools.partial(self._tell, event))
+
+    def _wait_for_receivers(self) -> None:
+        while self.around.transport.backlog() > BACKLOG_BYTES:
+            if not self._sending_is_wanted():
+                raise Superseded
+            time.sleep(BACKLOG_PAUSE)
+
+    # ------------------------------------------------------------------ status
+
+    def status(self) -> dict[str, object]:
+        work = self.work.chunks
+        return {
+            "id": self.me,
+            "role": self.role.value,
+            "epoch": self.machine.committed,
+            "attempt": self.machine.attempt,
+            "queue": self.pushes.waiting() + self.sender.waiting(),
+            "queue_bytes": self.around.transport.backlog(),
+            "busy": round(self.busy.share(), 3),
+            "trouble": self.around.trouble.reason,
+            "figures": {
+                "duplicates_dropped": self.filter.dropped.rows,
+                "chunk_hits": work.hits,
+                "chunk_misses": work.misses,
+            },
+        }
+
+
+class _Answer:
+    def __init__(self, pushes: Pushes, request: RequestId) -> None:
+        self._pushes, self._request = pushes, request
+        self._done = threading.Event()
+        self._refused = ""
+
+    def give(self, refused: str) -> None:
+        self._refused = refused
+        self._done.set()
+
+    def wait(self, seconds: float) -> str:
+        """Why it was refused; empty if all is durable."""
+        if self._done.wait(seconds):
+            return self._refused
+        self._pushes.forget(self._request)
+        return f"not written to INPUT within {seconds:g} s"
+
+
+class Pushes:
+    """Those who wait for an answer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[RequestId, _Answer] = {}
+        self._closed = False
+
+    def expect(self, request: RequestId) -> _Answer:
+        answer = _Answer(self, request)
+        with self._lock:
+            if self._closed:
+                raise errors.PeerUnavailable("the distributor ends")
+            self._waiting[request] = answer
+        return answer
+
+    def answer(self, request: RequestId, refused: str) -> None:
+        with self._lock:
+            answer = self._waiting.pop(request, None)
+        if answer is not None:
+            answer.give(refused)
+
+    def forget(self, request: RequestId) -> None:
+        with self._lock:
+            self._waiting.pop(request, None)
+
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            answer.give("the distributor ends")

@@ -1,0 +1,85 @@
+"""A real process of a pool: ZooKeeper, Flight and the served store put together for one role.
+
+Imports are lazy: a process loads what its role needs, and joins in a second or two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+
+from belvedere.cluster.coordination import Coordination
+from belvedere.cluster.options import TEST_PROTOCOL, Options
+from belvedere.cluster.process import Incarnation, Process, Surroundings
+from belvedere.cluster.transport import Transport
+from belvedere.protocol.messages import Role
+from belvedere.protocol.ring import MemberId
+from belvedere.store.seam import Store
+
+
+def run(options: Options) -> int:
+    """Be this role until SIGTERM; returns the exit code."""
+    if os.environ.get(TEST_PROTOCOL):
+        from belvedere.cluster.next_protocol import speak_next
+
+        speak_next()
+    process = Process(options, _maker(options.role), connect, transport, open_store)
+    with contextlib.ExitStack() as undo:
+        undo.callback(process.close)
+        return process.main()
+
+
+def _maker(role: Role) -> Callable[[Surroundings], Incarnation]:
+    match role:
+        case Role.COORDINATOR:
+            from belvedere.cluster.roles.coordinator import CoordinatorMember
+
+            return CoordinatorMember
+        case Role.VIEWSERVER:
+            from belvedere.cluster.roles.viewserver import ViewServerMember
+
+            return ViewServerMember
+        case Role.DISTRIBUTOR:
+            from belvedere.cluster.roles.distributor import DistributorMember
+
+            return DistributorMember
+        case Role.STORE:
+            from belvedere.cluster.roles.store import StoreMember
+
+            return StoreMember
+
+
+def connect(options: Options) -> Coordination:
+    from belvedere.cluster.zookeeper import ZooKeeperCoordination
+
+    return ZooKeeperCoordination(options.zookeeper, options.pool, session_timeout=options.session_timeout)
+
+
+def transport(options: Options, member: MemberId) -> Transport:
+    if options.role is Role.STORE:
+        from belvedere.cluster.roles.store import StoreListener
+
+        return StoreListener(options)
+    from belvedere.cluster.flight import FlightTransport, Tls
+
+    tls = options.tls
+    return FlightTransport(
+        options.host,
+        options.port,
+        member=member,
+        advertise=options.advertise or None,
+        tls=None if tls is None else Tls(tls.certificate, tls.key, tls.authority),
+    )
+
+
+def open_store(options: Options, address: str) -> Store:
+    if options.role is Role.STORE:
+        from belvedere.cluster.roles.store import open_directory
+
+        return open_directory(options)
+    from belvedere.store.served.client import FlightStore
+    from belvedere.store.served.server import Tls
+
+    tls = options.tls
+    return FlightStore(address, tls=None if tls is None else Tls(tls.certificate, tls.key, tls.authority))
