@@ -6,22 +6,28 @@ end, so that within the epoch everyone may still read what it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from belvedere.engine.buffer import DeltaBuffer, decode, encode
-from belvedere.engine.delta import Delta, concat_deltas
+from belvedere.engine.buffer import DeltaBuffer
+from belvedere.engine.delta import Delta
 from belvedere.engine.kernels import Touched, add_at
 from belvedere.engine.operators.base import State, grown
 from belvedere.engine.residency import Facet, KeyStore, distinct_ids
+from belvedere.engine.rowcodec import RowCodec
 from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.state.index import HashIndex
+from belvedere.engine.state.ragged import Ragged, find_tagged, join_tagged
 from belvedere.engine.vec import Status, Vec
 from belvedere.errors import Damaged
-from belvedere.types import BIGINT, Column, Schema
+from belvedere.types import BIGINT, Kind, Schema
+
+_KEY = 1
+"""Tag of a group's key and number of rows in its value."""
+_NO_IDS = np.empty((0, 2), np.uint64)
 
 
 @dataclass(slots=True)
@@ -30,6 +36,8 @@ class Grouping:
 
     buffer: DeltaBuffer
     keys: list[tuple[np.ndarray, np.ndarray]]
+    born: np.ndarray | None = None
+    """A group that begins to exist although no row is in it."""
 
     def __iter__(self) -> Iterator[tuple[Delta, np.ndarray, np.ndarray]]:
         for delta, (ids, slots) in zip(self.buffer, self.keys, strict=True):
@@ -42,37 +50,63 @@ class Arrangement:
     def __init__(self, schema: Schema, on: tuple[int, ...]):
         self.on = on
         self._types = [schema[i].type for i in on]
-        self._packed = (*(schema[i] for i in on), Column("rows", BIGINT))
         self.index = HashIndex()
         self.keys = Columns(self._types)
         self.rows = np.zeros(64, np.int64)
         self._touched = Touched()
         self.facets: dict[str, Facet] = {}
-        self._store: KeyStore | None = None
-        self._name = ""
-        self._absent: set[bytes] = set()
+        self.store: KeyStore | None = None
+        self.name = ""
+        self.born = False
+        self._codec: RowCodec | None = None
+        self._absent: HashIndex | None = None
         if not on:
             self.index.insert(hash_rows([], 1))
 
-    def attach(self, store: KeyStore, name: str) -> None:
-        """Keys that are not resident are in this store, under this name (their facets under their own)."""
-        self._store, self._name = store, name
+    def attach(self, store: KeyStore, name: str, *, shared: bool = False) -> None:
+        """Keys that are not resident are in this store, under this name. Where groups are `shared` out among servers,
+        that of no columns is one of them; else it stays here."""
+        self.store, self.name = store, name
+        self._codec = RowCodec([*self._types, BIGINT])
+        if shared:
+            self.index = HashIndex()
 
-    def apply(self, buffer: DeltaBuffer) -> Grouping:
-        """Find or make the groups of all rows, and count the rows in."""
+    def hashes(self, buffer: DeltaBuffer) -> list[np.ndarray]:
+        """Key ids of the rows of every chunk."""
+        return [hash_rows([delta.columns[i] for i in self.on], len(delta)) for delta in buffer]
+
+    def apply(self, buffer: DeltaBuffer, hashes: Sequence[np.ndarray] | None = None) -> Grouping:
+        """Find or make the groups of all rows, and count the rows in. With a store, the groups of `hashes` have been
+        ensured."""
         keys = []
-        for delta in buffer:
-            columns = [delta.columns[i] for i in self.on]
-            ids = hash_rows(columns, len(delta))
-            self._ensure(ids)
+        if self.store is not None and hashes is None:
+            hashes = self.hashes(buffer)
+            self.ensure(hashes)
+        for i, delta in enumerate(buffer):
+            columns = [delta.columns[c] for c in self.on]
+            ids = hash_rows(columns, len(delta)) if hashes is None else hashes[i]
             slots, fresh = self.index.insert(ids)
             if self.on and fresh.any():
-                self.keys.scatter(slots[fresh], [c.filter(fresh) for c in columns])
+                new = [c.filter(fresh) for c in columns]
+                # Which of several equal doubles comes first must not show where rows come from several servers.
+                self.keys.scatter(slots[fresh], new if self.store is None else [canonical(c) for c in new])
             self.rows = grown(self.rows, self.index.limit)
             add_at(self.rows, slots, delta.weight)
             self._touched.add(slots, self.index.limit)
             keys.append((ids, slots))
         return Grouping(buffer, keys)
+
+    def give_birth(self, grouping: Grouping) -> None:
+        """The group of no columns exists from now on, even without a row. (With a store it is made when a circuit
+        begins, by the owner of its id.)"""
+        self.born = True
+        ids = hash_rows([], 1)
+        if grouping.keys or self.index.find(ids)[0] >= 0:
+            return
+        slots, _ = self.index.insert(ids)
+        self.rows = grown(self.rows, self.index.limit)
+        self._touched.add(slots, self.index.limit)
+        grouping.born = slots
 
     def regroup(self, buffer: DeltaBuffer) -> Grouping:
         """The groups of rows that are counted already: a new reader of this arrangement starts from them."""
@@ -84,64 +118,78 @@ class Arrangement:
 
     def find(self, ids: np.ndarray) -> np.ndarray:
         """Group slots of key ids, -1 where there is no such group."""
-        self._ensure(ids)
+        if self.store is not None:
+            self.ensure([ids])
         return self.index.find(ids)
 
-    def _ensure(self, ids: np.ndarray) -> None:
+    def ensure(self, hashes: Sequence[np.ndarray]) -> None:
         """Load the groups of these ids that are in the store and not here."""
-        if self._store is None:
-            return
-        missing = ids[self.index.find(ids) < 0]
-        if len(missing):
-            missing = distinct_ids(missing)
-            missing = missing[[key.tobytes() not in self._absent for key in missing]]
+        assert self.store is not None
+        unknown = [ids[self._unknown(ids)] for ids in hashes if len(ids)]
+        missing = distinct_ids(np.concatenate(unknown)) if unknown else _NO_IDS
         if not len(missing):
             return
-        values = self._store.load(self._name, missing)
-        self._absent.update(key.tobytes() for key, value in zip(missing, values, strict=True) if value is None)
-        found = [i for i, value in enumerate(values) if value is not None]
-        if not found:
-            return
-        wanted = missing[found]
-        slots, _ = self.index.insert(wanted)
+        values = self.store.load(self.name, missing)
+        if values.null_count:
+            if self._absent is None:
+                self._absent = HashIndex()
+            there = np.asarray(values.is_valid())
+            self._absent.insert(missing[~there])
+            missing, values = missing[there], values.drop_null()
+        if len(missing):
+            self._import(missing, Ragged.of_arrow(values))
+
+    def _unknown(self, ids: np.ndarray) -> np.ndarray:
+        unknown = self.index.find(ids) < 0
+        if self._absent is not None and unknown.any():
+            unknown &= self._absent.find(ids) < 0
+        return np.asarray(unknown)
+
+    def _import(self, ids: np.ndarray, values: Ragged) -> None:
+        assert self._codec is not None
+        slots, _ = self.index.insert(ids)
         self.rows = grown(self.rows, self.index.limit)
-        rows = concat_deltas([decode(value, self._packed) for value in values if value is not None])
-        self.keys.scatter(slots, rows.columns[:-1])
-        self.rows[slots] = rows.columns[-1].data
-        for name, facet in self.facets.items():
-            packed = self._store.load(name, wanted)
-            lost = [i for i, value in enumerate(packed) if value is None]
-            if lost:
-                raise Damaged(
-                    f"state table {name}: {len(lost)} of {len(packed)} keys of a group are missing in the store"
-                )
-            facet.import_(slots, [value for value in packed if value is not None])
+        key, *parts = find_tagged(values, [_KEY, *map(tag_of, self.facets)])
+        if (key.lengths == 0).any():
+            raise Damaged(f"state table {self.name}: a stored group has no key")
+        columns, _ = self._codec.unpack(key)
+        self.keys.scatter(slots, columns[:-1])
+        self.rows[slots] = columns[-1].data
+        for facet, part in zip(self.facets.values(), parts, strict=True):
+            facet.import_(slots, part)
 
     def _save(self, live: np.ndarray, dead: np.ndarray) -> None:
-        assert self._store is not None
-        self._absent.clear()
-        keys, counts = self.keys.gather(live), Vec(BIGINT, self.rows[live])
-        rows = Delta((*keys, counts), np.ones(len(live), np.int8), self.index.ids(live))
-        packed = [encode(rows.slice(i, i + 1)) for i in range(len(live))]
-        self._store.save(self._name, rows.id, packed)
-        for name, facet in self.facets.items():
-            self._store.save(name, rows.id, facet.export(live))
+        assert self.store is not None and self._codec is not None
+        key = self._codec.pack([*self.keys.gather(live), Vec(BIGINT, self.rows[live])], len(live))
+        parts = [(tag_of(name), facet.export(live)) for name, facet in self.facets.items()]
+        values = join_tagged([(_KEY, key), *parts]).arrow(len(dead))
+        self.store.save(self.name, self.index.ids(np.concatenate([live, dead])), values)
         if len(dead):
-            for name in (self._name, *self.facets):
-                self._store.save(name, self.index.ids(dead), [None] * len(dead))
+            for facet in self.facets.values():
+                facet.drop(dead)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the running epoch left anything to end here."""
+        return bool(self._touched.parts) or self._absent is not None
 
     def touch(self, groups: np.ndarray) -> None:
         """State beside these groups changed."""
-        if self._store is not None:
+        if self.store is not None:
             self._touched.add(groups, self.index.limit)
 
     def evict(self, groups: np.ndarray) -> None:
         """Forget groups between epochs; what they held is in the store."""
-        assert self._store is not None
-        for facet in self.facets.values():
-            facet.evict(groups)
-        self._forget(groups)
-        self.index.end_epoch()
+        if len(groups):
+            for facet in self.facets.values():
+                facet.evict(groups)
+            self._forget(groups)
+            self.index.end_epoch()
+
+    def evict_ids(self, ids: np.ndarray) -> None:
+        """The same for those of these ids that are here."""
+        slots = self.index.find(ids)
+        self.evict(slots[slots >= 0])
 
     def _forget(self, groups: np.ndarray) -> None:
         self.index.remove(self.index.ids(groups))
@@ -149,18 +197,30 @@ class Arrangement:
         self.rows[groups] = 0
 
     def end_epoch(self) -> None:
-        """Give up the groups that are empty now."""
+        """Save what the epoch touched, and give up the groups that are empty now."""
         touched = self._touched.all()
         self._touched.clear()
+        self._absent = None
         if len(touched):
             empty = self.rows[touched] == 0 if self.on else np.zeros(len(touched), np.bool_)
             dead = touched[empty]
-            if self._store is not None:
+            if self.store is not None:
                 self._save(touched[~empty], dead)
             if len(dead):
                 for facet in self.facets.values():
                     facet.evict(dead)
                 self._forget(dead)
+        self.index.end_epoch()
+
+    def undo(self) -> None:
+        """Give the running epoch up: forget every group that it touched."""
+        touched = self._touched.all()
+        self._touched.clear()
+        self._absent = None
+        self.born = False
+        for facet in self.facets.values():
+            facet.settle()
+        self.evict(touched)
         self.index.end_epoch()
 
     def nbytes(self) -> int:
@@ -177,6 +237,19 @@ class Arrangement:
         self.keys = Columns(self._types)
         self.keys.load(part(state, "keys."))
         self.rows = grown(np.array(state["rows"]), 64)
+
+
+def canonical(vec: Vec) -> Vec:
+    """The same values with one form of zero and one NaN."""
+    if vec.type.kind is not Kind.DOUBLE:
+        return vec
+    data = vec.data + 0.0
+    return Vec(vec.type, np.where(np.isnan(data), np.nan, data), vec.status)
+
+
+def tag_of(name: str) -> int:
+    """How a part of a group's value is found again: 31 bits of its owner's digest, never one of the small tags."""
+    return int(name.rsplit(" ", 1)[-1][:8], 16) & 0x7FFFFFFF | 0x100
 
 
 def part(state: State, prefix: str) -> State:

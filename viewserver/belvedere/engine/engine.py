@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from belvedere.engine.arrangement import Arrangement, Grouping
+from belvedere.engine.arrangement import Arrangement
 from belvedere.engine.buffer import Budget, DeltaBuffer
 from belvedere.engine.build import Build, RowsOf
 from belvedere.engine.delta import Changes
-from belvedere.engine.graph import Arranged, Grouped, Task, digest, feeds, levels, make, ordered
+from belvedere.engine.graph import Arranged, Grouped, Task, apply_task, digest, feeds, levels, make, ordered
 from belvedere.engine.operators.base import State
 from belvedere.engine.operators.delta import DeltaOperator
-from belvedere.engine.operators.reverse_join import Sided
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.residency import KeyStore
 from belvedere.engine.state.delta_table import BaseChange, DeltaTable
@@ -141,7 +140,7 @@ class Engine:
         rows = 0
         for name, change in changes.items():
             if len(change):
-                self._load_rows(name, change)
+                self._load_rows(name, change, epoch)
                 base[name] = self.tables[name].apply(change, self._needed.get(name, set()), epoch * 1000)
                 rows += len(change)
         aside = {task: build for build in self._builds for task in build.new}
@@ -173,35 +172,20 @@ class Engine:
         horizon = (epoch - self._retention) * 1000
         for name, merged in base.items():
             if self._store is not None:
-                self._store.save(f"DELTA {name}", merged.touched, self.tables[name].export(merged.touched))
+                self._store.save(f"DELTA {name}", *self.tables[name].export(merged.touched))
             self.tables[name].collect(horizon)
         return result
 
-    def _load_rows(self, name: str, changes: Changes) -> None:
+    def _load_rows(self, name: str, changes: Changes, epoch: int) -> None:
         """Base rows that are about to change and are not resident."""
         if self._store is not None:
             missing = self.tables[name].missing(changes)
             if len(missing):
                 found = self._store.load(f"DELTA {name}", missing)
-                self.tables[name].import_([value for value in found if value is not None])
+                self.tables[name].import_(found.drop_null(), (epoch - self._retention) * 1000)
 
     def apply_task(self, task: Task, inputs: list[Any]) -> Any:
-        if all(_is_empty(i) for i in inputs):
-            return None
-        if isinstance(task, nodes.Join):
-            left, right = inputs
-            inputs = [
-                self._nothing(task.left) if left is None else left,
-                self._nothing(task.right) if right is None else right,
-            ]
-        elif isinstance(task, nodes.Union):
-            inputs = [DeltaBuffer(task.schema, self.budget) if i is None else i for i in inputs]
-        inputs = [i.chunks if isinstance(i, ViewDelta) else i for i in inputs]
-        return self.running[task].apply(*inputs)
-
-    def _nothing(self, task: nodes.ReverseJoin) -> Sided:
-        """The output of a reverse-join in which nothing changed."""
-        return Sided(Grouping(DeltaBuffer(task.schema, self.budget), []), [], np.empty(0, np.int32))
+        return apply_task(task, self.running[task], inputs, self.budget)
 
     def _run_levels(self, run: Callable[[Task], Any], outputs: dict[Task, Any], parallel: bool) -> None:
         for level in self._levels:
@@ -286,11 +270,3 @@ class Engine:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True)
-
-
-def _is_empty(output: Any) -> bool:
-    if output is None:
-        return True
-    if isinstance(output, (DeltaBuffer, ViewDelta)):
-        return output.rows == 0
-    return isinstance(output, Sided) and not output.slots

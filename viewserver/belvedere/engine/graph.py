@@ -11,18 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from belvedere.engine.arrangement import Arrangement
-from belvedere.engine.buffer import Budget
+import numpy as np
+
+from belvedere.engine.arrangement import Arrangement, Grouping
+from belvedere.engine.buffer import Budget, DeltaBuffer
 from belvedere.engine.operators.aggregate import Aggregate
 from belvedere.engine.operators.delta import DeltaOperator
 from belvedere.engine.operators.index import Index
 from belvedere.engine.operators.join import Join
 from belvedere.engine.operators.pre_aggregation import PreAggregation
 from belvedere.engine.operators.projection import Projection
-from belvedere.engine.operators.reverse_join import ReverseJoin
+from belvedere.engine.operators.reverse_join import ReverseJoin, Sided
 from belvedere.engine.operators.selection import Selection
 from belvedere.engine.operators.union import Union
-from belvedere.engine.operators.view import View
+from belvedere.engine.operators.view import View, ViewDelta
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.plan import nodes
 from belvedere.sql.expr import Call, Expr, walk
@@ -90,7 +92,7 @@ def levels(tasks: list[Task]) -> list[list[Task]]:
     return out
 
 
-def make(task: Task, name: str, running: Mapping[Task, Any], tables: Mapping[str, DeltaTable], budget: Budget) -> Any:
+def make(task: Task, name: str, running: Mapping[Any, Any], tables: Mapping[str, DeltaTable], budget: Budget) -> Any:
     """The operator of a task; those that feed it are running already. `name` is the task's digest."""
     match task:
         case Arranged():
@@ -113,11 +115,40 @@ def make(task: Task, name: str, running: Mapping[Task, Any], tables: Mapping[str
             return ReverseJoin(task, running[feeds(task)[0]], name)
         case nodes.Join():
             half = task.kind in (JoinKind.SEMI, JoinKind.ANTI)
-            return Join(task, running[task.left], running[task.right], budget, half and may_fail(task.right))
+            return Join(task, running[task.left], running[task.right], budget, half and may_fail(task.right), name)
         case nodes.Union():
             return Union(task, budget)
         case nodes.View():
             return View(task, budget)
+
+
+def apply_task(task: Task, operator: Any, inputs: list[Any], budget: Budget) -> Any:
+    """Run a task on what its feeds gave; None if that is nothing."""
+    if all(is_empty(i) for i in inputs):
+        return None
+    if isinstance(task, nodes.Join):
+        left, right = inputs
+        inputs = [
+            _unchanged(task.left, budget) if left is None else left,
+            _unchanged(task.right, budget) if right is None else right,
+        ]
+    elif isinstance(task, nodes.Union):
+        inputs = [DeltaBuffer(task.schema, budget) if i is None else i for i in inputs]
+    return operator.apply(*(i.chunks if isinstance(i, ViewDelta) else i for i in inputs))
+
+
+def _unchanged(task: nodes.ReverseJoin, budget: Budget) -> Sided:
+    """The output of a reverse-join in which nothing changed."""
+    return Sided(Grouping(DeltaBuffer(task.schema, budget), []), [], np.empty(0, np.int32))
+
+
+def is_empty(output: Any) -> bool:
+    """Whether an output has nothing that could change anything."""
+    if output is None:
+        return True
+    if isinstance(output, (DeltaBuffer, ViewDelta)):
+        return output.rows == 0
+    return isinstance(output, Sided) and not output.slots
 
 
 SAFE_CALLS = frozenset(
@@ -171,16 +202,16 @@ def may_fail(node: nodes.Node) -> bool:
         condition = node.predicate
     elif isinstance(node, nodes.Join):
         condition = node.residual
-        if any(_computed(side.input) for side in (node.left, node.right)):
+        if any(columns_may_fail(side.input) for side in (node.left, node.right)):
             return True
     if condition is not None and any(isinstance(e, Call) and e.name not in SAFE_CALLS for e in walk(condition)):
         return True
-    if condition is not None and any(_computed(n) for n in nodes.inputs(node)):
+    if condition is not None and any(columns_may_fail(n) for n in nodes.inputs(node)):
         return True
     return any(may_fail(n) for n in nodes.inputs(node))
 
 
-def _computed(node: nodes.Node) -> bool:
+def columns_may_fail(node: nodes.Node) -> bool:
     """Whether columns below are computed by something that can fail (an aggregate's sum can overflow)."""
     if isinstance(node, nodes.View):
         return False
@@ -190,7 +221,7 @@ def _computed(node: nodes.Node) -> bool:
         for expr in node.exprs:
             if any(isinstance(e, Call) and e.name not in SAFE_CALLS for e in walk(expr)):
                 return True
-    return any(_computed(n) for n in nodes.inputs(node))
+    return any(columns_may_fail(n) for n in nodes.inputs(node))
 
 
 def digest(task: Task, memo: dict[Task, str]) -> str:

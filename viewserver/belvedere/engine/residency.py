@@ -7,11 +7,14 @@ of keys, one `save` per table and epoch. Everything resident is clean between ep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+
+from belvedere.engine.state.index import HashIndex
+from belvedere.engine.state.ragged import Ragged
 
 
 class StateStore(Protocol):
@@ -25,13 +28,13 @@ class StateStore(Protocol):
 
 
 class KeyStore(Protocol):
-    """Packed state by table and key."""
+    """Packed state by table and key, as operators see it."""
 
-    def load(self, table: str, ids: np.ndarray) -> list[bytes | None]:
-        """The values of these keys (uint64[n, 2]); None where there is none."""
+    def load(self, table: str, ids: np.ndarray) -> pa.BinaryArray:
+        """The values of these keys (uint64[n, 2]); null where there is none."""
 
-    def save(self, table: str, ids: np.ndarray, values: Sequence[bytes | None]) -> None:
-        """Replace the values of these keys; None removes one."""
+    def save(self, table: str, ids: np.ndarray, values: pa.BinaryArray) -> None:
+        """Replace the values of these keys; null removes one."""
 
 
 class MemoryKeyStore:
@@ -41,14 +44,14 @@ class MemoryKeyStore:
         self.tables: dict[str, dict[bytes, bytes]] = {}
         self.loads = 0
 
-    def load(self, table: str, ids: np.ndarray) -> list[bytes | None]:
+    def load(self, table: str, ids: np.ndarray) -> pa.BinaryArray:
         self.loads += 1
         rows = self.tables.get(table, {})
-        return [rows.get(key.tobytes()) for key in ids]
+        return pa.array([rows.get(key.tobytes()) for key in ids], pa.binary())
 
-    def save(self, table: str, ids: np.ndarray, values: Sequence[bytes | None]) -> None:
+    def save(self, table: str, ids: np.ndarray, values: pa.BinaryArray) -> None:
         rows = self.tables.setdefault(table, {})
-        for key, value in zip(ids, values, strict=True):
+        for key, value in zip(ids, values.to_pylist(), strict=True):
             if value is None:
                 rows.pop(key.tobytes(), None)
             else:
@@ -58,17 +61,23 @@ class MemoryKeyStore:
 class Facet(Protocol):
     """State of groups that lives beside their index: aggregates, or the rows of a join side."""
 
-    def export(self, groups: np.ndarray) -> list[bytes]:
-        """Each group by itself, independent of slots."""
+    def export(self, groups: np.ndarray) -> Ragged:
+        """Each group by itself, independent of slots and of the order in which it grew."""
 
-    def import_(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
+    def import_(self, groups: np.ndarray, values: Ragged) -> None:
         """Put exported groups into empty slots."""
 
     def evict(self, groups: np.ndarray) -> None:
         """Forget groups; they are in the store."""
 
+    def drop(self, groups: np.ndarray) -> None:
+        """These groups are empty: what the store holds of them beside their own value is to go."""
+
+    def settle(self) -> None:
+        """Nobody reads what the epoch removed any more."""
+
 
 def distinct_ids(ids: np.ndarray) -> np.ndarray:
-    """Each id once."""
-    pairs = np.ascontiguousarray(ids).view([("lo", np.uint64), ("hi", np.uint64)]).reshape(-1)
-    return np.unique(pairs).view(np.uint64).reshape(-1, 2)
+    """Each id once, in the order of their first occurrence."""
+    _, fresh = HashIndex().insert(ids)
+    return ids if fresh.all() else np.asarray(ids[fresh])

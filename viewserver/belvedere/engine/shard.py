@@ -3,49 +3,86 @@
     configure, own -> begin -> receive* -> run(0) -> receive* -> run(1) ... -> finish -> begin of the next epoch
                          \\________________________ undo (any time) _____________________/
 
-Rows lie where the bucket of a hash says (`bucket_of`): base rows by primary key, groups by their key, rows of a view by
-their id. A stage runs the operators whose rows are there; rows that the next operators want elsewhere leave as
-`Outgoing`. State is a cache of the store: keys are loaded when an epoch needs them and what it changed is returned by
+Rows lie where the bucket of a hash says (`buckets_of`): base rows by primary key, groups by their key, rows of a view
+by their id. A stage runs the operators whose rows are there; rows that the next operators want elsewhere leave as
+`Outgoing`. State is a cache of the store: keys are loaded when an epoch needs them, and what it changed is returned by
 `finish`. It is safe to give up at any moment, since nothing but the store is needed to go on: `undo` forgets every key
 that an epoch touched which is not committed.
+
+What an epoch writes depends on the epoch alone, not on who owns what, on the order in which batches arrive, or on what
+was resident: groups are exported in one canonical form, and every value is written whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from belvedere.engine.delta import Changes, Delta
+from belvedere.engine.arrangement import Arrangement
+from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
+from belvedere.engine.delta import Delta, concat_deltas
+from belvedere.engine.graph import Arranged, apply_task, make
+from belvedere.engine.inbox import Inbox
+from belvedere.engine.ledger import Ledger
+from belvedere.engine.operators.base import collect
+from belvedere.engine.operators.pre_aggregation import PreAggregation
+from belvedere.engine.operators.reverse_join import ReverseJoin
+from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.residency import StateStore
+from belvedere.engine.routing import (
+    BUCKETS,
+    MAX_ROWS,
+    address_of,
+    buckets_of,
+    concat_changes,
+    decode_changes,
+    decode_rows,
+    encode_rows,
+    route_changes,
+    route_rows,
+)
+from belvedere.engine.slices import Slices
+from belvedere.engine.stages import Circuit, CircuitLayout, Layout, Moved, ShardCatalog, Step, layout
+from belvedere.engine.state.delta_table import BaseChange, DeltaTable
+from belvedere.engine.state.hashing import hash_rows
+from belvedere.engine.viewrows import (
+    decode_quarantine_rows,
+    decode_view_rows,
+    delta_table,
+    export_quarantine,
+    export_view,
+    quarantine_table,
+    view_table,
+)
+from belvedere.errors import BelvedereError, Damaged
 from belvedere.plan import nodes
-from belvedere.sql.catalog import TableDef
-from belvedere.types import Schema
 
-BUCKETS = 1 << 14
-"""The bucket of an id is `id[0] & (BUCKETS - 1)`."""
+__all__ = [
+    "BUCKETS",
+    "Circuit",
+    "Outgoing",
+    "Shard",
+    "ShardCatalog",
+    "StageError",
+    "TableChange",
+    "buckets_of",
+    "decode_quarantine_rows",
+    "decode_view_rows",
+    "delta_table",
+    "layout",
+    "quarantine_table",
+    "route_changes",
+    "view_table",
+]
 
 DAY_MS = 24 * 3600 * 1000
-
-
-@dataclass(frozen=True)
-class Circuit:
-    """Views that were applied together. `leaves`: views of older circuits that they read."""
-
-    number: int
-    views: tuple[nodes.View, ...]
-    leaves: tuple[nodes.View, ...] = ()
-
-
-@dataclass(frozen=True)
-class ShardCatalog:
-    """What is in service or under construction."""
-
-    tables: tuple[TableDef, ...]
-    circuits: tuple[Circuit, ...]
+_GLOBAL = hash_rows([], 1)
+"""The id of the one group of no columns."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +97,8 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class TableChange:
-    """What an epoch changed in one table of the store: ids (each once, ascending) and values, null where the row is
-    gone. `logged`: readers will ask which rows an epoch changed (views, quarantine)."""
+    """What an epoch changed in one table of the store: ids (each once) and values, null where the row is gone.
+    `logged`: readers will ask which rows an epoch changed (views, quarantine)."""
 
     table: str
     ids: np.ndarray
@@ -77,29 +114,19 @@ class StageError(Exception):
         self.views, self.reason = views, reason
 
 
-def view_table(view: nodes.View) -> str:
-    """The store's table of a view's rows."""
-    return f"view {view.name} {view.version}"
+@dataclass(slots=True)
+class _Running:
+    """An epoch between `begin` and `finish`."""
 
-
-def quarantine_table(view: nodes.View) -> str:
-    """The store's table of the rows that a view cannot show because they failed."""
-    return f"quarantine {view.name} {view.version}"
-
-
-def delta_table(name: str) -> str:
-    """The store's table of the rows of a base table."""
-    return f"delta {name}"
-
-
-def decode_view_rows(schema: nodes.View | Schema, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
-    """Rows of a view (weight +1) as the store keeps them; every value is a row, none is null."""
-    raise NotImplementedError
-
-
-def route_changes(table: TableDef, changes: Changes, owner: np.ndarray) -> list[tuple[int, bytes, int]]:
-    """Changes of a base table by the position of the server that owns them: (target, payload, rows)."""
-    raise NotImplementedError
+    epoch: int
+    slices: Mapping[int, tuple[int, int]]
+    stage: int = 0
+    base: dict[str, BaseChange] = field(default_factory=dict)
+    emitted: dict[tuple[str, tuple[int, ...]], Delta] = field(default_factory=dict)
+    outputs: dict[int, dict[Step, Any]] = field(default_factory=dict)
+    hashes: dict[tuple[int, Arranged], list[np.ndarray]] = field(default_factory=dict)
+    kept: dict[tuple[int, Moved], DeltaBuffer] = field(default_factory=dict)
+    arrived: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
 
 
 class Shard:
@@ -113,46 +140,434 @@ class Shard:
         spill_directory: Path | None = None,
         tombstone_retention_ms: int = 10 * DAY_MS,
     ):
-        self._store = store
+        """`memory_limit`: half of it is for rows on their way, half for state (see `evict`)."""
+        self._ledger = Ledger(store)
+        self._budget = Budget(memory_limit // 2, spill_directory)
+        self._inbox = Inbox(self._budget)
+        self._state_limit = memory_limit // 2
+        self._retention = tombstone_retention_ms
+        self._catalog = ShardCatalog((), ())
+        self._layout: Layout = layout(self._catalog)
+        self._tables: dict[str, DeltaTable] = {}
+        self._operators: dict[int, dict[Step, Any]] = {}
+        self._groups: dict[str, Arrangement] = {}
+        self._owner = np.zeros(BUCKETS, np.uint16)
+        self._me = 0
+        self._running: _Running | None = None
+        self._broken = False
+        self._random = np.random.default_rng(0)
+        self._view_rows: dict[str, int] = {}
+        self._unweighed = 0
 
-    def configure(self, catalog: ShardCatalog) -> None:
-        """Between epochs: circuits and tables are those of the catalog from now on."""
+    # ------------------------------------------------------------------ between epochs
 
     @property
     def stages(self) -> int:
         """Number of stages of an epoch."""
-        return 1
+        return self._layout.stages
+
+    def configure(self, catalog: ShardCatalog) -> None:
+        """Between epochs: circuits and tables are those of the catalog from now on."""
+        self._between("configure")
+        if catalog == self._catalog:
+            return
+        self._catalog, self._layout = catalog, layout(catalog)
+        self._shape()
+
+    def _shape(self) -> None:
+        old = self._tables
+        self._tables = {}
+        for table in self._catalog.tables:
+            known = old.get(table.name)
+            grows = known is not None and known.table.columns == table.columns[: len(known.table.columns)]
+            if known is None or not grows or known.table.key != table.key:
+                known = DeltaTable(table)
+            elif len(known.table.columns) < len(table.columns):
+                known.add_columns(table.columns[len(known.table.columns) :])
+            self._tables[table.name] = known
+        wanted = {one.circuit.number: one for one in self._layout.circuits}
+        self._operators = {number: self._operators.get(number, {}) for number in wanted}
+        self._groups = {}
+        for number, one in wanted.items():
+            self._shape_circuit(one, self._operators[number])
+
+    def _shape_circuit(self, one: CircuitLayout, running: dict[Step, Any]) -> None:
+        for step in [s for s in running if s not in one.stage]:
+            operator = running.pop(step)
+            if hasattr(operator, "detach"):
+                operator.detach()
+        leaves = set(one.circuit.leaves)
+        for step in one.stage:
+            if step in running or step in leaves or isinstance(step, (Moved, nodes.Delta)):
+                continue
+            running[step] = made = make(step, one.names[step], running, self._tables, self._budget)
+            if isinstance(made, Arrangement):
+                made.attach(self._ledger, one.names[step], shared=True)
+        for operator in running.values():
+            if isinstance(operator, Arrangement):
+                self._groups[operator.name] = operator
+
+    def _reset(self) -> None:
+        """Hold nothing."""
+        self._tables, self._operators = {}, {}
+        self._shape()
+        self._broken = False
 
     def own(self, owner: np.ndarray, me: int) -> None:
-        """Between epochs: `owner` (uint16[BUCKETS]) tells the position of the owner of each bucket."""
+        """Between epochs: `owner` (uint16[BUCKETS]) tells the position of the owner of each bucket, `me` is mine."""
+        self._between("own")
+        lost = (self._owner == self._me) & (owner != me)
+        self._owner, self._me = np.array(owner, np.uint16), me
+        for groups in self._groups.values():
+            groups.born = False
+        if not lost.any():
+            return
+        for table in self._tables.values():
+            slots = table.slots()
+            table.evict(slots[lost[buckets_of(table.ids_at(slots))]])
+        for groups in self._groups.values():
+            slots = groups.index.slots()
+            groups.evict(slots[lost[buckets_of(groups.index.ids(slots))]])
+
+    def evict(self, share: float = 1.0) -> int:
+        """Between epochs: forget that share of the keys, chosen at random; returns how many went. Whatever is not in
+        the store yet is still known to the ledger."""
+        self._between("evict")
+        held = self._held()
+        if share >= 1.0:
+            self._reset()
+            return held
+        for table in self._tables.values():
+            slots = table.slots()
+            table.evict(slots[self._random.random(len(slots)) < share])
+        for groups in self._groups.values():
+            slots = groups.index.slots()
+            groups.evict(slots[self._random.random(len(slots)) < share])
+        return held - self._held()
+
+    def _held(self) -> int:
+        return sum(t.size for t in self._tables.values()) + sum(len(g.index) for g in self._groups.values())
+
+    def _weigh(self) -> int:
+        """Bytes of state, roughly: memory of evicted keys is used again, but not given back."""
+        total = 0.0
+        for table in self._tables.values():
+            total += table.nbytes() * table.size / max(1, table.limit)
+        for running in self._operators.values():
+            for operator in running.values():
+                if isinstance(operator, Arrangement):
+                    total += operator.nbytes() * len(operator.index) / max(1, operator.index.limit)
+                elif isinstance(operator, ReverseJoin):
+                    total += operator.size().bytes * len(operator.index) / max(1, operator.index.limit)
+                elif isinstance(operator, PreAggregation):
+                    groups = operator.arrangement.index
+                    total += operator.accumulators.nbytes() * len(groups) / max(1, groups.limit)
+        return int(total)
+
+    def _keep_within_limit(self) -> None:
+        if self._unweighed < 1 << 14:
+            return
+        self._unweighed = 0
+        size = self._weigh()
+        if size > self._state_limit:
+            self.evict(min(1.0, 1.25 - 0.75 * self._state_limit / size))
+
+    def _between(self, what: str) -> None:
+        if self._running is not None:
+            raise AssertionError(f"{what} in the middle of epoch {self._running.epoch}; finish or undo it first")
+
+    # ------------------------------------------------------------------ an epoch
 
     def begin(self, epoch: int, slices: Mapping[int, tuple[int, int]]) -> None:
         """Start an epoch. `slices`: for circuits under construction, which buckets of their leaves they take now."""
+        self._between("begin")
+        if self._broken:
+            self._reset()
+        self._keep_within_limit()
+        self._ledger.epoch = epoch
+        self._running = _Running(epoch, dict(slices), outputs={n: {} for n in self._operators})
 
     def receive(self, stage: int, order: tuple[int, int], payload: bytes) -> None:
-        """Rows for a stage that has not run; in any order."""
+        """Rows for a stage that has not run. Base batches are taken in `order`; for others it does not matter."""
+        running = self._now()
+        if stage < running.stage:
+            raise AssertionError(f"epoch {running.epoch}: rows for stage {stage} came after it had run")
+        self._inbox.put(stage, order, payload)
+
+    def _now(self) -> _Running:
+        if self._running is None:
+            raise AssertionError("no epoch is running; begin one first")
+        return self._running
 
     def run(self, stage: int) -> list[Outgoing]:
         """Compute a stage (all from 0 on, one after the other)."""
-        raise NotImplementedError
+        running = self._now()
+        if stage != running.stage:
+            raise AssertionError(f"epoch {running.epoch}: stage {running.stage} is next, not {stage}")
+        try:
+            out = self._run(running, stage)
+        except BaseException:
+            self._broken = True
+            raise
+        running.stage = stage + 1
+        return out
+
+    def _run(self, running: _Running, stage: int) -> list[Outgoing]:
+        base: dict[str, list[bytes]] = {}
+        running.arrived = {}
+        for _, payload in self._inbox.take(stage):
+            target = address_of(payload)
+            if isinstance(target, str):
+                base.setdefault(target, []).append(payload)
+            else:
+                running.arrived.setdefault(target, []).append(payload)
+        for name, payloads in base.items():
+            self._change_table(running, name, payloads)
+        out: list[Outgoing] = []
+        for one in self._layout.circuits:
+            outputs = running.outputs[one.circuit.number]
+            for step in one.stages[stage]:
+                try:
+                    result = self._step(running, one, step, outputs)
+                except BelvedereError:
+                    raise  # the store, or what it holds: no view is to blame
+                except Exception as error:
+                    raise StageError(one.serves[step], f"{type(error).__name__}: {error}") from error
+                if result is not None:
+                    outputs[step] = result
+            for moved in one.sends[stage]:
+                rows = _chunks(outputs.get(moved.input))
+                if rows is not None:
+                    self._send(running, one, moved, rows, out)
+        return out
+
+    def _change_table(self, running: _Running, name: str, payloads: list[bytes]) -> None:
+        table = self._tables.get(name)
+        if table is None:
+            raise Damaged(f"table {name}: rows arrived, but the catalog has {', '.join(self._tables) or 'no table'}")
+        changes = concat_changes([decode_changes(table.table, p) for p in payloads])
+        self._unweighed += len(changes)
+        horizon = (running.epoch - self._retention) * 1000
+        table.collect(horizon)
+        missing = table.missing(changes)
+        if len(missing):
+            table.import_(self._ledger.load(delta_table(name), missing).drop_null(), horizon)
+        running.base[name] = table.apply(changes, self._layout.columns.get(name, ()), running.epoch * 1000)
+
+    def _step(self, running: _Running, one: CircuitLayout, step: Step, outputs: dict[Step, Any]) -> Any:
+        if isinstance(step, Moved):
+            return self._gather(running, one, step)
+        if isinstance(step, Arranged):
+            return self._arrange(running, one, step, outputs)
+        if not one.feeds[step]:
+            return self._source(running, one, step)
+        operator = self._operators[one.circuit.number][step]
+        return apply_task(step, operator, [outputs.get(f) for f in one.feeds[step]], self._budget)
+
+    # ------------------------------------------------------------------ inputs
+
+    def _source(self, running: _Running, one: CircuitLayout, step: Step) -> DeltaBuffer | None:
+        """A leaf: a base table, or a view of an older circuit."""
+        rows: Iterator[Delta]
+        span = running.slices.get(one.circuit.number)
+        if isinstance(step, nodes.Delta):
+            rows = iter([self._emit(running, step)] if step.table in running.base else [])
+            if span is not None:
+                slices = self._slices(running, span)
+                rows = slices.of_table(step, self._tables[step.table], running.base.get(step.table), rows)
+        else:
+            assert isinstance(step, nodes.View)
+            changed: ViewDelta | None = running.outputs[self._layout.owners[step]].get(step)
+            rows = iter(()) if changed is None else iter(changed.chunks)
+            if span is not None:
+                rows = self._slices(running, span).of_view(step, list(rows))
+        found = collect(step.schema, self._budget, rows)
+        return found if found.rows else None
+
+    def _slices(self, running: _Running, span: tuple[int, int]) -> Slices:
+        return Slices(self._ledger, self._owner == self._me, *span)
+
+    def _emit(self, running: _Running, step: nodes.Delta) -> Delta:
+        key = (step.table, step.columns)
+        if key not in running.emitted:
+            running.emitted[key] = running.base[step.table].emit(step.columns)[0]
+        return running.emitted[key]
+
+    def _gather(self, running: _Running, one: CircuitLayout, moved: Moved) -> DeltaBuffer | None:
+        """What others sent and what stayed: in one piece if it is small, else all that goes before all that comes."""
+        edge = one.edges.index(moved)
+        parts = [decode_rows(moved.input.schema, p) for p in running.arrived.pop((one.circuit.number, edge), ())]
+        kept = running.kept.pop((one.circuit.number, moved), None)
+        rows = sum(len(delta) for delta, _ in parts) + (0 if kept is None else kept.rows)
+        if not rows:
+            return None
+        self._unweighed += rows
+        if not parts and kept is not None and not kept.spilled:
+            chunks = list(kept)
+            if len(chunks) == 1:
+                return kept
+        out = DeltaBuffer(moved.input.schema, self._budget)
+        if rows <= CHUNK_ROWS:
+            out.append(concat_deltas([*(delta for delta, _ in parts), *(kept or ())]))
+            return out
+        for gone in (True, False):
+            for delta, negatives in parts:
+                out.append(delta.slice(0, negatives) if gone else delta.slice(negatives, len(delta)))
+            for delta in kept or ():
+                out.append(delta.filter((delta.weight < 0) == gone))
+        return out
+
+    def _send(
+        self, running: _Running, one: CircuitLayout, moved: Moved, rows: DeltaBuffer, out: list[Outgoing]
+    ) -> None:
+        number, stage, edge = one.circuit.number, one.stage[moved], one.edges.index(moved)
+        kept = running.kept.setdefault((number, moved), DeltaBuffer(moved.input.schema, self._budget))
+        alone = bool((self._owner == self._me).all())
+        for delta in rows:
+            if alone:
+                kept.append(Delta(delta.columns, delta.weight, delta.id, delta.error))
+                continue
+            ids = delta.id if moved.by is None else hash_rows([delta.columns[i] for i in moved.by], len(delta))
+            for target, part, negatives in route_rows(delta, ids, self._owner):
+                if target == self._me:
+                    kept.append(part)
+                    continue
+                for start in range(0, len(part), MAX_ROWS):
+                    piece = part.slice(start, min(start + MAX_ROWS, len(part)))
+                    gone = min(max(negatives - start, 0), len(piece))
+                    out.append(Outgoing(target, stage, encode_rows(number, edge, piece, gone), len(piece)))
+
+    def _arrange(self, running: _Running, one: CircuitLayout, step: Arranged, outputs: dict[Step, Any]) -> Any:
+        """Groups: first load all that they and the joins over them will look for, then take the rows in."""
+        number = one.circuit.number
+        operators = self._operators[number]
+        groups: Arrangement = operators[step]
+        rows = _chunks(outputs.get(one.feeds[step][0]))
+        birth = not step.on and not groups.born and self._makes_global(groups)
+        if rows is None:
+            if not birth:
+                return None
+            rows = DeltaBuffer(step.input.schema, self._budget)
+        hashes = self._hashes(running, one, step, groups, rows)
+        wanted = [*hashes, *([_GLOBAL] if birth else [])]
+        for partner in one.partners.get(step, ()):
+            other = _chunks(outputs.get(one.feeds[partner][0]))
+            if other is not None:
+                wanted += self._hashes(running, one, partner, operators[partner], other)
+        groups.ensure(wanted)
+        grouping = groups.apply(rows, hashes)
+        if birth:
+            groups.give_birth(grouping)
+        return grouping
+
+    def _makes_global(self, groups: Arrangement) -> bool:
+        """Whether the one group of no columns is mine, and must exist even without rows."""
+        mine = int(self._owner[buckets_of(_GLOBAL)[0]]) == self._me
+        return mine and any(isinstance(facet, PreAggregation) for facet in groups.facets.values())
+
+    @staticmethod
+    def _hashes(
+        running: _Running, one: CircuitLayout, step: Arranged, groups: Arrangement, rows: DeltaBuffer
+    ) -> list[np.ndarray]:
+        key = (one.circuit.number, step)
+        if key not in running.hashes:
+            running.hashes[key] = groups.hashes(rows)
+        return running.hashes[key]
+
+    # ------------------------------------------------------------------ the end of an epoch
 
     def finish(self) -> list[TableChange]:
         """End the epoch: everything that it changed."""
-        raise NotImplementedError
+        running = self._now()
+        if running.stage != self.stages:
+            raise AssertionError(f"epoch {running.epoch}: {running.stage} of {self.stages} stages have run")
+        try:
+            logged = self._save(running)
+        except BaseException:
+            self._broken = True
+            raise
+        self._running = None
+        self._inbox.clear()
+        writes = self._ledger.close_epoch()
+        return [TableChange(table, w.ids, w.values, table in logged) for table, w in writes.items()]
+
+    def _save(self, running: _Running) -> set[str]:
+        """Hand everything that changed to the ledger; returns which tables are logged."""
+        ledger = self._ledger
+        logged: set[str] = set()
+        for one in self._layout.circuits:
+            outputs = running.outputs[one.circuit.number]
+            leaves = set(one.circuit.leaves)
+            for step, output in outputs.items():
+                if isinstance(step, nodes.ReverseJoin):
+                    self._operators[one.circuit.number][step].end_epoch()
+                elif isinstance(step, nodes.View) and step not in leaves:
+                    self._save_view(step, output, logged)
+        for groups in self._groups.values():
+            if groups.dirty:
+                groups.end_epoch()
+        for name, change in running.base.items():
+            ledger.save(delta_table(name), *self._tables[name].export(change.touched))
+        return logged
+
+    def _save_view(self, view: nodes.View, changed: ViewDelta, logged: set[str]) -> None:
+        if changed.rows:
+            self._view_rows[view.name] = self._view_rows.get(view.name, 0) + changed.rows
+            self._ledger.save(view_table(view), *export_view(view, changed.chunks))
+            logged.add(view_table(view))
+        if changed.quarantine:
+            self._ledger.save(quarantine_table(view), *export_quarantine(view, changed.quarantine))
+            logged.add(quarantine_table(view))
 
     def persisted(self, epoch: int) -> None:
         """The changes of this epoch (and of all before) are in the store."""
+        self._ledger.persisted(epoch)
 
     def committed(self, epoch: int) -> None:
         """Epochs up to this one will never be undone."""
+        self._ledger.committed(epoch)
 
     def undo(self, committed: int) -> None:
         """Give up the running epoch, and forget every key that epochs after `committed` touched."""
+        running, self._running = self._running, None
+        self._inbox.clear()
+        undone = self._ledger.undo(committed)
+        if self._broken:
+            self._reset()
+            return
+        for groups in self._groups.values():
+            groups.undo() if groups.dirty else None
+            groups.born = False
+        if running is not None:
+            for name, change in running.base.items():
+                self._tables[name].evict(self._tables[name].slots_of(change.touched))
+        for one in undone:
+            self._forget(one.touched)
 
-    def evict(self, share: float = 1.0) -> int:
-        """Between epochs: forget that share of the keys whose writes are in the store; returns how many went."""
-        raise NotImplementedError
+    def _forget(self, touched: Mapping[str, np.ndarray]) -> None:
+        tables = {delta_table(name): table for name, table in self._tables.items()}
+        for name, ids in touched.items():
+            if name in tables:
+                tables[name].evict(tables[name].slots_of(ids))
+            elif name in self._groups:
+                self._groups[name].evict_ids(ids)
 
     def figures(self) -> dict[str, float]:
-        """What it holds and how often it had to ask the store."""
-        raise NotImplementedError
+        """What it holds, and how often it had to ask the store."""
+        ledger = self._ledger
+        out = {
+            "state_rows": float(self._held()),
+            "state_bytes": float(self._weigh()),
+            "loads": float(ledger.loads),
+            "keys_loaded": float(ledger.loaded),
+            "keys_absent": float(ledger.absent),
+            "spilled_bytes": float(self._budget.spilled_bytes),
+            "buffered_bytes": float(self._budget.used),
+        }
+        return out | {f"view_rows:{name}": float(rows) for name, rows in self._view_rows.items()}
+
+
+def _chunks(output: DeltaBuffer | ViewDelta | None) -> DeltaBuffer | None:
+    """The rows of an output, None if there are none."""
+    rows = output.chunks if isinstance(output, ViewDelta) else output
+    return rows if rows is not None and rows.rows else None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from belvedere.engine.arrangement import key_states
+from belvedere.engine.arrangement import key_states, tag_of
 from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.expr.evaluate import evaluate
@@ -39,6 +39,7 @@ Chunk = tuple[Delta, np.ndarray, np.ndarray]  # rows, key ids, row slots
 class Counts:
     """Partners of each stored row of one side, and what the epoch's first touch found."""
 
+    tag: int = 0
     values: np.ndarray = field(default_factory=lambda: np.zeros(64, np.int64))
     touched: Touched = field(default_factory=Touched)
     before: list[np.ndarray] = field(default_factory=list)
@@ -68,15 +69,18 @@ class Counts:
 
 
 class Join:
-    def __init__(self, node: nodes.Join, left: ReverseJoin, right: ReverseJoin, budget: Budget, count_rows: bool):
+    def __init__(
+        self, node: nodes.Join, left: ReverseJoin, right: ReverseJoin, budget: Budget, count_rows: bool, name: str
+    ):
         self._node, self._left, self._right, self._budget = node, left, right, budget
         kind = node.kind
         self._half = kind in (JoinKind.SEMI, JoinKind.ANTI)
         self._pad_left = kind in (JoinKind.LEFT, JoinKind.FULL, JoinKind.SEMI, JoinKind.ANTI)
         self._pad_right = kind in (JoinKind.RIGHT, JoinKind.FULL)
         counted = count_rows or node.residual is not None
-        self._left_counts = Counts() if counted and self._pad_left else None
-        self._right_counts = Counts() if counted and self._pad_right else None
+        tag = tag_of(name)
+        self._left_counts = Counts(tag & ~1) if counted and self._pad_left else None
+        self._right_counts = Counts(tag | 1) if counted and self._pad_right else None
         self._needs_pairs = not self._half or counted
         # An update of a row whose identity contains the join key stays in its group: so do its pairs.
         plain = node.residual is None

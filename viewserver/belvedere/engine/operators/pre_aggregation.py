@@ -6,7 +6,7 @@ can drop the groups in which nothing of *its* columns changed, without matching 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from belvedere.engine.kernels import Touched
 from belvedere.engine.operators.base import State, grown
 from belvedere.engine.state.accumulators import Accumulators
 from belvedere.engine.state.columns import Columns
+from belvedere.engine.state.ragged import Ragged
 from belvedere.engine.vec import Status, Vec
 from belvedere.plan import nodes
 from belvedere.plan.explain import StateSize
@@ -55,6 +56,8 @@ class PreAggregation:
 
     def apply(self, grouping: Grouping) -> Paired | None:
         state = self.accumulators
+        if grouping.born is not None:
+            self._touched.add(grouping.born, self.arrangement.index.limit)
         for delta, ids, slots in grouping:
             self._touched.add(slots, self.arrangement.index.limit)
             state.update(slots, ids, delta.weight, delta.columns, delta.error)
@@ -63,9 +66,8 @@ class PreAggregation:
         if not len(touched):
             return None
         self._reach()
-        exists = np.ones(len(touched), np.bool_)
         old = self._last.gather(touched)
-        had = exists if self._global else self._had[touched]
+        had = self._had[touched]
         old_error = None if self._last_error is None else self._last_error[touched]
         new, has, new_error = self._remember(touched)
         return Paired(
@@ -74,7 +76,7 @@ class PreAggregation:
             old=old,
             new=new,
             had=had,
-            has=exists if self._global else has,
+            has=has,
             old_error=old_error,
             new_error=new_error,
         )
@@ -93,7 +95,7 @@ class PreAggregation:
         """Present values of groups, which existence and errors they have; kept as what was handed upward last."""
         self._reach()
         new, error = self.accumulators.read(groups), self.accumulators.errors(groups)
-        has = self.accumulators.counts(groups) > 0
+        has = np.ones(len(groups), np.bool_) if self._global else self.accumulators.counts(groups) > 0
         self._last.scatter(groups, new)
         self._had[groups] = has
         if error is not None and self._last_error is None:
@@ -106,10 +108,10 @@ class PreAggregation:
         """The operator goes, the arrangement may stay for others."""
         del self.arrangement.facets[self._name]
 
-    def export(self, groups: np.ndarray) -> list[bytes]:
+    def export(self, groups: np.ndarray) -> Ragged:
         return self.accumulators.export(groups)
 
-    def import_(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
+    def import_(self, groups: np.ndarray, values: Ragged) -> None:
         self.accumulators.import_(groups, values)
         self._remember(groups)
 
@@ -120,6 +122,12 @@ class PreAggregation:
         self._had[groups] = False
         if self._last_error is not None:
             self._last_error[groups] = Status.VALUE
+
+    def drop(self, groups: np.ndarray) -> None:
+        """A group has nothing beside its value."""
+
+    def settle(self) -> None:
+        """Nothing is kept for one epoch only."""
 
     def current(self) -> Iterator[Paired]:
         """Every group as if it had just appeared."""

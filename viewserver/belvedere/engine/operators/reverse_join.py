@@ -12,28 +12,36 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from belvedere.engine.arrangement import Arrangement, Grouping, part
-from belvedere.engine.buffer import CHUNK_ROWS, decode, encode
+from belvedere.engine.buffer import CHUNK_ROWS
 from belvedere.engine.delta import Delta
 from belvedere.engine.kernels import Touched, add_at
 from belvedere.engine.operators.base import State, grown
+from belvedere.engine.rowcodec import RowCodec
+from belvedere.engine.state import pages
 from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.index import HashIndex
+from belvedere.engine.state.jit import plain
 from belvedere.engine.state.members import Members
-from belvedere.engine.state.packing import pack, unpack
+from belvedere.engine.state.ragged import Ragged, find_tagged, join_tagged, segments, where
 from belvedere.engine.vec import Status
 from belvedere.plan import nodes
 from belvedere.plan.explain import StateSize
 
 UNCHANGED, FRESH, GONE = 0, 1, 2
 _NO_IDS = np.empty((0, 2), np.uint64)
+_LEVEL, _IDS, _SIZES, _ROWS = 1, 2, 3, 4
+"""Tags in the stored value of a group or page; joins have greater ones."""
 
 
 class Rider(Protocol):
     """What a join keeps for every stored row of a side; it moves with the row."""
 
     values: np.ndarray
+    tag: int
+    """Finds its values again in a stored group."""
 
     def reset(self, slots: np.ndarray, limit: int) -> None:
         """Make room for slots below the limit and clear these."""
@@ -69,6 +77,12 @@ class ReverseJoin:
         self._touched = Touched()
         self._marked: list[np.ndarray] = []
         self._gone: list[tuple[np.ndarray, np.ndarray]] = []
+        # With a store: how many pages a group has (as a power of 2, 0: its rows are in its own value), and which rows
+        # of groups with pages the epoch changed.
+        self._codec = RowCodec(self._types)
+        self._level = np.zeros(64, np.uint8)
+        self._paged = False
+        self._dirty: list[tuple[np.ndarray, np.ndarray]] = []
 
     def apply(self, grouping: Grouping) -> Sided:
         limit = self.arrangement.index.limit
@@ -172,6 +186,9 @@ class ReverseJoin:
             yield self.read(chosen, np.ones(len(chosen), np.int8))
 
     def end_epoch(self) -> None:
+        if self._paged:
+            for slots in self._marked:
+                self._note(self._group_of[slots], slots)
         for groups, slots in self._gone:
             self.members.remove(groups, slots)
             self.columns.release(slots)
@@ -184,39 +201,170 @@ class ReverseJoin:
 
     def changed(self, slots: np.ndarray) -> None:
         """What joins keep for these rows changed, so their groups must be saved although no row did."""
-        self.arrangement.touch(self._group_of[slots])
+        groups = self._group_of[slots]
+        self.arrangement.touch(groups)
+        self._note(groups, slots)
+
+    def _note(self, groups: np.ndarray, slots: np.ndarray) -> None:
+        """Rows of groups that are kept in pages: their pages must be written."""
+        if self._paged and len(groups):
+            paged = self._level[groups] > 0
+            if paged.any():
+                self._dirty.append((groups[paged], self.index.ids(slots[paged])))
 
     def detach(self) -> None:
         """The operator goes, the arrangement may stay for others."""
         del self.arrangement.facets[self._name]
 
-    def export(self, groups: np.ndarray) -> list[bytes]:
-        """Each group's rows, with what joins count for them."""
-        out = []
-        for group in groups:
-            slots = np.concatenate([np.empty(0, np.int32), *(s for _, s in self.probe(np.array([group], np.int32)))])
-            rows = encode(self.read(slots, np.ones(len(slots), np.int8)))
-            counts = {str(i): rider.values[slots] for i, rider in enumerate(self.riders)}
-            out.append(pack({"rows": np.frombuffer(rows, np.uint8), **counts}))
-        return out
+    # ------------------------------------------------------------------ groups in a store
 
-    def import_(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
-        for group, value in zip(groups, values, strict=True):
-            parts = unpack(value)
-            delta = decode(parts["rows"].tobytes(), self.node.schema)
-            slots = np.empty(len(delta), np.int32)
-            self._insert(delta, np.full(len(delta), group, np.int32), slots, UNCHANGED)
-            for i, rider in enumerate(self.riders):
-                rider.reset(slots, self.index.limit)
-                if str(i) in parts:
-                    rider.values[slots] = parts[str(i)]
+    def export(self, groups: np.ndarray) -> Ragged:
+        """The rows of each group in the order of their ids, with what joins count for them. Of a big group only its
+        level: its rows are in pages of their own, of which those are written that changed."""
+        self._level = grown(self._level, self.arrangement.index.limit)
+        old, sizes = self._level[groups], self.members.sizes(groups)
+        new = pages.level_for(sizes, old)
+        self._level[groups] = new
+        if (old | new).any():
+            self._paged = True
+            self._save_pages(groups, old, new)
+        self._dirty = []
+        inline = np.where(new > 0, np.int32(-1), groups)
+        at, slots = self._members_of(inline)
+        parts = self._pack(np.cumsum(np.bincount(at, minlength=len(groups))), *self._sorted(at, slots))
+        return join_tagged([(_LEVEL, where(new, new > 0)), *parts])
+
+    def _members_of(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = list(self.probe(groups))
+        if not found:
+            return np.empty(0, np.int64), np.empty(0, np.int32)
+        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+    def _sorted(self, at: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Row slots and ids, ordered by where they belong and then by id."""
+        ids = self.index.ids(slots)
+        order = np.lexsort((ids[:, 1], ids[:, 0], at))
+        return slots[order], ids[order]
+
+    def _pack(self, ends: np.ndarray, slots: np.ndarray, ids: np.ndarray) -> list[tuple[int, Ragged]]:
+        """Parts of values that each hold the rows between two ends."""
+        rows = self._codec.pack(self.columns.gather(slots), len(slots), self.errors_at(slots))
+        bounds = np.concatenate([rows.starts[:1], rows.stops]) if len(slots) else np.zeros(1, np.int64)
+        at = bounds[np.concatenate([[0], ends])]
+        parts = [
+            (_IDS, segments(ends, ids)),
+            (_SIZES, segments(ends, rows.lengths.astype(np.uint32))),
+            (_ROWS, Ragged(at[:-1], at[1:], rows.data)),
+        ]
+        for rider in self.riders:
+            parts.append((rider.tag, segments(ends, rider.values[slots])))
+        return parts
+
+    def _save_pages(self, groups: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+        """Write the pages of big groups that changed; where the number of pages did, all of them."""
+        store = self.arrangement.store
+        assert store is not None
+        ids = self.arrangement.index.ids(groups)
+        moved = np.flatnonzero((new > 0) & (new != old))
+        at, number = pages.every(moved, new[moved])
+        known = np.full(self.arrangement.index.limit, -1, np.int64)
+        known[groups] = np.where((new > 0) & (new == old), np.arange(len(groups)), -1)
+        for dirty_groups, row_ids in self._dirty:
+            position = known[dirty_groups]
+            stay = position >= 0
+            at = np.concatenate([at, position[stay]])
+            number = np.concatenate([number, pages.page_of(row_ids[stay], new[position[stay]])])
+        wanted = np.unique(at << 32 | number)
+        stale, stale_number = pages.every(np.flatnonzero((old > 0) & (new != old)), old[(old > 0) & (new != old)])
+        members, slots = self._members_of(np.where(np.isin(np.arange(len(groups)), wanted >> 32), groups, np.int32(-1)))
+        keys = members << 32 | pages.page_of(self.index.ids(slots), new[members])
+        place = np.searchsorted(wanted, keys)
+        inside = place < len(wanted)
+        inside[inside] = wanted[place[inside]] == keys[inside]
+        place, slots = place[inside], slots[inside]
+        counts = np.bincount(place, minlength=len(wanted))
+        full = counts > 0
+        parts = self._pack(np.cumsum(counts)[full], *self._sorted(place, slots))
+        at, number = wanted >> 32, wanted & 0xFFFFFFFF
+        gone = ~full
+        page_ids = np.concatenate(
+            [
+                pages.page_ids(ids[at[full]], new[at[full]], number[full]),
+                pages.page_ids(ids[at[gone]], new[at[gone]], number[gone]),
+                pages.page_ids(ids[stale], old[stale], stale_number),
+            ]
+        )
+        if len(page_ids):
+            values = join_tagged(parts).arrow(int(gone.sum()) + len(stale))
+            store.save(self._pages_table, page_ids, values)
+
+    @property
+    def _pages_table(self) -> str:
+        return f"{self.arrangement.name} pages {self._name}"
+
+    def drop(self, groups: np.ndarray) -> None:
+        self._level = grown(self._level, self.arrangement.index.limit)
+        levels = self._level[groups]
+        if levels.any():
+            store = self.arrangement.store
+            assert store is not None
+            at, number = pages.every(np.flatnonzero(levels), levels[levels > 0])
+            ids = pages.page_ids(self.arrangement.index.ids(groups)[at], levels[at], number)
+            store.save(self._pages_table, ids, pa.nulls(len(ids), pa.binary()))
+
+    def import_(self, groups: np.ndarray, values: Ragged) -> None:
+        level, *parts = find_tagged(values, [_LEVEL, *self._tags])
+        self._level = grown(self._level, self.arrangement.index.limit)
+        self._level[groups] = 0
+        self._adopt(groups, parts)
+        paged = level.lengths > 0
+        if paged.any():
+            self._paged = True
+            self._level[groups[paged]] = level.words(np.uint8)
+            self._load_pages(groups[paged])
+
+    def _load_pages(self, groups: np.ndarray) -> None:
+        store = self.arrangement.store
+        assert store is not None
+        at, number = pages.every(np.arange(len(groups)), self._level[groups])
+        ids = pages.page_ids(self.arrangement.index.ids(groups)[at], self._level[groups[at]], number)
+        values = store.load(self._pages_table, ids)
+        there = np.asarray(values.is_valid())
+        parts = find_tagged(Ragged.of_arrow(values.drop_null()), self._tags)
+        self._adopt(groups[at[there]], parts)
+
+    @property
+    def _tags(self) -> list[int]:
+        return [_IDS, _SIZES, _ROWS, *(rider.tag for rider in self.riders)]
+
+    def _adopt(self, groups: np.ndarray, parts: Sequence[Ragged]) -> None:
+        """Rows that come from a store; values may be of groups or of pages."""
+        counts = parts[0].lengths // 16
+        if not counts.any():
+            return
+        ids, sizes = parts[0].words(np.uint64).reshape(-1, 2), parts[1].words(np.uint32).astype(np.int64)
+        stops = np.cumsum(sizes)
+        columns, error = self._codec.unpack(Ragged(stops - sizes, stops, plain(parts[2].compact()[1])))
+        slots = np.empty(len(ids), np.int32)
+        delta = Delta(columns, np.ones(len(ids), np.int8), ids, error)
+        self._insert(delta, np.repeat(groups, counts), slots, UNCHANGED)
+        for rider, counted in zip(self.riders, parts[3:], strict=True):
+            rider.reset(slots, self.index.limit)
+            rider.values[slots] = counted.words(np.int64)
 
     def evict(self, groups: np.ndarray) -> None:
-        for rows, slots in self.probe(groups):
+        rows, slots = self._members_of(groups)
+        if len(slots):
             self.index.remove(self.index.ids(slots))
             self.members.remove(groups[rows], slots)
             self.columns.release(slots)
         self.index.end_epoch()
+        self._level = grown(self._level, self.arrangement.index.limit)
+        self._level[groups] = 0
+
+    def settle(self) -> None:
+        self.end_epoch()
+        self._dirty = []
 
     def size(self) -> StateSize:
         own = self.index.nbytes() + self.columns.nbytes() + self.members.nbytes() + 5 * self.index.limit

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from belvedere.engine.delta import take_ids
 from belvedere.engine.kernels import order_by_slot
-from belvedere.engine.state.packing import pack, unpack
+from belvedere.engine.state.ragged import Ragged, fixed, join, split
 from belvedere.engine.state.selection import Arrays, Key, Selection, result_name
-from belvedere.engine.state.tally import CODES, ErrorTally, Tally
+from belvedere.engine.state.tally import ErrorTally, Tally
 from belvedere.engine.vec import Status, Vec
 from belvedere.plan.nodes import Call
 from belvedere.types import BIGINT, DOUBLE, STRING, Type, decimal
@@ -164,34 +164,26 @@ class Accumulators:
             prefix = f"{i}."
             selection.load({k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)})
 
-    def export(self, groups: np.ndarray) -> list[bytes]:
-        """The state of each group by itself, independent of slots; the slots keep theirs until cleared."""
+    def export(self, groups: np.ndarray) -> Ragged:
+        """The state of each group by itself, independent of slots and of the order of changes; the slots keep theirs
+        until cleared."""
         groups = np.ascontiguousarray(groups, np.int32)
-        rows = self.counts(groups)
-        errors = self._row_errors.get(groups, self._limit)
-        out: list[Arrays] = [{"rows": rows[j : j + 1]} for j in range(len(groups))]
-        if errors is not None:
-            for j in np.flatnonzero(errors.any(axis=1)):
-                out[j]["row_errors"] = errors[j]
-        for i, selection in enumerate(self._selections.values()):
-            for group, one in zip(out, selection.export(groups, self._limit), strict=True):
-                group |= {f"{i}.{key}": array for key, array in one.items()}
-        return [pack(group) for group in out]
+        parts = [fixed(self.counts(groups)), self._row_errors.export(groups, self._limit)]
+        for selection in self._selections.values():
+            parts += selection.export(groups, self._limit)
+        return join(parts)
 
-    def import_(self, groups: np.ndarray, packed: Sequence[bytes]) -> None:
+    def import_(self, groups: np.ndarray, packed: Ragged) -> None:
         """Put exported groups into slots that hold nothing."""
         groups = np.ascontiguousarray(groups, np.int32)
         self._reach(groups)
-        parts = [unpack(data) for data in packed]
-        for slot, part in zip(groups, parts, strict=True):
-            where = np.array([slot], np.int32)
-            self._rows.set(where, part["rows"], self._limit)
-            if "row_errors" in part:
-                self._row_errors.set(where, part["row_errors"].reshape(1, CODES), self._limit)
-        for i, selection in enumerate(self._selections.values()):
-            prefix = f"{i}."
-            mine = [{k.removeprefix(prefix): a for k, a in p.items() if k.startswith(prefix)} for p in parts]
-            selection.import_(groups, mine, self._limit)
+        parts = split(packed, 2 + sum(s.parts for s in self._selections.values()), "groups of an aggregate")
+        self._rows.set(groups, parts[0].words(np.int64), self._limit)
+        self._row_errors.import_(groups, parts[1], self._limit)
+        at = 2
+        for selection in self._selections.values():
+            selection.import_(groups, parts[at : at + selection.parts], self._limit)
+            at += selection.parts
 
 
 def warm() -> None:

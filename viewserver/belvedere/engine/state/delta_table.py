@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.residency import distinct_ids
+from belvedere.engine.rowcodec import RowCodec
 from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.state.images import BaseChange
@@ -25,7 +26,9 @@ from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.kernels import merge as k
 from belvedere.engine.state.memory import Buffer
-from belvedere.engine.vec import Status, Vec
+from belvedere.engine.state.ragged import Ragged, fixed, join, nothing, segments, split, where
+from belvedere.engine.vec import Status, Vec, concat, nulls
+from belvedere.errors import Damaged
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Schema
 
@@ -34,6 +37,21 @@ __all__ = ["BaseChange", "DeltaTable"]
 _DUMP_ROWS = 1 << 17
 _NEVER = np.iinfo(np.int64).max
 _NO_MASK = np.empty(0, np.bool_)
+
+
+@dataclass(slots=True)
+class PackedRows:
+    """Exported rows, decoded: `came` tells of tombstones (`dead`) when they came; `cells` are side records as bytes."""
+
+    columns: tuple[Vec, ...]
+    ts: np.ndarray
+    dead: np.ndarray
+    came: np.ndarray
+    cells: Ragged
+
+    def take(self, index: np.ndarray) -> PackedRows:
+        columns = tuple(c.take(index) for c in self.columns)
+        return PackedRows(columns, self.ts[index], self.dead[index], self.came[index], self.cells.take(index))
 
 
 class DeltaTable:
@@ -54,6 +72,7 @@ class DeltaTable:
         # number, slots). `_side_of`, which tombstones do not need otherwise, tells in which handful a slot died last.
         self._graves: deque[tuple[int, int, np.ndarray]] = deque()
         self._buried = 0
+        self._codecs: dict[int, RowCodec] = {}
 
     def __len__(self) -> int:
         """Live rows."""
@@ -254,20 +273,125 @@ class DeltaTable:
             batches.append(self._dump_rows((start + used).astype(np.int32)))
         return pa.Table.from_batches(batches, self._dump_schema())
 
-    def export(self, ids: np.ndarray) -> list[bytes | None]:
-        """Rows and tombstones of these ids by themselves, independent of slots; None where there is neither."""
+    def export(self, ids: np.ndarray) -> tuple[np.ndarray, pa.BinaryArray]:
+        """Rows and tombstones of these ids by themselves, independent of slots: ids (in another order) and values, null
+        where there is neither."""
         slots = self._index.find(ids)
-        known = np.flatnonzero(slots >= 0)
-        rows = self._dump_rows(slots[known])
-        out: list[bytes | None] = [None] * len(ids)
-        for at, row in enumerate(known):
-            out[row] = rows.slice(at, 1).serialize().to_pybytes()
+        known = slots >= 0
+        every = bool(known.all())
+        values = self._pack(slots if every else slots[known]).arrow(0 if every else int((~known).sum()))
+        return ids if every else np.concatenate([ids[known], ids[~known]]), values
+
+    def _pack(self, slots: np.ndarray) -> Ragged:
+        columns, flags, ts, came, sides = self._rows_at(slots)
+        count, width = len(slots), len(self.table.columns)
+        cells = nothing(count)
+        mixed = flags == k.MIXED
+        if len(sides):
+            cells = segments(np.cumsum(mixed), sides)
+        return join(
+            [
+                fixed(np.full(count, width, np.uint16)),
+                self._codec(width).pack(columns, count),
+                fixed(ts),
+                where(came, flags == k.DEAD),
+                cells,
+            ]
+        )
+
+    def _codec(self, width: int) -> RowCodec:
+        """Of rows that were written when the table had so many columns."""
+        if width not in self._codecs:
+            self._codecs[width] = RowCodec([c.type for c in self.table.columns[:width]])
+        return self._codecs[width]
+
+    def import_(self, values: pa.BinaryArray, horizon_us: int) -> None:
+        """Put exported rows back, none of which is here; but for tombstones that came before the horizon."""
+        packed = self.unpack(values)
+        gone = packed.dead & (packed.came < horizon_us)
+        self._adopt(packed.take(np.flatnonzero(~gone)) if gone.any() else packed)
+
+    def unpack(self, values: pa.BinaryArray) -> PackedRows:
+        """What exported values say, with all columns of the table."""
+        what = f"table {self.table.name}"
+        widths, rows, ts, came, cells = split(Ragged.of_arrow(values), 5, what)
+        wide = widths.words(np.uint16)
+        count, full = len(wide), len(self.table.columns)
+        dead = came.lengths > 0
+        times = np.zeros(count, np.int64)
+        times[dead] = came.words(np.int64)
+        out = PackedRows((), ts.words(np.int64), dead, times, cells)
+        if (wide == full).all():
+            out.columns = self._codec(full).unpack(rows)[0]
+            return out
+        parts, order = [], []
+        for width in np.unique(wide):
+            if width > full:
+                raise Damaged(f"{what}: a stored row has {width} columns, the table {full}")
+            at = np.flatnonzero(wide == width)
+            columns, _ = self._codec(int(width)).unpack(rows.take(at))
+            parts.append(columns + tuple(nulls(c.type, len(at)) for c in self.table.columns[width:]))
+            order.append(at)
+        back = np.argsort(np.concatenate(order))
+        out.columns = tuple(concat([p[i] for p in parts]).take(back) for i in range(full))
         return out
 
-    def import_(self, values: Sequence[bytes]) -> None:
-        """Put exported rows back; none of them is here."""
-        schema = self._dump_schema()
-        self.load(pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(v), schema) for v in values], schema))
+    def _adopt(self, rows: PackedRows) -> None:
+        count = len(rows.ts)
+        slots, _ = self._index.insert(hash_rows([rows.columns[i] for i in self._keys], count))
+        self._columns.reserve(self.limit)
+        self._side_of.reserve(self.limit)
+        sizes = rows.cells.lengths // 8
+        mixed = sizes > 0
+        self._columns.scatter(slots, rows.columns)
+        self._timestamps(0, self.limit)[slots] = rows.ts
+        self._flags(0, self.limit)[slots] = np.where(rows.dead, k.DEAD, np.where(mixed, k.MIXED, k.LIVE))
+        more = int(mixed.sum())
+        if more:
+            self._adopt_sides(slots[mixed], rows.cells.words(np.int64), sizes[mixed], rows.ts[mixed])
+        buried = int(rows.dead.sum())
+        self._counts += [count - buried, buried, 0, 0, more]
+        if buried:
+            graves, times = slots[rows.dead], rows.came[rows.dead]
+            for time_us in np.unique(times):
+                self._bury(graves[times == time_us], int(time_us))
+
+    def _adopt_sides(self, slots: np.ndarray, words: np.ndarray, sizes: np.ndarray, ts: np.ndarray) -> None:
+        """Side records of mixed rows; columns that are younger than a record count as written with the row."""
+        width, more = 1 + len(self._cells), len(slots)
+        records = np.repeat(ts[:, None], width, axis=1)
+        records[np.arange(width) < sizes[:, None]] = words
+        taken = min(int(self._counts[k.SIDE_FREE]), more)
+        free = int(self._counts[k.SIDE_FREE]) - taken
+        used = int(self._counts[k.SIDE_USED])
+        at = np.concatenate([self._side_free.array[free : free + taken], np.arange(used, used + more - taken)])
+        self._counts[k.SIDE_FREE] = free
+        self._counts[k.SIDE_USED] += more - taken
+        self._side.reserve(used + more - taken)
+        self._side_free.reserve(used + more - taken)
+        self._side.array.reshape(-1, width)[at] = records
+        self._side_of.array[slots] = at
+
+    def read(self, ids: np.ndarray, columns: Sequence[int]) -> Delta:
+        """The live rows among these ids, with weight +1."""
+        slots = self._index.find(ids)
+        live = slots >= 0
+        live[live] = self._flags(0, self.limit)[slots[live]] & 1 == 1
+        slots = slots[live]
+        return Delta(self._columns.gather(slots, columns), np.ones(len(slots), np.int8), ids[live])
+
+    def slots_of(self, ids: np.ndarray) -> np.ndarray:
+        """Slots of the ids that are here."""
+        slots = self._index.find(ids)
+        return np.asarray(slots[slots >= 0])
+
+    def ids_at(self, slots: np.ndarray) -> np.ndarray:
+        return self._index.ids(slots)
+
+    @property
+    def size(self) -> int:
+        """Rows and tombstones that are here."""
+        return len(self._index)
 
     def evict(self, slots: np.ndarray) -> None:
         """Forget rows that are kept elsewhere."""
@@ -297,23 +421,30 @@ class DeltaTable:
         extra = [("#ts", pa.int64()), ("#dead", pa.int64()), ("#cells", pa.list_(pa.int64()))]
         return pa.schema([*fields, *(pa.field(*e) for e in extra)])
 
-    def _dump_rows(self, slots: np.ndarray) -> pa.RecordBatch:
+    def _rows_at(self, slots: np.ndarray) -> tuple[list[Vec], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Columns (of tombstones only the key), flags, timestamps, when tombstones came, side records of mixed rows."""
         flags = self._flags(0, self.limit)[slots]
         columns = list(self._columns.gather(slots, range(len(self.table.columns))))
         dead = flags == k.DEAD
-        for i in self._cells:
-            if dead.any():
-                columns[i] = Vec(columns[i].type, columns[i].data, np.where(dead, Status.NULL, _codes(columns[i])))
+        came = np.zeros(len(slots), np.int64)
+        if dead.any():
+            for i in self._cells:
+                columns[i] = Vec(columns[i].type, columns[i].data, np.where(dead, np.uint8(0), _codes(columns[i])))
+            times = {number: time_us for time_us, number, _ in self._graves}
+            came[dead] = [times[n] for n in self._side_of.array[slots[dead]].tolist()]
         mixed = flags == k.MIXED
-        width = 1 + len(self._cells)
-        sides = self._side.array.reshape(-1, width)[self._side_of.array[slots[mixed]]]
-        offsets = pa.array(np.concatenate([[0], np.cumsum(mixed)]) * width, pa.int32())
+        sides = np.empty((0, 1 + len(self._cells)), np.int64)
+        if mixed.any():
+            sides = self._side.array.reshape(-1, 1 + len(self._cells))[self._side_of.array[slots[mixed]]]
+        return columns, flags, self._timestamps(0, self.limit)[slots], came, sides
+
+    def _dump_rows(self, slots: np.ndarray) -> pa.RecordBatch:
+        columns, flags, ts, came, sides = self._rows_at(slots)
+        mixed = flags == k.MIXED
+        offsets = pa.array(np.concatenate([[0], np.cumsum(mixed)]) * (1 + len(self._cells)), pa.int32())
         cells = pa.ListArray.from_arrays(offsets, pa.array(sides.reshape(-1)), mask=pa.array(~mixed))
-        ts = pa.array(self._timestamps(0, self.limit)[slots])
-        came = {number: time_us for time_us, number, _ in self._graves}
-        numbers = self._side_of.array[slots[dead]].tolist()
-        times = pa.array(_spread([came[n] for n in numbers], dead), pa.int64(), mask=~dead)
-        arrays = [*(c.to_arrow() for c in columns), ts, times, cells]
+        times = pa.array(came, pa.int64(), mask=flags != k.DEAD)
+        arrays = [*(c.to_arrow() for c in columns), pa.array(ts), times, cells]
         return pa.RecordBatch.from_arrays(arrays, schema=self._dump_schema())
 
     def load(self, dump: pa.Table) -> None:
@@ -347,12 +478,6 @@ class DeltaTable:
         buried = int(tombs.sum())
         self._counts += [count - buried, buried, more, 0, more]
         return slots[tombs], np.asarray(dead.drop_null())
-
-
-def _spread(values: Sequence[int], mask: np.ndarray) -> np.ndarray:
-    out = np.zeros(len(mask), np.int64)
-    out[mask] = values
-    return out
 
 
 def _codes(vec: Vec) -> np.ndarray:

@@ -8,7 +8,6 @@ that move or go.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,8 @@ from belvedere.engine.state.hashing import combine, hash_rows
 from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.jit import BLOCK
 from belvedere.engine.state.memory import Buffer
+from belvedere.engine.state.minmax import read_weights, weight_part
+from belvedere.engine.state.ragged import Ragged, segments
 from belvedere.engine.state.tally import Tally
 from belvedere.engine.state.wide import inlined, kernel, prefetch
 from belvedere.engine.vec import Vec
@@ -30,6 +31,8 @@ ENTRY, ENTRY32 = 3, 6
 
 class DistinctCounts:
     """Distinct values per group slot."""
+
+    parts = 2
 
     def __init__(self) -> None:
         self._index = HashIndex()
@@ -88,23 +91,23 @@ class DistinctCounts:
         self._heads.array[groups] = 0
         self._live.set(groups, 0, self._slots)
 
-    def export(self, groups: np.ndarray) -> list[Arrays]:
+    def export(self, groups: np.ndarray) -> list[Ragged]:
+        """Of each group the ids of its pairs in order, and their counts unless all are 1."""
         members, ends = self._members(groups)
-        ids = self._index.ids(members).reshape(-1)
-        counts = self._arrays()[0][members * ENTRY + COUNT]
-        bounds = [0, *ends.tolist()]
-        return [{"ids": ids[2 * a : 2 * b], "counts": counts[a:b]} for a, b in pairwise(bounds)]
+        ids = self._index.ids(members)
+        owner = np.repeat(np.arange(len(groups)), np.diff(np.concatenate([[0], ends])))
+        order = np.lexsort((ids[:, 1], ids[:, 0], owner))
+        counts = self._arrays()[0][members[order] * ENTRY + COUNT]
+        return [segments(ends, ids[order]), weight_part(ends, counts)]
 
-    def import_(self, groups: np.ndarray, packed: Sequence[Arrays]) -> None:
-        sizes = [len(part.get("counts", ())) for part in packed]
-        if not sum(sizes):
+    def import_(self, groups: np.ndarray, parts: Sequence[Ragged]) -> None:
+        sizes = parts[0].lengths // 16
+        if not sizes.any():
             return
-        full = [part for part in packed if part]
-        ids = np.concatenate([part["ids"] for part in full]).reshape(-1, 2)
-        counts = np.concatenate([part["counts"] for part in full])
+        ids = parts[0].words(np.uint64).reshape(-1, 2)
         owners = np.repeat(groups, sizes).astype(np.int32)
         found, _ = self._index.insert(ids)
-        adopt(owners, found, counts, *self._arrays(), self._heads.array)
+        adopt(owners, found, read_weights(sizes, parts[1]), *self._arrays(), self._heads.array)
         self._live.add(owners, np.ones(len(owners), np.int8), self._slots)
 
     def nbytes(self) -> int:

@@ -322,30 +322,59 @@ def clear(slots: Any, acc: Any, dense: Any, ctl: Any) -> None:
 
 
 @kernel
-def export(slots: Any, acc: Any, dense: Any, out: Any) -> None:
-    """out[i] (47 words): all digits and the counts of specials, whatever form the record has."""
+def export(slots: Any, acc: Any, dense: Any, out: Any, spans: Any) -> None:
+    """out[i] (47 words): signed digits in their one normal form, then the counts of specials, whatever form the record
+    has; spans[i]: first digit that is not 0, and how many there are from it to the last."""
     for j in range(slots.shape[0]):
         o = np.int64(slots[j]) * RECORD
         meta = acc[o + META]
-        out[j, :] = 0
+        row = out[j]
+        row[:] = 0
         if meta > 0:
             for i in range(DIGITS):
-                out[j, BIG - meta + i] = acc[o + i]
+                row[BIG - meta + i] = acc[o + i]
         elif meta < 0:
             q = (-meta - 1) * ROW
             for i in range(LINK):
-                out[j, i] = dense[q + i]
+                row[i] = dense[q + i]
+        last = np.int64(DENSE - 1)
+        c = np.int64(0)
+        for i in range(last):  # the last digit takes what leaves the others, and has the sign of all
+            t = row[i] + c
+            c = t >> 52
+            row[i] = t & MASK
+        row[last] += c
+        if row[last] < 0:
+            c = np.int64(0)
+            for i in range(last):
+                t = c - row[i]
+                c = t >> 52
+                row[i] = -(t & MASK)
+            row[last] -= c
+        lo, hi = np.int64(0), last
+        while hi >= 0 and row[hi] == 0:
+            hi -= 1
+        while lo < hi and row[lo] == 0:
+            lo += 1
+        spans[j, 0] = lo
+        spans[j, 1] = hi + 1 - lo if hi >= 0 else 0
 
 
 @kernel
-def import_(slots: Any, rows: Any, acc: Any, dense: Any, ctl: Any) -> None:
-    """Set empty records from exported ones; the next read folds them into windows where they fit."""
+def import_(slots: Any, rows: Any, spans: Any, acc: Any, dense: Any, ctl: Any) -> None:
+    """Set empty records from exported ones: into windows where they fit with a digit to spare."""
     for j in range(slots.shape[0]):
         o = np.int64(slots[j]) * RECORD
-        used = False
+        special = rows[j, NAN] != 0 or rows[j, PLUS] != 0 or rows[j, MINUS] != 0
+        lo, count = spans[j, 0], spans[j, 1]
+        if count == 0 and not special:
+            continue
+        if not special and count <= DIGITS - 2:
+            base: Any = min(max(lo - 1, np.int64(0)), np.int64(DENSE - DIGITS))
+            for i in range(lo, lo + count):
+                acc[o + i - base] = rows[j, i]
+            acc[o + META] = BIG - base
+            continue
+        q = _spill(acc, o, dense, ctl) * ROW
         for i in range(LINK):
-            used |= rows[j, i] != 0
-        if used:
-            q = _spill(acc, o, dense, ctl) * ROW
-            for i in range(LINK):
-                dense[q + i] = rows[j, i]
+            dense[q + i] = rows[j, i]

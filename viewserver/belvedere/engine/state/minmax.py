@@ -7,7 +7,6 @@ binaries and wide decimals become byte strings that do and live in treaps (`trea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +16,9 @@ from belvedere.engine.state import btree, treap
 from belvedere.engine.state.arena import string_parts
 from belvedere.engine.state.btree_nodes import UNIT
 from belvedere.engine.state.jit import plain
+from belvedere.engine.state.kernels.rows import sort_segments
 from belvedere.engine.state.memory import Buffer
+from belvedere.engine.state.ragged import Ragged, segments
 from belvedere.engine.state.wide import kernel
 from belvedere.engine.vec import Data
 from belvedere.types import Kind, Type
@@ -28,12 +29,15 @@ Arrays = dict[str, np.ndarray]
 class MinMax(Protocol):
     """A multiset per group slot."""
 
+    parts: int
+    """How many parts `export` has: of each group the values in order, and their weights unless all are 1."""
+
     def ensure(self, slots: int) -> None: ...
     def add(self, slots: np.ndarray, weight: np.ndarray, data: Data) -> None: ...
     def read(self, slots: np.ndarray, low: bool, high: bool) -> tuple[Data | None, Data | None]: ...
     def clear(self, slots: np.ndarray) -> None: ...
-    def export(self, slots: np.ndarray) -> list[Arrays]: ...
-    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None: ...
+    def export(self, slots: np.ndarray) -> list[Ragged]: ...
+    def import_(self, slots: np.ndarray, parts: Sequence[Ragged]) -> None: ...
     def nbytes(self) -> int: ...
     def dump(self, slots: int) -> Arrays: ...
     def load(self, arrays: Arrays) -> None: ...
@@ -46,6 +50,8 @@ def make_minmax(type: Type) -> MinMax:
 
 class Words:
     """Values that fit one word."""
+
+    parts = 2
 
     def __init__(self, type: Type) -> None:
         self._type = type
@@ -100,23 +106,22 @@ class Words:
     def clear(self, slots: np.ndarray) -> None:
         btree.clear(slots, *self._arrays())
 
-    def export(self, slots: np.ndarray) -> list[Arrays]:
+    def export(self, slots: np.ndarray) -> list[Ragged]:
         ends = np.empty(len(slots), np.int64)
-        nothing = np.empty(0, np.int64)
-        btree.export(slots, *self._arrays(), ends, nothing, nothing)
+        none = np.empty(0, np.int64)
+        btree.export(slots, *self._arrays(), ends, none, none)
         total = int(ends[-1]) if len(ends) else 0
         values, weights = np.empty(total, np.int64), np.empty(total, np.int64)
         btree.export(slots, *self._arrays(), ends, values, weights)
-        bounds = [0, *ends.tolist()]
-        return [{"values": values[a:b], "weights": weights[a:b]} for a, b in pairwise(bounds)]
+        sort_segments(ends, values, weights)
+        ends, values, weights = _merged(ends, values, weights)
+        return [segments(ends, values), weight_part(ends, weights)]
 
-    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
-        sizes = [len(part.get("values", ())) for part in packed]
-        if sum(sizes):
-            full = [part for part in packed if part]
-            values, weights = (np.concatenate([part[name] for part in full]) for name in ("values", "weights"))
-            index, weights = _pieces(weights)
-            self._feed(np.repeat(slots, sizes)[index], values[index], weights)
+    def import_(self, slots: np.ndarray, parts: Sequence[Ragged]) -> None:
+        sizes = parts[0].lengths // 8
+        if sizes.any():
+            index, weights = _pieces(read_weights(sizes, parts[1]))
+            self._feed(np.repeat(slots, sizes)[index], parts[0].words(np.int64)[index], weights)
 
     def nbytes(self) -> int:
         return self._roots.nbytes(self._slots * btree.GROUP) + self._mem.nbytes((int(self._ctl[0]) + 1) * UNIT)
@@ -138,6 +143,8 @@ class Words:
 
 class Texts:
     """Strings, binaries, and wide decimals as 16 bytes, most significant first, with the sign flipped."""
+
+    parts = 3
 
     def __init__(self, type: Type) -> None:
         self._type = type
@@ -192,42 +199,35 @@ class Texts:
         treap.fetch(nodes, offsets, n64, n32, text, out)
         return offsets, out
 
-    def _walk(self, slots: np.ndarray, free: bool) -> tuple[np.ndarray, np.ndarray]:
-        self._room(0, 0)
-        bounds = np.empty(len(slots), np.int64)
-        nodes = np.empty(0, np.int64)
-        if not free:
-            treap.walk(slots, *self._arrays(), bounds, nodes, False)
-            nodes = np.empty(int(bounds[-1]) if len(bounds) else 0, np.int64)
-        treap.walk(slots, *self._arrays(), bounds, nodes, free)
-        return bounds, nodes
-
     def clear(self, slots: np.ndarray) -> None:
-        self._walk(slots, True)
+        self._room(0, 0)
+        treap.forget(slots, *self._arrays())
 
-    def export(self, slots: np.ndarray) -> list[Arrays]:
-        ends, nodes = self._walk(slots, False)
+    def export(self, slots: np.ndarray) -> list[Ragged]:
+        self._room(0, 0)
+        roots, _, n32, _, _ = self._arrays()
+        ends = np.empty(len(slots), np.int64)
+        treap.in_order(slots, roots, n32, ends, np.empty(0, np.int64))
+        nodes = np.empty(int(ends[-1]) if len(ends) else 0, np.int64)
+        treap.in_order(slots, roots, n32, ends, nodes)
         offsets, text = self._fetch(nodes)
         weights = self._nodes.array[nodes * treap.NODE + treap.WEIGHT]
-        bounds = [0, *ends.tolist()]
-        return [
-            {
-                "ends": offsets[a + 1 : b + 1] - offsets[a],
-                "text": text[offsets[a] : offsets[b]],
-                "weights": weights[a:b],
-            }
-            for a, b in pairwise(bounds)
-        ]
+        bounds = offsets[np.concatenate([[0], ends])]
+        texts = Ragged(bounds[:-1], bounds[1:], text if len(text) else np.zeros(1, np.uint8))
+        return [segments(ends, np.diff(offsets).astype(np.uint32)), texts, weight_part(ends, weights)]
 
-    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
-        for slot, part in zip(slots, packed, strict=True):
-            if "weights" in part:
-                text = part.get("text", np.zeros(1, np.uint8))
-                offsets = np.concatenate([[0], part["ends"]]).astype(np.int32)
-                index, weights = _pieces(part["weights"])
-                same = np.full(len(index), slot, np.int32)
-                self._room(len(index), len(text))
-                treap.add(same, offsets[index], offsets[index + 1], plain(text), weights, *self._arrays())
+    def import_(self, slots: np.ndarray, parts: Sequence[Ragged]) -> None:
+        sizes = parts[0].lengths // 4
+        if sizes.any():
+            offsets = np.zeros(int(sizes.sum()) + 1, np.int64)
+            np.cumsum(parts[0].words(np.uint32), out=offsets[1:])
+            if offsets[-1] > 0x7FFFFFFF:
+                raise OverflowError(f"{len(slots)} groups hold {offsets[-1]} bytes of strings; load fewer at once")
+            text = plain(np.concatenate([parts[1].compact()[1], np.zeros(8, np.uint8)]))
+            index, weights = _pieces(read_weights(sizes, parts[2]))
+            starts, stops = offsets[:-1].astype(np.int32)[index], offsets[1:].astype(np.int32)[index]
+            self._room(len(index), len(text))
+            treap.add(np.repeat(slots, sizes)[index], starts, stops, text, weights, *self._arrays())
 
     def nbytes(self) -> int:
         nodes, text = (int(self._ctl[0]) + 1) * treap.NODE, int(self._ctl[3])
@@ -249,6 +249,40 @@ class Texts:
         self._room(0, 0)
         for buffer, name in ((self._roots, "roots"), (self._nodes, "nodes"), (self._text, "text")):
             buffer.array[: len(arrays[name])] = arrays[name]
+
+
+def _merged(ends: np.ndarray, values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sorted segments with each value once: a tree may hold several entries of a value whose weight is great."""
+    if not len(values):
+        return ends, values, weights
+    first = np.ones(len(values), np.bool_)
+    first[1:] = values[1:] != values[:-1]
+    first[ends[ends < len(values)]] = True
+    if first.all() and weights.all():
+        return ends, values, weights
+    sums = np.add.reduceat(weights, np.flatnonzero(first))
+    kept = sums != 0
+    upto = np.concatenate([[0], np.cumsum(kept)])
+    heads = np.concatenate([[0], np.cumsum(first)])
+    return upto[heads[ends]], values[first][kept], sums[kept]
+
+
+def weight_part(ends: np.ndarray, weights: np.ndarray) -> Ragged:
+    """The weights of each segment, nothing where all of them are 1."""
+    rows = segments(ends, np.ascontiguousarray(weights, np.int64))
+    odd = np.concatenate([[0], np.cumsum(weights != 1)])
+    begins = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+    rows.stops = np.where(odd[ends] > odd[begins], rows.stops, rows.starts)
+    return rows
+
+
+def read_weights(sizes: np.ndarray, part: Ragged) -> np.ndarray:
+    """The inverse, for segments of these sizes."""
+    weights = np.ones(int(sizes.sum()), np.int64)
+    given = np.repeat(part.lengths > 0, sizes)
+    if given.any():
+        weights[given] = part.words(np.int64)
+    return weights
 
 
 def _pieces(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,9 @@ import numpy as np
 
 from belvedere.engine.state.distinct import DistinctCounts
 from belvedere.engine.state.minmax import MinMax, make_minmax
+from belvedere.engine.state.ragged import Ragged
 from belvedere.engine.state.sums import Sum, Values, make_sum
-from belvedere.engine.state.tally import CODES, ErrorTally, Tally
+from belvedere.engine.state.tally import ErrorTally, Tally
 from belvedere.engine.vec import Data, Status, Vec
 from belvedere.plan.nodes import Call
 from belvedere.types import BIGINT, Type
@@ -186,31 +187,26 @@ class Selection:
         for name, part in self._parts(0).items():
             part.load(_below(arrays, name))
 
-    def export(self, groups: np.ndarray, limit: int) -> list[Arrays]:
-        """The state of each group by itself."""
-        skipped, errors = self._skipped.get(groups, limit), self._errors.get(groups, limit)
-        out: list[Arrays] = [{} for _ in groups]
-        for j, group in enumerate(out):
-            if skipped is not None and skipped[j]:
-                group["skipped"] = skipped[j : j + 1]
-            if errors is not None and errors[j].any():
-                group["errors"] = errors[j]
-        for name, part in self._parts(limit).items():
-            exported = part.export(groups)
-            for group, one in zip(out, exported, strict=True):
-                group |= {f"{name}.{key}": array for key, array in one.items()}
+    @property
+    def parts(self) -> int:
+        """How many parts `export` has."""
+        return 2 + sum(part.parts for part in self._parts(0).values())
+
+    def export(self, groups: np.ndarray, limit: int) -> list[Ragged]:
+        """The state of each group by itself: skipped rows, errors, then what the calls need."""
+        out = [self._skipped.export(groups, limit), self._errors.export(groups, limit)]
+        for part in self._parts(limit).values():
+            out += part.export(groups)
         return out
 
-    def import_(self, groups: np.ndarray, packed: Sequence[Arrays], limit: int) -> None:
+    def import_(self, groups: np.ndarray, parts: Sequence[Ragged], limit: int) -> None:
         """Groups that come from elsewhere, into slots that hold nothing."""
-        for slot, group in zip(groups, packed, strict=True):
-            where = np.array([slot], np.int32)
-            if "skipped" in group:
-                self._skipped.set(where, group["skipped"], limit)
-            if "errors" in group:
-                self._errors.set(where, group["errors"].reshape(1, CODES), limit)
-        for name, part in self._parts(limit).items():
-            part.import_(groups, [_below(group, name) for group in packed])
+        self._skipped.import_(groups, parts[0], limit)
+        self._errors.import_(groups, parts[1], limit)
+        at = 2
+        for part in self._parts(limit).values():
+            part.import_(groups, parts[at : at + part.parts])
+            at += part.parts
 
 
 def _below(arrays: Arrays, name: str) -> Arrays:

@@ -13,6 +13,7 @@ import numpy as np
 
 from belvedere.engine.state import doubles
 from belvedere.engine.state.jit import BLOCK, plain
+from belvedere.engine.state.ragged import Ragged, fixed, where
 from belvedere.engine.state.wide import (
     U0,
     U1,
@@ -41,14 +42,17 @@ NARROW, WIDE = 2, 4
 class Sum(Protocol):
     """The sum of one argument per group slot."""
 
+    parts: int
+    """How many parts `export` has."""
+
     def ensure(self, slots: int) -> None: ...
     def add(self, slots: np.ndarray, weight: np.ndarray, data: np.ndarray) -> None: ...
     def total(self, slots: np.ndarray, type: Type) -> Values: ...
     def mean(self, slots: np.ndarray, counts: np.ndarray, type: Type) -> Values: ...
     def both(self, slots: np.ndarray, counts: np.ndarray, total: Type, mean: Type) -> tuple[Values, Values]: ...
     def clear(self, slots: np.ndarray) -> None: ...
-    def export(self, slots: np.ndarray) -> list[Arrays]: ...
-    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None: ...
+    def export(self, slots: np.ndarray) -> list[Ragged]: ...
+    def import_(self, slots: np.ndarray, parts: Sequence[Ragged]) -> None: ...
     def nbytes(self) -> int: ...
     def dump(self, slots: int) -> Arrays: ...
     def load(self, arrays: Arrays) -> None: ...
@@ -61,6 +65,8 @@ def make_sum(type: Type) -> Sum:
 
 class DoubleSum:
     """Superaccumulators: see `doubles`."""
+
+    parts = 3
 
     def __init__(self) -> None:
         self._acc, self._dense = Region(np.int64, doubles.RECORD), Region(np.int64, doubles.ROW)
@@ -98,18 +104,32 @@ class DoubleSum:
     def clear(self, slots: np.ndarray) -> None:
         doubles.clear(slots, self._acc.array, self._dense.array, self._ctl)
 
-    def export(self, slots: np.ndarray) -> list[Arrays]:
-        out = np.empty((len(slots), doubles.LINK), np.int64)
-        doubles.export(slots, self._acc.array, self._dense.array, out)
-        return [_sparse(row) for row in out]
+    def export(self, slots: np.ndarray) -> list[Ragged]:
+        """The first digit's place and the digits; specials only where there are any. Equal sums have equal bytes."""
+        rows, spans = np.empty((len(slots), doubles.LINK), np.int64), np.empty((len(slots), 2), np.int64)
+        doubles.export(slots, self._acc.array, self._dense.array, rows, spans)
+        digits = fixed(rows)
+        digits.starts, digits.stops = _span(digits.starts, spans)
+        specials = rows[:, doubles.NAN : doubles.LINK]
+        return [
+            where(spans[:, 0].astype(np.uint8), spans[:, 1] > 0),
+            digits,
+            where(specials, specials.any(axis=1)),
+        ]
 
-    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
-        rows = np.zeros((len(slots), doubles.LINK), np.int64)
-        for row, part in zip(rows, packed, strict=True):
-            if "digits" in part:
-                row[part["at"]] = part["digits"]
+    def import_(self, slots: np.ndarray, parts: Sequence[Ragged]) -> None:
+        first, digits, specials = parts
+        rows, spans = np.zeros((len(slots), doubles.LINK), np.int64), np.zeros((len(slots), 2), np.int64)
+        spans[first.lengths > 0, 0] = first.words(np.uint8)
+        spans[:, 1] = digits.lengths // 8
+        at = np.repeat(np.arange(len(slots)), spans[:, 1])
+        before = np.cumsum(spans[:, 1]) - spans[:, 1]
+        rows[at, spans[at, 0] + np.arange(len(at)) - before[at]] = digits.words(np.int64)
+        odd = specials.lengths > 0
+        if odd.any():
+            rows[odd, doubles.NAN : doubles.LINK] = specials.words(np.int64).reshape(-1, 3)
         self._dense.ensure(int(self._ctl[0]) + len(slots))
-        doubles.import_(slots, rows, self._acc.array, self._dense.array, self._ctl)
+        doubles.import_(slots, rows, spans, self._acc.array, self._dense.array, self._ctl)
 
     def nbytes(self) -> int:
         return self._acc.nbytes() + int(self._ctl[0]) * doubles.ROW * 8
@@ -127,6 +147,8 @@ class DoubleSum:
 
 class IntegerSum:
     """Two's complement words: 2 for integers and decimals of one word, 3 (in records of 4) for wide decimals."""
+
+    parts = 1
 
     def __init__(self, type: Type) -> None:
         self._type = type
@@ -167,12 +189,11 @@ class IntegerSum:
     def clear(self, slots: np.ndarray) -> None:
         self._acc.table(self._acc.rows)[slots] = 0
 
-    def export(self, slots: np.ndarray) -> list[Arrays]:
-        return [{"words": row} for row in self._acc.table(self._acc.rows)[slots]]
+    def export(self, slots: np.ndarray) -> list[Ragged]:
+        return [fixed(self._acc.table(self._acc.rows)[slots])]
 
-    def import_(self, slots: np.ndarray, packed: Sequence[Arrays]) -> None:
-        if len(slots):
-            self._acc.table(self._acc.rows)[slots] = np.stack([part["words"] for part in packed])
+    def import_(self, slots: np.ndarray, parts: Sequence[Ragged]) -> None:
+        self._acc.table(self._acc.rows)[slots] = parts[0].words(np.uint64).reshape(-1, self._width)
 
     def nbytes(self) -> int:
         return self._acc.nbytes()
@@ -184,10 +205,10 @@ class IntegerSum:
         self._acc.load(arrays["acc"])
 
 
-def _sparse(row: np.ndarray) -> Arrays:
-    """The words of a dense row that are not 0, and where they stand: few, for values of ordinary range."""
-    at = np.flatnonzero(row)
-    return {"at": at, "digits": row[at]}
+def _span(starts: np.ndarray, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of the digits that a span names, in rows that begin at `starts`."""
+    begins = starts + 8 * spans[:, 0]
+    return begins, begins + 8 * spans[:, 1]
 
 
 def _words(x: int) -> tuple[np.uint64, np.uint64]:

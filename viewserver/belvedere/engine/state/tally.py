@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from belvedere.engine.state.jit import BLOCK
+from belvedere.engine.state.ragged import Ragged, nothing, where
 from belvedere.engine.state.wide import Region, kernel, prefetch
 
 CODES = 8
@@ -32,6 +33,16 @@ class Tally:
     def set(self, slots: np.ndarray, counts: np.ndarray | int, limit: int) -> None:
         if len(self._region.array) or np.any(counts):
             self._region.ensure(limit)[slots] = counts
+
+    def export(self, slots: np.ndarray, limit: int) -> Ragged:
+        """The count of each slot, nothing where it is 0."""
+        counts = self.get(slots, limit)
+        return nothing(len(slots)) if counts is None else where(counts, counts != 0)
+
+    def import_(self, slots: np.ndarray, part: Ragged, limit: int) -> None:
+        given = part.lengths > 0
+        if given.any():
+            self.set(slots[given], part.words(np.int64), limit)
 
     def nbytes(self) -> int:
         return self._region.nbytes()
@@ -71,6 +82,16 @@ class ErrorTally:
     def set(self, slots: np.ndarray, counts: np.ndarray | int, limit: int) -> None:
         if len(self._region.array) or np.any(counts):
             self._region.table(limit)[slots] = counts
+
+    def export(self, slots: np.ndarray, limit: int) -> Ragged:
+        """The counts of each slot, nothing where all are 0."""
+        counts = self.get(slots, limit)
+        return nothing(len(slots)) if counts is None else where(counts, counts.any(axis=1))
+
+    def import_(self, slots: np.ndarray, part: Ragged, limit: int) -> None:
+        given = part.lengths > 0
+        if given.any():
+            self.set(slots[given], part.words(np.int64).reshape(-1, CODES), limit)
 
     def nbytes(self) -> int:
         return self._region.nbytes()

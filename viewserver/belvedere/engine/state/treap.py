@@ -310,13 +310,14 @@ def fetch(nodes: Any, offsets: Any, n64: Any, n32: Any, text: Any, out: Any) -> 
                 copy_bytes(out, at + HEAD, text, n64[node * NODE + START], length - HEAD)
 
 
-@kernel
-def walk(slots: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any, bounds: Any, nodes: Any, free: Any) -> None:
-    """Nodes of each group, parents first, into `nodes` as far as it has room; those of group j end at bounds[j].
+DEEP = 1024
+"""A treap of 2^31 nodes is less than 200 deep in all likelihood there is."""
 
-    `free`: they are given back, and the group is empty afterwards."""
-    stack = np.empty(1024, np.int64)  # a treap of 2^31 nodes is less than 200 deep in all likelihood there is
-    found = np.int64(0)
+
+@kernel
+def forget(slots: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
+    """Give all nodes of these groups back."""
+    stack = np.empty(DEEP, np.int64)
     for j in range(slots.shape[0]):
         r = np.int64(slots[j]) * GROUP
         stack[0] = roots[r]
@@ -324,19 +325,36 @@ def walk(slots: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any, bounds
         while depth > 0:
             depth -= 1
             node = stack[depth]
-            if found < nodes.shape[0]:
-                nodes[found] = node
-            found += 1
             for side in (LEFT, RIGHT):
                 child = np.int64(n32[node * NODE32 + side])
                 if child != 0:
                     stack[depth] = child
                     depth += 1
-            if free:
-                _drop(node, n64, n32, text, ctl)
-        if free:
-            roots[r : r + GROUP] = 0
-        bounds[j] = found
+            _drop(node, n64, n32, text, ctl)
+        roots[r : r + GROUP] = 0
+
+
+@kernel
+def in_order(slots: Any, roots: Any, n32: Any, ends: Any, nodes: Any) -> None:
+    """Nodes of each group in the order of their values, into `nodes` as far as it has room; those of group j end at
+    ends[j]."""
+    stack = np.empty(DEEP, np.int64)
+    found = np.int64(0)
+    for j in range(slots.shape[0]):
+        node = np.int64(roots[np.int64(slots[j]) * GROUP])
+        depth = 0
+        while depth > 0 or node != 0:
+            while node != 0:
+                stack[depth] = node
+                depth += 1
+                node = np.int64(n32[node * NODE32 + LEFT])
+            depth -= 1
+            node = stack[depth]
+            if found < nodes.shape[0]:
+                nodes[found] = node
+            found += 1
+            node = np.int64(n32[node * NODE32 + RIGHT])
+        ends[j] = found
 
 
 @kernel

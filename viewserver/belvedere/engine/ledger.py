@@ -1,0 +1,165 @@
+"""What a shard has written and the store may not have yet, and what it reads from the store.
+
+Writes of an epoch are collected while it ends. They are looked at before the store until they are known to be there
+(`persisted`), and their ids are remembered until the epoch can no longer be undone (`committed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from belvedere.engine.residency import StateStore
+from belvedere.engine.routing import buckets_of
+from belvedere.engine.state.index import HashIndex
+
+NO_IDS = np.empty((0, 2), np.uint64)
+
+
+class IdSet:
+    """Ids by their position."""
+
+    def __init__(self, ids: np.ndarray):
+        self.index = HashIndex()
+        self._at = np.empty(len(ids), np.int64)
+        slots, _ = self.index.insert(ids)
+        self._at[slots] = np.arange(len(ids))
+
+    def find(self, ids: np.ndarray) -> np.ndarray:
+        """Positions, -1 where an id is not in the set."""
+        slots = self.index.find(ids)
+        return np.where(slots >= 0, self._at[slots], -1) if len(self._at) else slots.astype(np.int64)
+
+
+@dataclass(slots=True)
+class Written:
+    """What an epoch wrote to a table; null where the row is gone."""
+
+    ids: np.ndarray
+    values: pa.BinaryArray
+    _set: IdSet | None = None
+
+    def find(self, ids: np.ndarray) -> np.ndarray:
+        if self._set is None:
+            self._set = IdSet(self.ids)
+        return self._set.find(ids)
+
+
+@dataclass(slots=True)
+class OpenEpoch:
+    """An epoch that can be undone, or whose writes the store may not have. `writes` is emptied when it has them,
+    `touched` stays."""
+
+    epoch: int
+    writes: dict[str, Written] = field(default_factory=dict)
+    touched: dict[str, np.ndarray] = field(default_factory=dict)
+    persisted: bool = False
+    committed: bool = False
+
+
+class Ledger:
+    """Reads and writes of a shard. It is the `KeyStore` of its operators."""
+
+    def __init__(self, store: StateStore):
+        self._store = store
+        self.epoch = 0
+        self.open: list[OpenEpoch] = []
+        self._saving: dict[str, list[tuple[np.ndarray, pa.BinaryArray]]] = {}
+        self.loads = self.loaded = self.absent = 0
+
+    # ------------------------------------------------------------------ reads
+
+    def load(self, table: str, ids: np.ndarray) -> pa.BinaryArray:
+        """The values before the running epoch."""
+        self.loads += 1
+        late = [e.writes[table] for e in reversed(self.open) if table in e.writes]
+        if not late:
+            values = self._store.load(table, ids, self.epoch)
+        else:
+            values = self._load_late(table, ids, late)
+        self.absent += values.null_count
+        self.loaded += len(values) - values.null_count
+        return values
+
+    def _load_late(self, table: str, ids: np.ndarray, late: list[Written]) -> pa.BinaryArray:
+        """The newest write that the store may not have yet; of other ids what the store has."""
+        where = np.full(len(ids), -1, np.int64)
+        sources: list[pa.BinaryArray] = []
+        shift = 0
+        for written in late:
+            open_ids = np.flatnonzero(where < 0)
+            found = written.find(ids[open_ids])
+            where[open_ids[found >= 0]] = found[found >= 0] + shift
+            sources.append(written.values)
+            shift += len(written.values)
+        rest = np.flatnonzero(where < 0)
+        if len(rest):
+            sources.append(_plain(self._store.load(table, ids[rest], self.epoch)))
+            where[rest] = shift + np.arange(len(rest))
+        return pa.concat_arrays(sources).take(pa.array(where))
+
+    def scan(self, table: str, first: int, stop: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """All rows of the buckets before the running epoch."""
+        late = [e.writes[table] for e in reversed(self.open) if table in e.writes]
+        for ids, values in self._store.scan(table, first, stop, self.epoch):
+            for written in late:
+                old = written.find(ids) >= 0
+                if old.any():
+                    ids, values = ids[~old], values.filter(pa.array(~old))
+            if len(ids):
+                yield ids, _plain(values)
+        seen: list[Written] = []
+        for written in late:
+            at = buckets_of(written.ids)
+            keep = (at >= first) & (at < stop) & np.asarray(pc.is_valid(written.values))
+            for newer in seen:
+                keep &= newer.find(written.ids) < 0
+            seen.append(written)
+            if keep.any():
+                yield written.ids[keep], written.values.filter(pa.array(keep))
+
+    # ------------------------------------------------------------------ writes
+
+    def save(self, table: str, ids: np.ndarray, values: pa.BinaryArray) -> None:
+        if len(ids):
+            self._saving.setdefault(table, []).append((ids, values))
+
+    def close_epoch(self) -> dict[str, Written]:
+        """What was saved since the last call: the writes of the running epoch, which is open from now on."""
+        writes = {}
+        for table, parts in self._saving.items():
+            ids = parts[0][0] if len(parts) == 1 else np.concatenate([p[0] for p in parts])
+            values = parts[0][1] if len(parts) == 1 else pa.concat_arrays([p[1] for p in parts])
+            writes[table] = Written(ids, values)
+        self._saving = {}
+        self.open.append(OpenEpoch(self.epoch, writes, {t: w.ids for t, w in writes.items()}))
+        return writes
+
+    def persisted(self, epoch: int) -> None:
+        for one in self.open:
+            if one.epoch <= epoch:
+                one.persisted, one.writes = True, {}
+        self._tidy()
+
+    def committed(self, epoch: int) -> None:
+        for one in self.open:
+            one.committed |= one.epoch <= epoch
+        self._tidy()
+
+    def _tidy(self) -> None:
+        self.open = [one for one in self.open if not (one.persisted and one.committed)]
+
+    def undo(self, committed: int) -> list[OpenEpoch]:
+        """Forget the writes of later epochs; returns these."""
+        self._saving = {}
+        gone = [one for one in self.open if one.epoch > committed]
+        self.open = [one for one in self.open if one.epoch <= committed]
+        return gone
+
+
+def _plain(values: pa.Array) -> pa.BinaryArray:
+    return values if values.type == pa.binary() else values.cast(pa.binary())

@@ -1,0 +1,255 @@
+"""Where rows lie, and so in which stage every task runs.
+
+A task's rows lie under the buckets of a hash: of some of their columns, or of their id. Where a task wants its input
+under another key (groups under their key, rows of a view under their id), a `Moved` step stands between: it sends rows
+to the owner of their bucket, and what it feeds runs one stage later. Everything else runs in the stage of the last of
+its inputs. Views of older circuits are inputs like base tables.
+
+Rows that failed make placement delicate: a join passes a row whose key failed with NULLs for the other side, so the
+row does not lie where the other side's key columns say. Where that can happen, the claim is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from belvedere.engine.graph import Arranged, Grouped, Task, columns_may_fail, digest, feeds, may_fail
+from belvedere.plan import nodes
+from belvedere.sql.catalog import TableDef
+from belvedere.sql.expr import ColumnRef
+from belvedere.sql.query import JoinKind
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """Views that were applied together. `leaves`: views of older circuits that they read."""
+
+    number: int
+    views: tuple[nodes.View, ...]
+    leaves: tuple[nodes.View, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShardCatalog:
+    """What is in service or under construction."""
+
+    tables: tuple[TableDef, ...]
+    circuits: tuple[Circuit, ...]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The rows of a node at the owners of the buckets of the columns `by` (None: of their ids)."""
+
+    input: nodes.Node
+    by: tuple[int, ...] | None
+
+
+Step = Task | Moved
+
+
+@dataclass(frozen=True)
+class Place:
+    """How rows are spread: column lists whose hash says where (several if they are always equal), and whether the id
+    does."""
+
+    by: frozenset[tuple[int, ...]]
+    by_id: bool
+
+
+@dataclass
+class CircuitLayout:
+    """The steps of a circuit. `stages[s]`: those of stage s, in an order in which inputs come first and groups as late
+    as possible, so that what they miss can be loaded at once. `sends[s]`: what leaves after stage s; `edges` numbers
+    them. `partners`: groups that a join reads together. `serves`: the views that depend on a step."""
+
+    circuit: Circuit
+    feeds: dict[Step, tuple[Step, ...]] = field(default_factory=dict)
+    stage: dict[Step, int] = field(default_factory=dict)
+    stages: list[list[Step]] = field(default_factory=list)
+    sends: list[list[Moved]] = field(default_factory=list)
+    edges: list[Moved] = field(default_factory=list)
+    names: dict[Step, str] = field(default_factory=dict)
+    partners: dict[Arranged, list[Arranged]] = field(default_factory=dict)
+    serves: dict[Step, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Layout:
+    """All circuits of a catalog, older ones first, and how many stages they need together. `owners`: which circuit
+    makes a view."""
+
+    circuits: list[CircuitLayout]
+    stages: int
+    owners: dict[nodes.View, int]
+    columns: dict[str, set[int]]
+    """Of each base table the columns that some circuit reads."""
+
+
+@lru_cache(maxsize=256)
+def layout(catalog: ShardCatalog) -> Layout:
+    """The stages of a catalog; the same in every process that knows it."""
+    depth: dict[nodes.View, int] = {}
+    made = []
+    owners: dict[nodes.View, int] = {}
+    for circuit in sorted(catalog.circuits, key=lambda c: c.number):
+        one = _Builder(circuit, depth).result()
+        made.append(one)
+        for view in circuit.views:
+            depth[view] = one.stage[view]
+            owners[view] = circuit.number
+    count = max([1, *(len(one.stages) for one in made)])
+    columns: dict[str, set[int]] = {}
+    for one in made:
+        one.stages += [[] for _ in range(count - len(one.stages))]
+        one.sends += [[] for _ in range(count - len(one.sends))]
+        for step in one.stage:
+            if isinstance(step, nodes.Delta):
+                columns.setdefault(step.table, set()).update(step.columns)
+    return Layout(made, count, owners, columns)
+
+
+class _Builder:
+    def __init__(self, circuit: Circuit, depth: Mapping[nodes.View, int]):
+        self._out = CircuitLayout(circuit)
+        self._leaves = set(circuit.leaves)
+        self._depth = depth
+        self._place: dict[Step, Place] = {}
+        for view in circuit.views:
+            self._visit(view)
+
+    def result(self) -> CircuitLayout:
+        out = self._out
+        memo: dict[Task, str] = {}
+        for step in out.stage:
+            if not isinstance(step, Moved):
+                out.names[step] = f"{out.circuit.number} {digest(step, memo)}"
+        out.edges = [step for step in out.stage if isinstance(step, Moved)]
+        count = 1 + max(out.stage.values(), default=0)
+        out.stages = [self._ordered([s for s, at in out.stage.items() if at == stage]) for stage in range(count)]
+        out.sends = [[m for m in out.edges if out.stage[m] == stage + 1] for stage in range(count)]
+        for step in out.stage:
+            if isinstance(step, nodes.Join):
+                left, right = Arranged(step.left.input, step.left.on), Arranged(step.right.input, step.right.on)
+                if left != right:
+                    out.partners.setdefault(left, []).append(right)
+                    out.partners.setdefault(right, []).append(left)
+        serves: dict[Step, dict[str, None]] = {step: {} for step in out.stage}
+        for step in reversed(list(out.stage)):
+            if isinstance(step, nodes.View):
+                serves[step][step.name] = None
+            for below in out.feeds[step]:
+                serves[below].update(serves[step])
+        out.serves = {step: tuple(names) for step, names in serves.items()}
+        return out
+
+    def _ordered(self, steps: list[Step]) -> list[Step]:
+        """Groups (`Arranged`) after everything that does not need them."""
+        waiting = dict.fromkeys(steps)
+        done: list[Step] = []
+        while waiting:
+            ready = [s for s in waiting if not any(f in waiting for f in self._out.feeds[s])]
+            chosen = [s for s in ready if not isinstance(s, Arranged)] or ready
+            for step in chosen:
+                del waiting[step]
+            done += chosen
+        return done
+
+    # ------------------------------------------------------------------ placement
+
+    def _visit(self, step: Task) -> None:
+        """Everything below, then the step itself. Not recursive: views over views make deep plans."""
+        stack: list[tuple[Task, bool]] = [(step, False)]
+        while stack:
+            task, ready = stack.pop()
+            if task in self._out.stage:
+                continue
+            if task in self._leaves or isinstance(task, nodes.Delta):
+                self._source(task)
+            elif ready:
+                self._add(task)
+            else:
+                stack.append((task, True))
+                stack.extend((below, False) for below in feeds(task))
+
+    def _source(self, task: Task) -> None:
+        assert isinstance(task, (nodes.Delta, nodes.View))
+        if isinstance(task, nodes.View) and task not in self._depth:
+            raise AssertionError(f"view {task.name} is a leaf of circuit {self._out.circuit.number}, but no older one")
+        stage = self._depth[task] if isinstance(task, nodes.View) else 0
+        self._settle(task, (), stage, Place(frozenset([task.key]), True))
+
+    def _settle(self, step: Step, below: tuple[Step, ...], stage: int, place: Place) -> None:
+        self._out.feeds[step], self._out.stage[step], self._place[step] = below, stage, place
+
+    def _add(self, task: Task) -> None:
+        below: tuple[Step, ...] = feeds(task)
+        if isinstance(task, Arranged):
+            below = (self._moved(task.input, task.on),)
+        elif isinstance(task, nodes.Index):
+            below = (self._moved(task.input, task.key),)
+        elif isinstance(task, nodes.View) and not self._place[task.input].by_id:
+            below = (self._moved(task.input, None),)
+        stage = max(self._out.stage[b] for b in below)
+        self._settle(task, below, stage, self._placed(task, [self._place[b] for b in below]))
+
+    def _moved(self, node: nodes.Node, by: tuple[int, ...] | None) -> Step:
+        """The node's rows under these columns: itself if they lie so already."""
+        if by in self._place[node].by:
+            return node
+        moved = Moved(node, by)
+        if moved not in self._out.stage:
+            place = Place(frozenset(), True) if by is None else Place(frozenset([by]), False)
+            self._settle(moved, (node,), self._out.stage[node] + 1, place)
+        return moved
+
+    def _placed(self, task: Task, below: list[Place]) -> Place:
+        """How the rows that leave a task are spread."""
+        match task:
+            case nodes.Projection():
+                return Place(_passed(task, below[0].by), below[0].by_id)
+            case nodes.PreAggregation() | nodes.Aggregate() | nodes.Distinct() | Grouped():
+                width = len(task.node.key) if isinstance(task, Grouped) else len(task.key)
+                return Place(frozenset([tuple(range(width))]), True)
+            case nodes.Index():
+                return Place(below[0].by | {task.key}, True)
+            case nodes.Join():
+                return self._joined(task)
+            case nodes.Union():
+                return Place(frozenset.intersection(*(b.by for b in below)), False)
+            case nodes.View():  # only rows that did not fail leave it, and their ids are hashes of the key
+                return Place(below[0].by | {task.key}, True)
+            case _:
+                return below[0]
+
+    def _joined(self, join: nodes.Join) -> Place:
+        left, right = self._place[join.left], self._place[join.right]
+        offset = len(join.left.schema)
+        half = join.kind in (JoinKind.SEMI, JoinKind.ANTI)
+        # Rows of one side that come out alone, with NULLs for the other.
+        lone_left = join.kind in (JoinKind.LEFT, JoinKind.FULL) or _fails(join.left)
+        lone_right = join.kind in (JoinKind.RIGHT, JoinKind.FULL) or _fails(join.right)
+        by: set[tuple[int, ...]] = set()
+        if not lone_right:
+            by |= left.by
+        if not lone_left and not half:
+            by |= {tuple(c + offset for c in one) for one in right.by}
+        by_id = False
+        if join.identity is nodes.Identity.LEFT or half:
+            by_id = left.by_id and not _fails(join.left) and not lone_right
+        elif join.identity is nodes.Identity.RIGHT:
+            by_id = right.by_id and not _fails(join.right) and not lone_left
+        return Place(frozenset(by), by_id)
+
+
+def _fails(side: nodes.ReverseJoin) -> bool:
+    """Whether a row of this side can come out of a join alone because it failed."""
+    return may_fail(side.input) or columns_may_fail(side.input)
+
+
+def _passed(node: nodes.Projection, by: frozenset[tuple[int, ...]]) -> frozenset[tuple[int, ...]]:
+    """Where the columns of a placement stand in the output."""
+    places = {e.index: i for i, e in reversed(list(enumerate(node.exprs))) if isinstance(e, ColumnRef)}
+    return frozenset(tuple(places[c] for c in one) for one in by if all(c in places for c in one))

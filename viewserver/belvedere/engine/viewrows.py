@@ -1,0 +1,110 @@
+"""Rows of views, and rows that a view cannot show, as the store keeps them: decodable with nothing but the view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.engine.buffer import DeltaBuffer
+from belvedere.engine.delta import Delta, concat_deltas
+from belvedere.engine.ledger import NO_IDS, IdSet
+from belvedere.engine.operators.view import Quarantined
+from belvedere.engine.residency import distinct_ids
+from belvedere.engine.rowcodec import RowCodec
+from belvedere.engine.state.ragged import Ragged, fixed, join, split
+from belvedere.plan import nodes
+from belvedere.types import Schema, Type
+
+
+def view_table(view: nodes.View) -> str:
+    """The store's table of a view's rows."""
+    return f"view {view.name} {view.version}"
+
+
+def quarantine_table(view: nodes.View) -> str:
+    """The store's table of the rows that a view cannot show because they failed."""
+    return f"quarantine {view.name} {view.version}"
+
+
+def delta_table(name: str) -> str:
+    """The store's table of the rows of a base table."""
+    return f"delta {name}"
+
+
+@lru_cache(maxsize=1024)
+def _codec(types: tuple[Type, ...]) -> RowCodec:
+    return RowCodec(types)
+
+
+def _codec_of(schema: nodes.View | Schema) -> RowCodec:
+    columns = schema.schema if isinstance(schema, nodes.View) else schema
+    return _codec(tuple(c.type for c in columns))
+
+
+def decode_view_rows(schema: nodes.View | Schema, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
+    """Rows of a view (weight +1) as the store keeps them; every value is a row, none is null."""
+    columns, _ = _codec_of(schema).unpack(Ragged.of_arrow(values))
+    return Delta(columns, np.ones(len(ids), np.int8), ids)
+
+
+def decode_quarantine_rows(view: nodes.View, ids: np.ndarray, values: pa.BinaryArray) -> Quarantined:
+    """Rows in quarantine; every value is a row, none is null."""
+    rows, column, code = split(Ragged.of_arrow(values), 3, f"quarantine of view {view.name}")
+    columns, error = _codec_of(view).unpack(rows)
+    delta = Delta(columns, np.ones(len(ids), np.int8), ids, error)
+    return Quarantined(delta, column.words(np.int32), code.words(np.uint8))
+
+
+def export_view(view: nodes.View, chunks: DeltaBuffer) -> tuple[np.ndarray, pa.BinaryArray]:
+    """What an epoch leaves of a view: ids with their rows, null for those that are gone."""
+    codec = _codec_of(view)
+    come, gone, packed = [], [], []
+    for delta in chunks:
+        fresh = delta.weight > 0
+        rows = delta if fresh.all() else delta.filter(fresh)
+        come.append(rows.id)
+        packed.append(codec.pack(rows.columns, len(rows)).arrow())
+        if rows is not delta:
+            gone.append(delta.id[~fresh])
+    return _together(come, packed, gone)
+
+
+def export_quarantine(view: nodes.View, parts: Sequence[Quarantined]) -> tuple[np.ndarray, pa.BinaryArray]:
+    """The same for rows that failed."""
+    rows = concat_deltas([p.delta for p in parts])
+    fresh = np.flatnonzero(rows.weight > 0)
+    column, code = np.concatenate([p.column for p in parts])[fresh], np.concatenate([p.code for p in parts])[fresh]
+    kept = rows.take(fresh)
+    packed = join(
+        [
+            _codec_of(view).pack(kept.columns, len(kept), kept.error),
+            fixed(column.astype(np.int32)),
+            fixed(code.astype(np.uint8)),
+        ]
+    )
+    return _together([kept.id], [packed.arrow()], [rows.id[rows.weight < 0]])
+
+
+def _together(
+    come: list[np.ndarray], packed: list[pa.BinaryArray], gone: list[np.ndarray]
+) -> tuple[np.ndarray, pa.BinaryArray]:
+    """A row that goes and comes is there. Where two rows that failed have one id, the lesser one stands for both."""
+    ids = np.concatenate(come) if come else NO_IDS
+    values = pa.concat_arrays(packed) if packed else pa.array([], pa.binary())
+    there = IdSet(ids)
+    if len(there.index) < len(ids):
+        order = np.array(sorted(range(len(ids)), key=lambda i: (ids[i].tobytes(), values[i].as_py())), np.int64)
+        first = np.ones(len(ids), np.bool_)
+        first[1:] = (ids[order][1:] != ids[order][:-1]).any(axis=1)
+        chosen = order[first]
+        ids, values = ids[chosen], values.take(pa.array(chosen))
+        there = IdSet(ids)
+    if gone:
+        lost = np.concatenate(gone)
+        lost = distinct_ids(lost[there.find(lost) < 0])
+        ids = np.concatenate([ids, lost])
+        values = pa.concat_arrays([values, pa.nulls(len(lost), pa.binary())])
+    return ids, values
