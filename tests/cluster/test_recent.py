@@ -58,3 +58,13 @@ def test_state_is_not_remembered() -> None:
     recent = Recent(1 << 20)
     recent.add(1, [write({(1, 1): b"state"}, logged=False)])
     assert recent.read("v", np.array([(1, 1)], np.uint64), 1)[0].tolist() == [False]
+
+
+def test_ids_may_come_in_any_order() -> None:
+    recent = Recent(1 << 20)
+    ids = np.array([[9, 1], [2, 7], [5, 0], [2, 3]], np.uint64)
+    values = pa.array([b"9-1", b"2-7", None, b"2-3"], pa.binary())
+    recent.add(1, [TableWrite("v", ids, values, logged=True)])
+    known, found = recent.read("v", ids, 1)
+    assert known.all()
+    assert found.to_pylist() == [b"9-1", b"2-7", None, b"2-3"]

@@ -100,9 +100,9 @@ class Proxy:
             self._lose = (containing, happened)
 
     @property
-    def lost_it(self) -> bool:
+    def connections(self) -> int:
         with self._lock:
-            return self._lose is None
+            return len(self._pairs)
 
     def close(self) -> None:
         self._closed = True

@@ -1,0 +1,246 @@
+"""A pool in one process for tests of the client: real store, transport, catalogs and engine; a driver of a few lines.
+
+Epochs happen when a test says so (`step`) or all the time (`running`). Two coordinators answer, one of them leads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from belvedere.cluster import calls, catalogs
+from belvedere.cluster.client.database import ClusterDatabase
+from belvedere.cluster.client.stores import Connection
+from belvedere.cluster.loopback import Hub, LoopbackTransport
+from belvedere.cluster.recent import Recent
+from belvedere.engine.delta import Changes
+from belvedere.engine.routing import route_changes
+from belvedere.engine.shard import Shard
+from belvedere.errors import PeerUnavailable, StoreUnavailable
+from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.protocol.messages import Attempt, Epoch, EpochPlan, Generation, Member, Role, Slice, Term
+from belvedere.protocol.pins import horizon_document
+from belvedere.protocol.ring import BUCKETS, MemberId
+from belvedere.sql.catalog import TableDef
+from belvedere.store.memory import MemoryStore
+from belvedere.store.seam import TableWrite
+
+SERVER = MemberId("server")
+STORE_ADDRESS = "memory://store"
+
+
+class _State:
+    def __init__(self, store: MemoryStore) -> None:
+        self.load, self.scan = store.read, store.scan
+
+
+@dataclass
+class Written:
+    table: TableDef
+    changes: Changes
+    source: SourceId
+    seq: Seq
+
+
+@dataclass
+class FakePool:
+    retention_ms: int = 60_000
+    slice: int = BUCKETS // 2
+    hub: Hub = field(default_factory=Hub)
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    def __post_init__(self) -> None:
+        self.lock = threading.RLock()
+        self.committed = threading.Condition(self.lock)
+        self.document, self.document_name = catalogs.empty(), ""
+        self.building: dict[int, int] = {}
+        self.positions: dict[SourceId, Seq] = {}
+        self.pending: list[Written] = []
+        self.requests: dict[str, Mapping[SourceId, Seq]] = {}
+        self.seqs: dict[SourceId, Seq] = {}
+        self.plan: EpochPlan | None = None
+        self.shard = Shard(_State(self.store))
+        self.shard.own(np.zeros(BUCKETS, np.uint16), 0)
+        self.recent = Recent(1 << 20)
+        self.served = 0
+        self.publishes, self.stalled, self.store_down, self.reads_refused = True, "", False, ""
+        self.lose_write_answers = 0
+        self.coordinators = [self._coordinator(name) for name in ("one", "two")]
+        self.leader = self.coordinators[0]
+        self.server = self.hub.transport(SERVER)
+        self.server.start(lambda *_: None, {calls.READ: self._read})
+
+    # ------------------------------------------------------------------ epochs
+
+    def step(self, writes: int | None = None) -> EpochPlan:
+        """One epoch: the oldest `writes` that are pending (all of them), the newest catalog, one slice of each build."""
+        with self.lock:
+            taken = self.pending[:writes] if writes is not None else self.pending
+            self.pending = self.pending[len(taken) :]
+            last = 0 if self.plan is None else self.plan.epoch
+            epoch = Epoch(max(int(time.time() * 1000), last + 1))
+            compiled = catalogs.compile(self.document)
+            slices = tuple(
+                Slice(circuit, at, min(BUCKETS, at + self.slice)) for circuit, at in sorted(self.building.items())
+            )
+            for written in taken:
+                self.positions[written.source] = written.seq
+            plan = EpochPlan(
+                epoch, (), dict(self.positions), compiled.version, self.document_name, compiled.stages, slices
+            )
+            self._compute(plan, taken, compiled)
+            for part in slices:
+                self.building[part.circuit] = part.stop
+                if part.stop == BUCKETS:
+                    del self.building[part.circuit]
+            if self.publishes:
+                calls.publish(self.store, plan)
+            self.plan = plan
+            self.committed.notify_all()
+            return plan
+
+    def _compute(self, plan: EpochPlan, taken: list[Written], compiled: catalogs.Compiled) -> None:
+        self.shard.configure(compiled.shard)
+        self.shard.begin(plan.epoch, {part.circuit: (part.first, part.stop) for part in plan.slices})
+        stored = {table.name: table for table in compiled.shard.tables}
+        owner = np.zeros(BUCKETS, np.uint16)
+        for order, written in enumerate(taken):
+            table = stored.get(written.table.name)
+            if table is not None:
+                for number, (_, payload, _) in enumerate(route_changes(table, written.changes, owner)):
+                    self.shard.receive(0, (order, number), payload)
+        for stage in range(compiled.stages):
+            for out in self.shard.run(stage):
+                self.shard.receive(out.stage, (0, 0), out.payload)
+        writes = [TableWrite(c.table, c.ids, c.values, c.logged) for c in self.shard.finish()]
+        self.store.write(plan.epoch, writes)
+        self.recent.add(plan.epoch, writes)
+        self.shard.persisted(plan.epoch)
+        self.shard.committed(plan.epoch)
+
+    @contextlib.contextmanager
+    def running(self, pause: float = 0.005) -> Iterator[None]:
+        """Epochs one after the other, also empty ones."""
+        stop = threading.Event()
+
+        def run() -> None:
+            while not stop.wait(pause):
+                self.step()
+                self.retire()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def retire(self) -> None:
+        with self.lock:
+            circuits = {circuit.number for circuit in catalogs.compile(self.document).circuits}
+            changed = catalogs.retire(self.document, circuits - set(self.building))
+            if changed is not None:
+                self._change(changed)
+
+    def collect(self, horizon: int) -> None:
+        """What a leader does when the retention has passed."""
+        self.store.put_document(horizon_document(Epoch(horizon)), b"")
+        self.store.collect(horizon, horizon)
+
+    def _change(self, document: bytes) -> None:
+        compiled = catalogs.compile(document)
+        self.document, self.document_name = document, f"catalog/{compiled.version:010d}-1"
+        self.store.put_document(self.document_name, document)
+        live = {circuit.number for circuit in compiled.circuits}
+        self.building = {n: at for n, at in self.building.items() if n in live} | dict.fromkeys(compiled.made, 0)
+
+    # ------------------------------------------------------------------ calls
+
+    def _coordinator(self, name: str) -> LoopbackTransport:
+        made = self.hub.transport(MemberId(name))
+        handlers = {
+            calls.TOPOLOGY: lambda _: calls.encode(self._topology()),
+            calls.COMMITTED: lambda request: self._ask(made, request),
+            calls.DDL: lambda request: self._ddl(made, request),
+            calls.STATUS: lambda _: json.dumps({"leader": made.member, "stalled": self.stalled}).encode(),
+        }
+        made.start(lambda *_: None, handlers)
+        return made
+
+    def _topology(self) -> calls.Topology:
+        members = [Member(c.member, Role.COORDINATOR, c.address) for c in self.coordinators]
+        members += [Member(SERVER, Role.VIEWSERVER, self.server.address), Member(MemberId("s"), Role.STORE, STORE_ADDRESS)]
+        leader = self.leader.member
+        generation = Generation(Attempt(1), Term(1), leader, 1, (SERVER,), ())
+        return calls.Topology("cluster", leader, tuple(members), generation, self.retention_ms)
+
+    def _require_lead(self, asked: LoopbackTransport) -> None:
+        if asked is not self.leader:
+            raise PeerUnavailable(f"{asked.member} does not lead")
+
+    def _ask(self, asked: LoopbackTransport, request: bytes) -> bytes:
+        self._require_lead(asked)
+        ask = calls.decode(request, calls.Ask)
+        with self.committed:
+            self.committed.wait_for(lambda: self.plan is not None and self.plan.epoch > ask.after, ask.wait_ms / 1000)
+            found = calls.Committed() if self.plan is None else calls.committed_of(self.plan)
+            return calls.encode(calls.Seen(found, 1, self.stalled))
+
+    def _ddl(self, asked: LoopbackTransport, request: bytes) -> bytes:
+        self._require_lead(asked)
+        with self.lock:
+            changed = calls.change_catalog(self.document, calls.decode(request, calls.Ddl), tuple(self.building))
+            if changed is not None:
+                self._change(changed)
+            plan = self.step()
+            compiled = catalogs.compile(self.document)
+            return calls.encode(calls.Taken(plan.epoch, compiled.version, tuple(self.building)))
+
+    def _read(self, request: bytes) -> bytes:
+        asked, ids = calls.decode_read(request)
+        if self.reads_refused:
+            return calls.encode_rows(calls.RowsRead(1, self.reads_refused))
+        known, values = self.recent.read(asked.table, ids, asked.epoch)
+        self.served += int(known.sum())
+        return calls.encode_rows(calls.RowsRead(1), known, values)
+
+    # ------------------------------------------------------------------ base tables
+
+    def write(
+        self, table: TableDef, changes: Changes, *, own_clock: bool, request: str, timeout: float
+    ) -> Mapping[SourceId, Seq]:
+        with self.lock:
+            if self.store_down:
+                raise StoreUnavailable("the store is down")
+            found = self.requests.get(request)
+            if found is None:
+                found = self._append(table, changes, own_clock)
+                self.requests[request] = found
+            if self.lose_write_answers:
+                self.lose_write_answers -= 1
+                raise StoreUnavailable("the answer was lost")
+            return found
+
+    def _append(self, table: TableDef, changes: Changes, own_clock: bool) -> Mapping[SourceId, Seq]:
+        source = SourceId(f"{table.name}/0")
+        seq = self.seqs[source] = Seq(self.seqs.get(source, 0) + 1)
+        if own_clock:
+            now = time.time_ns() // 1000
+            step = np.arange(len(changes)) if changes.delete is not None else 0
+            changes.ts = np.full(len(changes), now, np.int64) + step
+        self.pending.append(Written(table, changes, source, seq))
+        return {source: seq}
+
+    # ------------------------------------------------------------------ clients
+
+    def connect(self, timeout: float = 10.0) -> ClusterDatabase:
+        caller = self.hub.transport(MemberId("client"))
+        seeds = [c.address for c in self.coordinators]
+        return ClusterDatabase(seeds, caller, lambda address: Connection(address, self.store, self), timeout=timeout)

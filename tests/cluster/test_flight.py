@@ -1,0 +1,319 @@
+"""What only the Flight transport has: tables of services, TLS, and processes that freeze or end."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from belvedere import errors
+from belvedere.cluster.flight import FlightClient, FlightTransport, Tls
+from belvedere.protocol.messages import Attempt, Epoch, Expect, Message
+from belvedere.protocol.ring import MemberId
+
+A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ignore(sender: MemberId, message: Message, payload: memoryview | None) -> None:
+    pass
+
+
+def number(n: int) -> Expect:
+    return Expect(Epoch(1), Attempt(1), 0, n)
+
+
+@pytest.fixture
+def server() -> Iterator[FlightTransport]:
+    transport = FlightTransport("127.0.0.1", member=B)
+    transport.start(ignore, {"echo": lambda request: request})
+    yield transport
+    transport.close()
+
+
+@pytest.fixture
+def client() -> Iterator[FlightClient]:
+    made = FlightClient()
+    yield made
+    made.close()
+
+
+# --- tables
+
+ROWS = pa.table({"n": pa.array(range(100_000)), "s": pa.array([f"row {n}" for n in range(100_000)])})
+
+
+def test_a_service_answers_with_a_table(server: FlightTransport, client: FlightClient) -> None:
+    server.serve_get("slice", lambda ticket: ROWS.slice(0, int(ticket)))
+    for count in (0, 1, 100_000):
+        assert client.get(server.address, "slice", b"%d" % count, 10).read_all().equals(ROWS.slice(0, count))
+
+
+def test_a_service_answers_with_batches_as_they_come(server: FlightTransport, client: FlightClient) -> None:
+    server.serve_get("all", lambda ticket: ROWS.to_reader(max_chunksize=1_000))
+    found = list(client.get(server.address, "all", b"", 10))
+    assert [batch.num_rows for batch in found] == [1_000] * 100
+    assert pa.Table.from_batches(found).equals(ROWS)
+
+
+def test_a_service_takes_a_table(server: FlightTransport, client: FlightClient) -> None:
+    taken: list[tuple[bytes, pa.Table]] = []
+
+    def take(descriptor: bytes, rows: pa.RecordBatchReader) -> bytes:
+        taken.append((descriptor, rows.read_all()))
+        return b"%d rows" % taken[-1][1].num_rows
+
+    server.serve_put("take", take)
+    assert client.put(server.address, "take", b"to\0there", ROWS, 10) == b"100000 rows"
+    assert client.put(server.address, "take", b"", ROWS.slice(0, 0), 10) == b"0 rows"
+    assert client.put(server.address, "take", b"", ROWS.to_reader(max_chunksize=10_000), 10) == b"100000 rows"
+    assert [descriptor for descriptor, _ in taken] == [b"to\0there", b"", b""]
+    assert taken[0][1].equals(ROWS) and taken[2][1].equals(ROWS)
+
+
+def test_errors_of_services_are_raised_where_the_tables_are_read(server: FlightTransport, client: FlightClient) -> None:
+    expired = errors.NotYet("view spend is behind", 7.5)
+
+    def refuse(ticket: bytes) -> pa.Table:
+        raise expired
+
+    def break_off(ticket: bytes) -> pa.RecordBatchReader:
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from ROWS.slice(0, 10).to_batches()
+            raise expired
+
+        return pa.RecordBatchReader.from_batches(ROWS.schema, batches())
+
+    def refuse_rows(descriptor: bytes, rows: pa.RecordBatchReader) -> bytes:
+        raise errors.DataError("column n: " + "long " * 10_000)
+
+    server.serve_get("refuse", refuse)
+    server.serve_get("break", break_off)
+    server.serve_put("refuse", refuse_rows)
+    with pytest.raises(errors.NotYet, match="view spend is behind") as raised:
+        client.get(server.address, "refuse", b"", 10)
+    assert raised.value.lag == 7.5
+    with pytest.raises(errors.NotYet, match="view spend is behind"):
+        client.get(server.address, "break", b"", 10).read_all()
+    with pytest.raises(errors.DataError, match="column n: long"):
+        client.put(server.address, "refuse", b"", ROWS, 10)
+    for name in ("get", "put"):
+        with pytest.raises(errors.Incompatible, match=f"{name} nonsense is unknown"):
+            (client.get if name == "get" else client.put)(*_arguments(name, server.address))
+    assert client.call(server.address, "echo", b"still there", 5) == b"still there"
+
+
+def _arguments(name: str, address: str) -> tuple[object, ...]:
+    return (address, "nonsense", b"", 5) if name == "get" else (address, "nonsense", b"", ROWS, 5)
+
+
+def test_a_port_that_is_taken_is_reported(server: FlightTransport) -> None:
+    with pytest.raises(errors.Unavailable, match=f"cannot listen on 127.0.0.1, port {server.port}"):
+        FlightTransport("127.0.0.1", server.port, member=A)
+
+
+def test_a_closed_client_says_so() -> None:
+    client = FlightClient()
+    client.close()
+    with pytest.raises(errors.Closed):
+        client.call("grpc://127.0.0.1:1", "echo", b"", 1)
+
+
+# --- TLS
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+def authority(folder: Path, name: str) -> tuple[Path, Path]:
+    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+            "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(certificate))  # fmt: skip
+    return key, certificate
+
+
+def certified(folder: Path, name: str, by: tuple[Path, Path], *, trusts: tuple[Path, Path] | None = None) -> Tls:
+    key, request, certificate, names = (folder / f"{name}.{suffix}" for suffix in ("key", "csr", "pem", "ext"))
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
+            "-keyout", str(key), "-out", str(request))  # fmt: skip
+    names.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    openssl("x509", "-req", "-in", str(request), "-CA", str(by[1]), "-CAkey", str(by[0]), "-CAcreateserial",
+            "-days", "2", "-extfile", str(names), "-out", str(certificate))  # fmt: skip
+    return Tls(certificate, key, (trusts or by)[1])
+
+
+def test_members_with_certificates_of_one_authority_talk_and_others_do_not(tmp_path: Path) -> None:
+    ours, theirs = authority(tmp_path, "ours"), authority(tmp_path, "theirs")
+    received: list[Message] = []
+    there = FlightTransport("127.0.0.1", member=B, tls=certified(tmp_path, "there", ours))
+    here = FlightTransport("127.0.0.1", member=A, tls=certified(tmp_path, "here", ours))
+    stranger = FlightClient(tls=certified(tmp_path, "stranger", theirs, trusts=ours))
+    deceived = FlightClient(tls=certified(tmp_path, "deceived", ours, trusts=theirs))
+    try:
+        there.start(lambda sender, message, payload: received.append(message), {"echo": lambda request: request})
+        here.start(ignore, {})
+        assert there.address.startswith("grpc+tls://")
+        here.know(B, there.address)
+        for n in range(100):
+            here.send(B, number(n), b"x" * 1_000)
+        assert here.drain(20)
+        assert received == [number(n) for n in range(100)]
+        assert here.call(there.address, "echo", b"hello", 5) == b"hello"
+        plain = there.address.replace("grpc+tls", "grpc")
+        for client, address in ((stranger, there.address), (deceived, there.address), (FlightClient(), plain)):
+            with pytest.raises(errors.PeerUnavailable):
+                client.call(address, "echo", b"hello", 2)
+    finally:
+        here.close()
+        there.close()
+
+
+def test_a_certificate_of_another_name_is_accepted_only_if_told(tmp_path: Path) -> None:
+    ours = authority(tmp_path, "ours")
+    tls = certified(tmp_path, "there", ours)
+    there = FlightTransport("127.0.0.1", member=B, tls=tls, advertise="127.0.0.2")
+    there.start(ignore, {"echo": lambda request: request})
+    other = FlightTransport("0.0.0.0", member=C, tls=tls, advertise="127.0.0.2")
+    other.start(ignore, {"echo": lambda request: request})
+    try:
+        with pytest.raises(errors.PeerUnavailable):
+            FlightClient(tls=tls).call(other.address, "echo", b"x", 2)
+        named = Tls(tls.certificate, tls.key, tls.authority, server_name="localhost")
+        assert FlightClient(tls=named).call(other.address, "echo", b"x", 5) == b"x"
+    finally:
+        there.close()
+        other.close()
+
+
+# --- processes
+
+
+class Peer:
+    """`frozen_peer.py` in a process of its own."""
+
+    def __init__(self, member: MemberId) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.frozen_peer", member],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={"PYTHONPATH": f"{ROOT / 'viewserver'}:{ROOT}"},
+        )
+        self.lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.address = self.next()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line.strip())
+
+    def next(self) -> str:
+        return self.lines.get(timeout=30)
+
+    def end(self) -> str:
+        """Ask it to close and to exit; what it wrote to stderr."""
+        assert self.process.stdin is not None and self.process.stderr is not None
+        self.process.stdin.close()
+        said = self.process.stderr.read()
+        self.process.wait(20)
+        return said
+
+    def kill(self) -> None:
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert stream is not None
+        self.process.kill()
+        self.process.wait(20)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None and not stream.closed:
+                stream.close()
+
+
+@pytest.fixture
+def frozen() -> Iterator[Peer]:
+    peer = Peer(C)
+    yield peer
+    peer.kill()
+
+
+def test_a_frozen_peer_holds_up_only_its_own_queue(server: FlightTransport, frozen: Peer) -> None:
+    received: list[Message] = []
+    server.start(lambda sender, message, payload: received.append(message), {})
+    here = FlightTransport("127.0.0.1", member=A)
+    here.start(ignore, {})
+    here.know(C, frozen.address)
+    here.know(B, server.address)
+    try:
+        here.send(C, number(0))
+        assert frozen.next() == "0"
+        frozen.process.send_signal(signal.SIGSTOP)
+        start = time.monotonic()
+        for n in range(1, 41):
+            here.send(C, number(n), b"x" * 1_000_000)
+            here.send(B, number(n), b"x" * 1_000)
+        assert time.monotonic() - start < 5
+        deadline = time.monotonic() + 20
+        while len(received) < 40:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert here.backlog() >= 40_000_000
+        assert here.call(server.address, "echo", b"still there", 5) == b"still there"
+        with pytest.raises(errors.PeerUnavailable):
+            here.call(frozen.address, "echo", b"", 0.3)
+        frozen.process.send_signal(signal.SIGCONT)
+        assert here.drain(60)
+        assert [frozen.next() for _ in range(40)] == [str(n) for n in range(1, 41)]
+    finally:
+        here.close()
+
+
+def test_forget_and_close_do_not_wait_for_a_frozen_peer(frozen: Peer) -> None:
+    here = FlightTransport("127.0.0.1", member=A)
+    here.start(ignore, {})
+    here.know(C, frozen.address)
+    here.send(C, number(0))
+    assert frozen.next() == "0"
+    frozen.process.send_signal(signal.SIGSTOP)
+    for _ in range(20):
+        here.send(C, number(1), b"x" * 4_000_000)
+    time.sleep(0.2)  # until the writer waits for the peer
+    start = time.monotonic()
+    here.forget(C)
+    assert time.monotonic() - start < 1
+    here.know(C, frozen.address)
+    here.send(C, number(2), b"x" * 4_000_000)
+    here.close()
+    assert time.monotonic() - start < 4
+    assert not [thread for thread in threading.enumerate() if thread.name == "send a to c"]
+
+
+def test_a_process_ends_while_others_are_connected_to_it(frozen: Peer) -> None:
+    here = FlightTransport("127.0.0.1", member=A)
+    here.start(ignore, {})
+    here.know(C, frozen.address)
+    try:
+        here.send(C, number(7))
+        assert frozen.next() == "7"
+        start = time.monotonic()
+        said = frozen.end()
+        assert frozen.process.returncode == 0
+        assert said == ""
+        assert time.monotonic() - start < 5
+        here.send(C, number(8))
+        deadline = time.monotonic() + 10
+        while C not in here.troubles():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        here.close()
