@@ -21,7 +21,7 @@ import json
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -76,7 +76,13 @@ def publish(store: Store, plan: EpochPlan) -> None:
     store.write(plan.epoch, [TableWrite(COMMITTED_TABLE, COMMITTED_ID, value, logged=True)])
 
 
-def read_committed(store: Store, upto: int) -> Committed | None:
+class Readable(Protocol):
+    """What of a store it takes to read versioned rows."""
+
+    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray: ...
+
+
+def read_committed(store: Readable, upto: int) -> Committed | None:
     """The newest epoch up to this one that was published."""
     value = store.read(COMMITTED_TABLE, COMMITTED_ID, upto + 1)[0].as_py()
     return None if value is None else decode(value, Committed)

@@ -35,7 +35,7 @@ class Recent:
         self._bytes = 0
 
     def add(self, epoch: int, writes: Sequence[TableWrite]) -> None:
-        tables = {write.table: write for write in writes if write.logged and len(write.ids)}
+        tables = {write.table: _ascending(write) for write in writes if write.logged and len(write.ids)}
         if not tables:
             return
         size = sum(write.ids.nbytes + write.values.nbytes for write in tables.values())
@@ -72,6 +72,15 @@ class Recent:
                 values[position] = write.values[row].as_py()
             known[wanted[found]] = True
         return known, pa.array(values, pa.binary())
+
+
+def _ascending(write: TableWrite) -> TableWrite:
+    """The write with its ids in the order in which they are looked up: a store takes them in any."""
+    keys = _sortable(write.ids)
+    if (keys[1:] >= keys[:-1]).all():
+        return write
+    order = np.argsort(keys, kind="stable")
+    return TableWrite(write.table, write.ids[order], write.values.take(pa.array(order)), write.logged)
 
 
 def _find(ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -16,15 +17,29 @@ from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
 from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
-from belvedere.sql.catalog import TableDef
+from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.query import relations
 from belvedere.store.embedded.commit import Token
+from belvedere.types import Column
 
 Result: TypeAlias = "Token | pa.Table | str | None"
 
 
-class Statements(Reading):
-    """Statements that only read."""
+class Executing(ABC):
+    """Statements that only read, for every kind of database."""
+
+    @property
+    @abstractmethod
+    def catalog(self) -> Catalog:
+        """Tables and views that can be read now."""
+
+    @abstractmethod
+    def key_columns(self, relation: str) -> tuple[Column, ...]:
+        """The key of a table or view."""
+
+    @abstractmethod
+    def _row_counts(self) -> Mapping[str, int]:
+        """Rows of each view, as far as that is known."""
 
     @abstractmethod
     def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
@@ -74,11 +89,11 @@ class Statements(Reading):
                 }
             )
         views = catalog.views.values()
-        held = self._views()
+        held = self._row_counts()
         return pa.table(
             {
                 "view": pa.array([v.name for v in views], pa.string()),
-                "rows": pa.array([len(held[v.name]) if v.name in held else 0 for v in views], pa.int64()),
+                "rows": pa.array([held.get(v.name, 0) for v in views], pa.int64()),
                 "key": pa.array([", ".join(c.name for c in self.key_columns(v.name)) for v in views], pa.string()),
                 "reads": pa.array([", ".join(sorted(relations(v.query))) for v in views], pa.string()),
             }
@@ -134,3 +149,10 @@ class Statements(Reading):
         epoch, tables, failed = self._consistent({v.name for v in wanted} | needed)
         reports = [verification.compare(catalog, v, epoch, tables, failed) for v in wanted]
         return reports[0] if view is not None else verification.together(reports, epoch)
+
+
+class Statements(Reading, Executing):
+    """Statements over the tables of views in memory."""
+
+    def _row_counts(self) -> Mapping[str, int]:
+        return {name: len(table) for name, table in self._views().items()}

@@ -1,0 +1,482 @@
+"""`ClusterDatabase`: a pool of a cluster with the methods of the embedded database.
+
+Writes go to the store and return when they are durable; the pool turns them into views. Reads are at a committed epoch:
+by default the newest, which is looked at again when it is known for longer than a moment; a connection never goes back
+in epochs. Whatever does not answer is asked again until the call's `timeout` is over, so the death of a leader, a view
+server or the store is a delay.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from belvedere.cluster import calls
+from belvedere.cluster.catalogs import ServedTable, ServedView
+from belvedere.cluster.client.epochs import Epochs, Known
+from belvedere.cluster.client.pins import Pins
+from belvedere.cluster.client.pool import Caller, Deadline, Pool, repeat
+from belvedere.cluster.client.quarantine import quarantined
+from belvedere.cluster.client.reading import Rows, Served, shape_of
+from belvedere.cluster.client.stores import Open, Stores
+from belvedere.cluster.client.subscribe import Subscription
+from belvedere.cluster.client.token import Token
+from belvedere.embedded import order
+from belvedere.embedded import rows as given
+from belvedere.embedded.reading import named, to_table
+from belvedere.embedded.statements import Executing, Result
+from belvedere.engine import shard
+from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
+from belvedere.engine.state.hashing import hash_rows
+from belvedere.errors import CatalogError, Closed, DataError, EpochExpired, NotYet, Unavailable
+from belvedere.plan.nodes import Plan
+from belvedere.sql import parse_statement
+from belvedere.sql import statements as st
+from belvedere.sql.catalog import Catalog, TableDef
+from belvedere.sql.manifest import documents
+from belvedere.sql.parser import statements
+from belvedere.store.embedded import commit
+from belvedere.types import Column
+
+T = TypeVar("T")
+Moment = int | datetime | commit.Token | None
+After = commit.Token | int | str | None
+
+TIMEOUT = 30.0
+DDL_SECONDS = 35.0
+"""How long one try of a change of the catalog may take: a leader gives up after 30 s."""
+
+
+class ClusterDatabase(Executing):
+    """A connection to a pool. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        seeds: list[str],
+        caller: Caller,
+        open_store: Open,
+        *,
+        timeout: float = TIMEOUT,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.timeout = timeout
+        self.pool = Pool(seeds, caller)
+        self.stores = Stores(self.pool, open_store)
+        self.epochs = Epochs(self.pool, self.stores)
+        self.pins = Pins(self.stores, timeout)
+        self.rows = Rows(self.pool, self.stores)
+        self._readers: dict[TableDef, given.Rows] = {}
+        self._on_close = on_close
+        self._closed = False
+        self.pool.topology(self.deadline())
+
+    def deadline(self, timeout: float | None = None) -> Deadline:
+        """The time that a call has."""
+        if self._closed:
+            raise Closed("the connection is closed")
+        return Deadline(self.timeout if timeout is None else timeout)
+
+    # ------------------------------------------------------------------ epochs and names
+
+    @property
+    def epoch(self) -> int:
+        """The newest committed epoch."""
+        return self.epochs.newest(self.deadline()).epoch
+
+    @property
+    def catalog(self) -> Catalog:
+        """Tables and views that can be read now."""
+        deadline = self.deadline()
+        return self.epochs.catalog(self.epochs.newest(deadline).committed, deadline)
+
+    def wait(self, token: After, timeout: float | None = None) -> None:
+        """Returns when the write is in every view; raises NotYet."""
+        if token is not None:
+            self._including(Token.parse(token), self.deadline(timeout))
+
+    def _including(self, token: Token, deadline: Deadline) -> Known:
+        """An epoch that includes the write."""
+        found = self.epochs.wait(lambda known: self.epochs.includes(known.committed, token, deadline), deadline)
+        if found is None:
+            newest = self.epochs.newest(self.deadline(), 1.0)
+            lag = max(0.0, time.time() * 1000 - newest.epoch)
+            why = f"; {newest.stalled}" if newest.stalled else ""
+            raise NotYet(
+                f"the write of token {token} is not committed after {deadline.seconds:g} s; the newest epoch is "
+                f"{newest.epoch}{why}",
+                lag,
+            )
+        return found
+
+    def _served(self, name: str, known: Known, deadline: Deadline) -> Served:
+        """The table or view of that name at the epoch."""
+        names = self.epochs.names(known.committed, deadline)
+        found = names.get(name)
+        if found is None:
+            found = names[self.epochs.catalog(known.committed, deadline).relation(name).name]
+        return found
+
+    def served_view(self, name: str, known: Known) -> ServedView:
+        found = self._served(name, known, self.deadline())
+        if not isinstance(found, ServedView):
+            raise CatalogError(f"{found.definition.name!r} is a base table; this works for views only")
+        return found
+
+    def key_columns(self, relation: str) -> tuple[Column, ...]:
+        """The key of a table or view: what `get` takes, and the order of `scan`."""
+        return self._read(None, None, None, lambda known, deadline: self._key_columns(relation, known, deadline))
+
+    def _key_columns(self, relation: str, known: Known, deadline: Deadline) -> tuple[Column, ...]:
+        return order.key_columns(shape_of(self._served(relation, known, deadline)))
+
+    # ------------------------------------------------------------------ reads
+
+    def _read(self, at: Moment, after: After, timeout: float | None, body: Callable[[Known, Deadline], T]) -> T:
+        """Read something at one epoch, and make sure that all of it was there to be read."""
+        deadline = self.deadline(timeout)
+        known = self._including(Token.parse(after), deadline) if after is not None else self.epochs.newest(deadline)
+        if at is not None:
+            known = self.epochs.at(at, deadline)
+        while True:
+            try:
+                found = body(known, deadline)
+            except CatalogError as error:
+                newest = self.epochs.newest(deadline, 0.0)  # the name may have come a moment ago
+                if at is not None:
+                    self._explain_absence(error, known, newest, body, deadline)
+                if newest.epoch == known.epoch:
+                    raise
+                known = newest
+                continue
+            if self.is_kept(known, deadline):
+                return found
+            if at is not None or deadline.over:
+                raise EpochExpired(
+                    f"epoch {known.epoch} is older than what is kept, and was collected while it was read"
+                )
+            known = self.epochs.newest(deadline, 0.0)
+
+    def _explain_absence(
+        self, error: CatalogError, known: Known, newest: Known, body: Callable[[Known, Deadline], T], deadline: Deadline
+    ) -> None:
+        """A name that is there now and was not then is too old, not unknown."""
+        try:
+            body(newest, deadline)
+        except CatalogError:
+            raise error from None
+        raise EpochExpired(f"at epoch {known.epoch}: {error}; it is there now, at epoch {newest.epoch}") from None
+
+    def is_kept(self, known: Known, deadline: Deadline) -> bool:
+        """Whether nothing that the epoch sees had been collected until now."""
+        return (
+            self.epochs.fresh(known, deadline)
+            or self.pins.protects(known.epoch)
+            or self.epochs.horizon(deadline) <= known.epoch
+        )
+
+    def require_kept(self, epoch: int) -> None:
+        """What was just read at this epoch, which is pinned, was all there."""
+        deadline = self.deadline()
+        if not self.pins.protects(epoch) and self.epochs.horizon(deadline) > epoch:
+            raise EpochExpired(f"epoch {epoch} is older than what is kept: its pin could not be renewed in time")
+
+    def get(
+        self, relation: str, key: Any, *, after: After = None, timeout: float | None = None, at: Moment = None
+    ) -> dict[str, Any] | None:
+        """The row of that key (a value, a tuple, or a dict), or None.
+
+        `after`: a token; the answer includes its write, or NotYet is raised by `timeout` seconds. `at`: an older state,
+        that of the newest epoch at or before a number or moment, or the first one that includes a token's write.
+        """
+
+        def read(known: Known, deadline: Deadline) -> dict[str, Any] | None:
+            served = self._served(relation, known, deadline)
+            shape = shape_of(served)
+            kind = "view" if isinstance(served, ServedView) else "table"
+            columns = order.key_columns(shape)
+            values = order.key_values(columns, key, f"{kind} {shape.name!r}")
+            ids = hash_rows(order.key_vecs(columns, values, f"key of {kind} {shape.name!r}"), 1)
+            found = self.rows.get(served, ids, known.epoch, deadline)
+            return named(shape, _row(found)) if len(found) else None
+
+        return self._read(at, after, timeout, read)
+
+    def scan(
+        self,
+        relation: str,
+        *,
+        start: Any = None,
+        stop: Any = None,
+        limit: int | None = None,
+        at: Moment = None,
+        after: After = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """Rows in key order, from the key `start` to the key `stop` (not included); a prefix of a key will do."""
+
+        def read(known: Known, deadline: Deadline) -> pa.Table:
+            served = self._served(relation, known, deadline)
+            shape = shape_of(served)
+            picked: list[Delta] = []
+            for piece in self.rows.pieces(served, known.epoch, deadline):
+                picked.append(order.select(piece, shape, start, stop, limit, f"{shape.name!r}"))
+            rows = concat_deltas(picked) if picked else empty_delta(shape.schema)
+            return to_table(shape, order.select(rows, shape, start, stop, limit, f"{shape.name!r}"))
+
+        return self._read(at, after, timeout, read)
+
+    def snapshot(self, at: Moment = None, *, timeout: float | None = None) -> Snapshot:
+        """Several reads at one epoch: `with db.snapshot() as s: s.get(...); s.scan(...)`."""
+        deadline = self.deadline(timeout)
+        while True:
+            known = self.epochs.newest(deadline) if at is None else self.epochs.at(at, deadline)
+            try:
+                return Snapshot(self, known.epoch)
+            except EpochExpired:
+                if at is not None or deadline.over:
+                    raise
+
+    def subscribe(self, view: str, *, after: After = None, timeout: float | None = None) -> Subscription:
+        """Changes of a view, one object per epoch, from after the token (or epoch) on; without one, from now on.
+
+        Goes on for ever, or until nothing happened for `timeout` seconds. A stopped one is resumed with the epoch
+        of the last change. Raises EpochExpired when the history does not reach back so far, ViewReplaced when the
+        view got other columns.
+        """
+        deadline = self.deadline()
+        if after is None:
+            return Subscription(self, view, self.epochs.newest(deadline, 0.0), timeout)
+        token = Token.parse(after)
+        known = self._including(token, deadline)
+        if token.positions:
+            return Subscription(self, view, self.epochs.at(token, deadline), timeout)
+        return Subscription(self, view, known if known.epoch == token.epoch else token.epoch, timeout)
+
+    def quarantine(self, view: str) -> pa.Table:
+        """Rows that the view cannot show, with the reason."""
+
+        def read(known: Known, deadline: Deadline) -> pa.Table:
+            return quarantined(self.stores(deadline), self.served_view(view, known), known.epoch)
+
+        return self._read(None, None, None, read)
+
+    def status(self) -> dict[str, Any]:
+        """What the leader tells of the pool, and what there is to read."""
+        deadline = self.deadline()
+        data = repeat("asking for the status", deadline, lambda t: self.pool.ask_leader(calls.STATUS, b"", t))
+        told: dict[str, Any] = json.loads(data)
+        known = self.epochs.newest(deadline)
+        usage = self.stores(deadline).usage()
+        tables: dict[str, Any] = {}
+        views: dict[str, Any] = {}
+        for name, served in self.epochs.names(known.committed, deadline).items():
+            if isinstance(served, ServedTable):
+                tables[name] = {"versions": usage.get(shard.delta_table(served.stored.name), 0)}
+            else:
+                failed = usage.get(shard.quarantine_table(served.node), 0)
+                versions = usage.get(shard.view_table(served.node), 0)
+                views[name] = {"version": served.node.version, "versions": versions, "quarantine_versions": failed}
+        return {**told, "tables": tables, "views": views}
+
+    # ------------------------------------------------------------------ writes
+
+    def put(self, table: str, rows: Any, *, ts: Any = None, timeout: float | None = None) -> Token:
+        """Insert or update rows (dicts, Arrow, pandas, polars). Missing columns are unchanged, None is NULL.
+
+        Atomic; returns when durable. `ts`: cell timestamps (microseconds or datetime, for all rows or one per row).
+        """
+        return self._write(table, ts, timeout, lambda reader: reader.puts(rows))
+
+    def delete(self, table: str, keys: Any, *, ts: Any = None, timeout: float | None = None) -> Token:
+        """Delete rows by key: values, tuples or dicts, or a table with the key columns."""
+        return self._write(table, ts, timeout, lambda reader: reader.deletes(keys))
+
+    def write(self, table: str, rows: Any, *, deletes: Any, ts: Any = None, timeout: float | None = None) -> Token:
+        """Puts and deletes in one atomic, ordered batch: `deletes` has a boolean per row."""
+        return self._write(table, ts, timeout, lambda reader: reader.mixed(rows, deletes))
+
+    def _write(self, name: str, ts: Any, timeout: float | None, read: Callable[[given.Rows], Changes | None]) -> Token:
+        deadline = self.deadline(timeout)
+        known = self.epochs.newest(deadline)
+        try:
+            table, changes = self._changes(name, known, read, deadline)
+        except (CatalogError, DataError):
+            newest = self.epochs.newest(deadline, 0.0)  # the table or the column may have come a moment ago
+            if newest.committed.catalog_document == known.committed.catalog_document:
+                raise
+            table, changes = self._changes(name, newest, read, deadline)
+        if changes is None:
+            return Token(known.epoch)
+        if ts is not None:
+            changes.ts = given.timestamps(ts, len(changes))
+        request = uuid.uuid4().hex
+        return Token.of(self.stores(deadline).write_base(table.stored, changes, ts is None, request))
+
+    def _changes(
+        self, name: str, known: Known, read: Callable[[given.Rows], Changes | None], deadline: Deadline
+    ) -> tuple[ServedTable, Changes | None]:
+        found = self._served(name, known, deadline)
+        if isinstance(found, ServedView):
+            raise CatalogError(f"{found.definition.name!r} is a view; rows are written to base tables")
+        reader = self._readers.get(found.definition)
+        if reader is None:
+            reader = self._readers[found.definition] = given.Rows(found.definition)
+        return found, read(reader)
+
+    # ------------------------------------------------------------------ statements
+
+    def execute(self, sql: str, *, wait: bool = True) -> Result:
+        """Carry out one statement. DDL and writes give a token, queries an Arrow table, EXPLAIN and SHOW CREATE text.
+
+        `wait`: CREATE MATERIALIZED VIEW returns when the view is built; writes go on meanwhile.
+        """
+        found = statements(sql)
+        if len(found) == 1 and found[0].tokens[0].text.upper() in ("CREATE", "ALTER", "DROP"):
+            return self._change_catalog(sql, False, wait)  # bound by the leader, which has the newest catalog
+        try:
+            statement = parse_statement(sql, self.catalog)
+        except CatalogError:
+            self.epochs.newest(self.deadline(), 0.0)
+            statement = parse_statement(sql, self.catalog)
+        return self._carry_out(statement, wait)
+
+    def _write_statement(self, statement: st.Statement, wait: bool) -> Result:
+        match statement:
+            case st.Insert():
+                return self.put(statement.table, [dict(zip(statement.columns, r, strict=True)) for r in statement.rows])
+            case st.Delete():
+                return self.delete(statement.table, list(statement.keys))
+        raise AssertionError(f"a statement that nobody carries out: {statement}")
+
+    def apply_manifest(self, text: str, *, wait: bool = True) -> list[commit.Token]:
+        """Carry out the documents of a YAML manifest, all at once: views that are applied together share state.
+
+        What exists as described is left alone. A table gets its new columns, a view its new query; a table that would
+        have to change otherwise is refused, and then nothing of the manifest happens.
+        """
+        count = len(documents(text))
+        return [self._change_catalog(text, True, wait)] * count if count else []
+
+    def _change_catalog(self, text: str, manifest: bool, wait: bool) -> Token:
+        request = calls.encode(calls.Ddl(uuid.uuid4().hex, text, manifest))
+        tries = 0
+
+        def ask(timeout: float) -> bytes:
+            nonlocal tries
+            tries += 1
+            return self.pool.ask_leader(calls.DDL, request, max(timeout, DDL_SECONDS))
+
+        taken = calls.decode(repeat("changing the catalog", self.deadline(), ask), calls.Taken)
+        self._progress("the change of the catalog is durable", lambda known: known.epoch >= taken.epoch)
+        if wait:
+            # the answer to a try that was repeated does not tell what the first one began to build
+            wanted = set(taken.circuits)
+            self._progress(
+                "the views are created",
+                lambda known: not (set(known.committed.building) & wanted if tries == 1 else known.committed.building),
+            )
+        return Token(taken.epoch)
+
+    def _progress(self, what: str, done: Callable[[Known], bool]) -> None:
+        """Wait as long as it takes, but not for a pool that does not commit anything."""
+        last = -1
+        while True:
+            found = self.epochs.wait(done, self.deadline())
+            if found is not None:
+                return
+            newest = self.epochs.newest(self.deadline(), 1.0)
+            if newest.epoch == last:
+                why = newest.stalled or f"no epoch was committed for {self.timeout:g} s"
+                raise Unavailable(f"{what}, and the pool does not get on: {why}")
+            last = newest.epoch
+
+    # ------------------------------------------------------------------ what statements need
+
+    def _row_counts(self) -> Mapping[str, int]:
+        def count(known: Known, deadline: Deadline) -> dict[str, int]:
+            names = self.epochs.names(known.committed, deadline)
+            return {
+                name: sum(len(piece) for piece in self.rows.pieces(served, known.epoch, deadline))
+                for name, served in names.items()
+                if isinstance(served, ServedView)
+            }
+
+        return self._read(None, None, None, count)
+
+    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+        def read(known: Known, deadline: Deadline) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+            tables, failed = {}, {}
+            for name in sorted(names):
+                served = self._served(name, known, deadline)
+                tables[name] = to_table(shape_of(served), self.rows.rows(served, known.epoch, deadline))
+                if isinstance(served, ServedView):
+                    failed[name] = quarantined(self.stores(deadline), served, known.epoch).num_rows
+            return known.epoch, tables, failed
+
+        return self._read(None, None, None, read)
+
+    def _plan(self) -> tuple[Plan, Any]:
+        deadline = self.deadline()
+        names = self.epochs.names(self.epochs.newest(deadline).committed, deadline)
+        return Plan(tuple(found.node for found in names.values() if isinstance(found, ServedView))), None
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Give up pins and connections. Closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self.pins.close()
+        self.stores.close()
+        self._on_close()
+
+    def __enter__(self) -> ClusterDatabase:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Snapshot:
+    """Reads at one epoch, which is pinned until the end."""
+
+    def __init__(self, database: ClusterDatabase, epoch: int) -> None:
+        self._database = database
+        self.epoch = epoch
+        self._pin: int | None = database.pins.pin(epoch)
+
+    def get(self, relation: str, key: Any) -> dict[str, Any] | None:
+        return self._database.get(relation, key, at=self.epoch)
+
+    def scan(self, relation: str, *, start: Any = None, stop: Any = None, limit: int | None = None) -> pa.Table:
+        return self._database.scan(relation, start=start, stop=stop, limit=limit, at=self.epoch)
+
+    def close(self) -> None:
+        if self._pin is not None:
+            self._database.pins.unpin(self._pin)
+            self._pin = None
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _row(rows: Delta) -> tuple[Any, ...]:
+    return tuple(column.to_arrow()[0].as_py() for column in rows.columns)
+
+
+__all__ = ["After", "ClusterDatabase", "Moment", "Snapshot"]

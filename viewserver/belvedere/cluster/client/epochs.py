@@ -1,0 +1,222 @@
+"""What a client knows of committed epochs: the newest, older ones, and what can be read at each.
+
+The newest one is asked of the leader whenever what is known is older than `MAX_AGE`, and of the store while no leader
+answers. It never goes back: all reads of one connection are one session. An epoch stands for the catalog and the
+circuits that were complete at it, so the same names mean the same rows to everyone who reads at it.
+
+Why a read is right although versions are collected: whoever reads at *e* either holds a pin not above *e*, or read
+*e* from the leader as the newest so recently that the retention of its successor cannot have passed, or looks at the
+horizon afterwards: if it is not above *e*, nothing that *e* sees was gone before.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from belvedere import errors
+from belvedere.cluster import calls, catalogs
+from belvedere.cluster.catalogs import ServedTable, ServedView
+from belvedere.cluster.client.pool import Deadline, Pool, repeat
+from belvedere.cluster.client.stores import Stores
+from belvedere.cluster.client.token import Token
+from belvedere.protocol.messages import Epoch
+from belvedere.protocol.pins import HORIZONS, horizon_of
+from belvedere.sql.catalog import Catalog
+from belvedere.store.embedded import commit
+
+MAX_AGE = 0.05
+SILENT_SECONDS = 1.0
+"""After a leader did not answer, the store is asked for so long."""
+WAIT_SECONDS = 5.0
+"""How long one question may wait for an answer that is newer."""
+NEWEST = 1 << 62
+
+Names = Mapping[str, ServedView | ServedTable]
+
+
+@dataclass(frozen=True)
+class Known:
+    """A committed epoch. `asked`: a moment (monotonic) at which no later epoch was committed; None if unknown."""
+
+    committed: calls.Committed
+    asked: float | None
+    stalled: str = ""
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.committed.epoch
+
+
+class Epochs:
+    def __init__(self, pool: Pool, stores: Stores) -> None:
+        self._pool, self._stores = pool, stores
+        self._lock = threading.Lock()
+        self._newest = Known(calls.Committed(), None)
+        self._heard = float("-inf")
+        self._silent_until = float("-inf")
+        self._documents: OrderedDict[str, bytes] = OrderedDict()
+
+    # ------------------------------------------------------------------ the newest
+
+    def newest(self, deadline: Deadline, max_age: float = MAX_AGE) -> Known:
+        """What is committed now, or was `max_age` seconds ago."""
+        if time.monotonic() - self._heard > max_age:
+            repeat("asking for the newest epoch", deadline, lambda timeout: self._ask(-1, 0.0, timeout))
+        return self._newest
+
+    def wait(self, condition: Callable[[Known], bool], deadline: Deadline) -> Known | None:
+        """The first state heard of that fulfils the condition; None if there was none in time."""
+        known = self.newest(deadline)
+        while not condition(known):
+            if deadline.over:
+                return None
+            wait = deadline.left(WAIT_SECONDS)
+            try:
+                self._ask(known.epoch, wait, wait + 1.0)
+            except errors.Unavailable:
+                time.sleep(deadline.left(MAX_AGE))
+            known = self._newest
+        return known
+
+    def _ask(self, after: int, wait: float, timeout: float) -> None:
+        """Hear of the newest epoch, from the leader or else from the store."""
+        asked = time.monotonic()
+        if asked >= self._silent_until:
+            request = calls.encode(calls.Ask(after, int(wait * 1000)))
+            try:
+                # a leader that waits is not silent; one that has nothing to wait for answers at once
+                data = self._pool.ask_leader(calls.COMMITTED, request, min(timeout, wait + SILENT_SECONDS))
+            except errors.Unavailable:
+                self._silent_until = time.monotonic() + SILENT_SECONDS
+            else:
+                seen = calls.decode(data, calls.Seen)
+                self._hear(Known(seen.committed, asked, seen.stalled))
+                if self._pool.outdated(seen.generation):
+                    self._pool.refresh(timeout)
+                return
+        found = calls.read_committed(self._stores(Deadline(timeout)), NEWEST)
+        if found is not None:
+            self._hear(Known(found, None))
+        if wait and self._newest.epoch <= after:
+            time.sleep(min(wait, MAX_AGE))  # the store does not wait for something newer
+
+    def _hear(self, known: Known) -> None:
+        with self._lock:
+            self._heard = time.monotonic()
+            if known.epoch >= self._newest.epoch:
+                # An answer that waited was true when it was given, later than it was asked for; too old is safe.
+                self._newest = known
+
+    # ------------------------------------------------------------------ tokens and moments
+
+    def includes(self, committed: calls.Committed, token: Token, deadline: Deadline) -> bool:
+        """Whether the epoch includes the write."""
+        if committed.epoch < token.epoch:
+            return False
+        unknown = []
+        for source, seq in token.positions:
+            reached = committed.positions.get(source)
+            if reached is None:
+                unknown.append(source)
+            elif reached < seq:
+                return False
+        if not unknown:
+            return True
+        # Not planned yet, or ended, planned to the end and forgotten: the store tells them apart.
+        listed = {info.id for info in self._stores(deadline).sources()}
+        return not any(source in listed for source in unknown)
+
+    def at(self, moment: int | datetime | commit.Token, deadline: Deadline) -> Known:
+        """The newest committed epoch at or before a number or time; the first one that includes a token's write."""
+        newest = self.newest(deadline)
+        if isinstance(moment, commit.Token):
+            return self._first_with(Token.parse(moment), newest, deadline)
+        if isinstance(moment, datetime):
+            aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            epoch = int(aware.timestamp() * 1000)
+            if epoch > newest.epoch and epoch <= time.time() * 1000:
+                return newest
+        else:
+            epoch = int(moment)
+        if epoch > newest.epoch:
+            newest = self.newest(deadline, 0.0)
+        if epoch > newest.epoch:
+            raise errors.NotYet(
+                f"epoch {epoch} is not committed yet; the newest is {newest.epoch}", float(epoch - newest.epoch)
+            )
+        return newest if epoch == newest.epoch else self.published(epoch, deadline)
+
+    def published(self, epoch: int, deadline: Deadline) -> Known:
+        """The newest epoch up to this one that can be read."""
+        store = self._stores(deadline)
+        found = calls.read_committed(store, epoch)
+        if found is None or found.epoch < self.horizon(deadline):
+            raise errors.EpochExpired(
+                f"epoch {epoch} is older than what is kept; the oldest that can be read is {self.horizon(deadline)}"
+            )
+        return Known(found, None)
+
+    def _first_with(self, token: Token, newest: Known, deadline: Deadline) -> Known:
+        if not self.includes(newest.committed, token, deadline):
+            raise errors.NotYet(
+                f"the write of token {token} is not committed yet; the newest epoch is {newest.epoch}", 0.0
+            )
+        store = self._stores(deadline)
+        first, horizon = newest, self.horizon(deadline)
+        epochs = [e for e, _ in store.changed(calls.COMMITTED_TABLE, max(horizon, token.epoch) - 1, newest.epoch)]
+        low, high = 0, len(epochs)
+        while low < high:  # positions only grow
+            middle = (low + high) // 2
+            found = calls.read_committed(store, epochs[middle])
+            if found is not None and self.includes(found, token, deadline):
+                first, high = Known(found, None), middle
+            else:
+                low = middle + 1
+        return first
+
+    # ------------------------------------------------------------------ what is kept
+
+    def horizon(self, deadline: Deadline) -> int:
+        """Epochs below it cannot be read any more, unless they are pinned."""
+        return horizon_of(self._stores(deadline).list_documents(HORIZONS))
+
+    def fresh(self, known: Known, deadline: Deadline) -> bool:
+        """Whether nothing that the epoch sees can have been collected, as the clock tells."""
+        if known.asked is None:
+            return False
+        kept = self._pool.topology(deadline).retention_ms / 1000 / 2  # half of it: clocks do not run alike
+        return time.monotonic() - known.asked < kept
+
+    # ------------------------------------------------------------------ names
+
+    def document(self, committed: calls.Committed, deadline: Deadline) -> bytes:
+        name = committed.catalog_document
+        if not name:
+            return catalogs.empty()
+        with self._lock:
+            found = self._documents.get(name)
+        if found is None:
+            found = self._stores(deadline).get_document(name)
+            if found is None:
+                raise errors.EpochExpired(f"the catalog of epoch {committed.epoch} ({name}) is not kept any more")
+            with self._lock:
+                self._documents[name] = found
+                if len(self._documents) > 64:
+                    self._documents.popitem(last=False)
+        return found
+
+    def names(self, committed: calls.Committed, deadline: Deadline) -> Names:
+        """Tables and views that can be read at the epoch."""
+        return catalogs.names_at(self.document(committed, deadline), committed.building)
+
+    def catalog(self, committed: calls.Committed, deadline: Deadline) -> Catalog:
+        names = self.names(committed, deadline)
+        return Catalog(
+            {name: found.definition for name, found in names.items() if isinstance(found, ServedTable)},
+            {name: found.definition for name, found in names.items() if isinstance(found, ServedView)},
+        )

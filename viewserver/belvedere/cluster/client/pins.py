@@ -1,0 +1,139 @@
+"""Pins of one client: one document in the store for the oldest epoch that it needs, renewed while anything needs one.
+
+A pin counts from before it was written and is believed for less than its lease, so the leader's lease ends later. A pin
+that could not be renewed in time is no disaster: reads then look at the horizon, like those without a pin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+import uuid
+
+from belvedere import errors
+from belvedere.cluster.client.pool import Deadline
+from belvedere.cluster.client.stores import Stores
+from belvedere.protocol import pins as protocol
+from belvedere.protocol.messages import Epoch
+
+MARGIN_MS = 5_000
+"""Clocks do not run alike."""
+RENEWALS = 4
+"""How many times within a lease."""
+
+
+class Pins:
+    """`number`s name what is held. Thread-safe; a thread renews as long as something is held."""
+
+    def __init__(self, stores: Stores, timeout: float, lease_ms: int = protocol.LEASE_MS) -> None:
+        self._stores, self._timeout = stores, timeout
+        self._next = protocol.Pin(f"client-{uuid.uuid4().hex[:12]}", Epoch(0), lease_ms)
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._numbers = itertools.count(1)
+        self._held: dict[int, int] = {}
+        self._written: protocol.Pin | None = None
+        self._since = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def pin(self, epoch: int) -> int:
+        """Hold an epoch; `EpochExpired` if it may be gone already."""
+        with self._lock:
+            number = next(self._numbers)
+            self._held[number] = epoch
+        try:
+            if not self.protects(epoch):
+                self._write()
+        except BaseException:
+            self.unpin(number)
+            raise
+        self._renew_in_background()
+        return number
+
+    def move(self, number: int, epoch: int) -> None:
+        """The holder went on to a later epoch; the store hears of it with the next renewal."""
+        with self._lock:
+            if number in self._held:
+                self._held[number] = epoch
+
+    def unpin(self, number: int) -> None:
+        """The pin itself goes with the next renewal, or when its lease ends."""
+        with self._lock:
+            self._held.pop(number, None)
+            self._changed.notify_all()
+
+    def protects(self, epoch: int) -> bool:
+        """Whether what the epoch sees is surely kept now."""
+        with self._lock:
+            pin = self._written
+            return pin is not None and pin.epoch <= epoch and pin.outlives(self._since, _now(), MARGIN_MS)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._held.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        self._release()
+
+    def _write(self) -> None:
+        """Write a pin on the oldest epoch that is held, then look whether it came in time."""
+        with self._writing:
+            with self._lock:
+                oldest = min(self._held.values(), default=None)
+                before = self._written
+                if oldest is None:
+                    return
+                pin = self._next = self._next.renewed(Epoch(oldest))
+            store, began = self._stores(Deadline(self._timeout)), _now()
+            store.put_document(pin.document, b"")
+            try:
+                protocol.check(pin, store.list_documents(protocol.HORIZONS))
+            except errors.EpochExpired:
+                store.remove_documents([pin.document])
+                raise
+            with self._lock:
+                self._written, self._since = pin, began
+            if before is not None:
+                store.remove_documents([before.document])
+
+    def _release(self) -> None:
+        with self._writing:
+            with self._lock:
+                if self._held or self._written is None:
+                    return
+                pin, self._written = self._written, None
+            with contextlib.suppress(errors.Unavailable):  # its lease ends by itself
+                self._stores(Deadline(self._timeout)).remove_documents([pin.document])
+
+    def _renew_in_background(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._renew, name="belvedere-pins", daemon=True)
+                self._thread.start()
+
+    def _renew(self) -> None:
+        pause = self._next.lease / RENEWALS / 1000
+        while True:
+            with self._lock:
+                self._changed.wait_for(lambda: not self._held or self._closed, pause)
+                if self._closed or not self._held:
+                    self._thread = None
+                    break
+            try:
+                self._write()
+            except (errors.Unavailable, errors.EpochExpired):
+                # readers find out by themselves whether they are too late
+                continue
+        if not self._closed:
+            self._release()
+
+
+def _now() -> int:
+    return int(time.monotonic() * 1000)

@@ -1,0 +1,168 @@
+"""The members of a pool as a client finds them: seeds, then the topology, then whoever is asked.
+
+Any coordinator tells who is there and who leads. What does not answer is asked again, the topology first, until the
+call's time is up: then the last reason is what the caller gets. So a change of leader shows as latency only.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from belvedere import errors
+from belvedere.cluster import calls
+from belvedere.protocol.messages import Generation, Role
+from belvedere.protocol.ring import MemberId, Ring, RingVersion
+
+T = TypeVar("T")
+
+CALL_SECONDS = 5.0
+"""How long one try of a call may take."""
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 0.5
+
+
+class Caller(Protocol):
+    """What a client needs of a transport."""
+
+    def call(self, address: str, name: str, request: bytes, timeout: float) -> bytes: ...
+
+
+class Deadline:
+    """A moment by which a call must be done; None: it may take for ever."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self, most: float) -> float:
+        return most if self._end is None else max(0.0, min(most, self._end - time.monotonic()))
+
+    @property
+    def over(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
+
+
+def repeat(what: str, deadline: Deadline, attempt: Callable[[float], T]) -> T:
+    """Do it until it does not raise `Unavailable` (`attempt` gets the seconds that one try may take), with pauses."""
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return attempt(max(deadline.left(CALL_SECONDS), 0.001))
+        except errors.Unavailable as error:
+            if deadline.left(pause) < pause:
+                raise type(error)(f"{what}: gave up after {deadline.seconds:g} s: {error}") from error
+        time.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+class Pool:
+    """Who is there. Thread-safe."""
+
+    def __init__(self, seeds: Sequence[str], caller: Caller) -> None:
+        self._seeds, self._caller = tuple(seeds), caller
+        self._lock = threading.Lock()
+        self._topology: calls.Topology | None = None
+
+    # ------------------------------------------------------------------ who is there
+
+    def topology(self, deadline: Deadline) -> calls.Topology:
+        """As last heard; asks if nothing was heard yet."""
+        known = self._topology
+        return known if known is not None else repeat("looking for the pool", deadline, self.refresh)
+
+    def refresh(self, timeout: float) -> calls.Topology:
+        """Ask the coordinators that are known, one after the other, and believe the first that answers and sees a
+        leader."""
+        asked = self._coordinators()
+        reasons = []
+        second_best: calls.Topology | None = None
+        for address in asked:
+            try:
+                data = self._caller.call(address, calls.TOPOLOGY, b"", max(timeout / len(asked), 0.001))
+            except errors.Unavailable as error:
+                reasons.append(str(error))
+                continue
+            found = calls.decode(data, calls.Topology)
+            self._check(found)
+            second_best = found
+            if _address(found, found.leader):
+                break
+        if second_best is None:
+            raise errors.PeerUnavailable(f"no coordinator answers: {'; '.join(reasons)}")
+        with self._lock:
+            self._topology = second_best
+        return second_best
+
+    def _coordinators(self) -> list[str]:
+        known = self._topology
+        listed = [] if known is None else [m.address for m in known.members if m.role is Role.COORDINATOR]
+        return list(dict.fromkeys([*listed, *self._seeds]))
+
+    def _check(self, found: calls.Topology) -> None:
+        known = self._topology
+        if known is not None and known.cluster and found.cluster and known.cluster != found.cluster:
+            raise errors.Incompatible(
+                f"the pool at {', '.join(self._seeds)} is another one than before: cluster {found.cluster}, "
+                f"not {known.cluster}; connect again"
+            )
+
+    def outdated(self, generation: int) -> bool:
+        """Whether members are of another generation than the topology tells."""
+        known = self._topology
+        return known is None or known.generation is None or known.generation.number < generation
+
+    def store_address(self, deadline: Deadline) -> str:
+        def find(timeout: float) -> str:
+            known = self._topology or self.refresh(timeout)
+            found = next((m.address for m in known.members if m.role is Role.STORE), "")
+            if not found:
+                known = self.refresh(timeout)
+                found = next((m.address for m in known.members if m.role is Role.STORE), "")
+            if not found:
+                raise errors.StoreUnavailable("no member with the role store is there")
+            return found
+
+        return repeat("looking for the store", deadline, find)
+
+    def owner(self, bucket: int) -> tuple[str, Generation] | None:
+        """The address of the view server that owns the bucket, as far as known, and the generation in which it does."""
+        known = self._topology
+        if known is None or known.generation is None or not known.generation.servers:
+            return None
+        ring = _ring(known.generation.ring, known.generation.servers)
+        address = _address(known, ring.owner(bucket))
+        return (address, known.generation) if address else None
+
+    # ------------------------------------------------------------------ calls
+
+    def call(self, address: str, name: str, request: bytes, timeout: float) -> bytes:
+        """One try at one member."""
+        return self._caller.call(address, name, request, timeout)
+
+    def ask_leader(self, name: str, request: bytes, timeout: float) -> bytes:
+        """One try at the leader. If it fails, the next one begins with another look at the topology."""
+        known = self._topology or self.refresh(timeout)
+        address = _address(known, known.leader)
+        if not address:
+            known = self.refresh(timeout)
+            address = _address(known, known.leader)
+        if not address:
+            raise errors.PeerUnavailable("no coordinator leads at the moment")
+        try:
+            return self._caller.call(address, name, request, timeout)
+        except errors.Unavailable:
+            self.refresh(timeout)
+            raise
+
+
+def _address(topology: calls.Topology, member: MemberId) -> str:
+    return next((m.address for m in topology.members if m.id == member), "")
+
+
+@functools.lru_cache(maxsize=16)
+def _ring(version: int, servers: tuple[MemberId, ...]) -> Ring:
+    return Ring.of(RingVersion(version), servers)

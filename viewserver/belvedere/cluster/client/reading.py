@@ -1,0 +1,106 @@
+"""Rows of views and base tables at an epoch, from the owner of their bucket or from the store.
+
+A view server answers for what it remembers of its own writes; the store always knows. Scans go to the store. Base
+tables are read from DELTA, so that a base table and the views over it belong together at every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from belvedere import errors
+from belvedere.cluster import calls
+from belvedere.cluster.catalogs import ServedTable, ServedView
+from belvedere.cluster.client.pool import Deadline, Pool
+from belvedere.cluster.client.stores import Stores
+from belvedere.engine import shard
+from belvedere.engine.delta import Delta, concat_deltas, empty_delta
+from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.protocol.messages import Epoch
+from belvedere.protocol.ring import BUCKETS, buckets_of
+from belvedere.sql.catalog import TableDef
+from belvedere.store.embedded.describe import ViewShape
+
+Served = ServedView | ServedTable
+
+OWNER_SECONDS = 1.0
+"""How long a view server may take for an answer before the store is asked instead."""
+
+
+def shape_of(served: Served) -> ViewShape:
+    """What selecting and showing rows needs to know."""
+    if isinstance(served, ServedView):
+        return served.shape
+    table = served.definition
+    return ViewShape(table.name, 0, table.columns, len(table.columns), table.key_positions)
+
+
+class Rows:
+    """Reads at an epoch that somebody else vouches for."""
+
+    def __init__(self, pool: Pool, stores: Stores) -> None:
+        self._pool, self._stores = pool, stores
+
+    def get(self, served: Served, ids: np.ndarray, epoch: int, deadline: Deadline) -> Delta:
+        """The rows of these ids, those that exist."""
+        values = self._known_by_owner(served, ids, epoch) if isinstance(served, ServedView) and len(ids) == 1 else None
+        if values is None:
+            values = self.values(table_of(served), ids, epoch, deadline)
+        return decode(served, ids, values)
+
+    def values(self, table: str, ids: np.ndarray, epoch: int, deadline: Deadline) -> pa.BinaryArray:
+        return self._stores(deadline).read(table, ids, epoch + 1)
+
+    def pieces(self, served: Served, epoch: int, deadline: Deadline) -> Iterator[Delta]:
+        """All rows, in pieces of some thousand, in no useful order."""
+        for ids, values in self._stores(deadline).scan(table_of(served), 0, BUCKETS, epoch + 1):
+            piece = decode(served, ids, values)
+            if len(piece):
+                yield piece
+
+    def rows(self, served: Served, epoch: int, deadline: Deadline) -> Delta:
+        parts = list(self.pieces(served, epoch, deadline))
+        return concat_deltas(parts) if parts else empty_delta(shape_of(served).schema)
+
+    def _known_by_owner(self, served: ServedView, ids: np.ndarray, epoch: int) -> pa.BinaryArray | None:
+        """What the owner of the bucket remembers; None if it does not, or is not there."""
+        owner = self._pool.owner(int(buckets_of(ids)[0]))
+        if owner is None:
+            return None
+        address, generation = owner
+        request = calls.encode_read(calls.ReadRows(table_of(served), Epoch(epoch), generation.number), ids)
+        try:
+            answer, known, values = calls.decode_rows(self._pool.call(address, calls.READ, request, OWNER_SECONDS))
+            if self._pool.outdated(answer.generation):
+                self._pool.refresh(OWNER_SECONDS)
+        except (errors.Unavailable, errors.Incompatible):
+            return None
+        return values if known is not None and known.all() else None
+
+
+def table_of(served: Served) -> str:
+    """The table of the store with the rows."""
+    return shard.view_table(served.node) if isinstance(served, ServedView) else shard.delta_table(served.stored.name)
+
+
+def decode(served: Served, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
+    """Rows from values of the store; nulls are no rows."""
+    if values.null_count:
+        there = pc.is_valid(values).to_numpy(zero_copy_only=False)
+        ids, values = ids[there], values.drop_null()
+    if not len(ids):
+        return empty_delta(shape_of(served).schema)
+    if isinstance(served, ServedView):
+        return shard.decode_view_rows(served.node, ids, values)
+    return _base_rows(served.definition, ids, values)
+
+
+def _base_rows(table: TableDef, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
+    """Live rows of DELTA (it keeps tombstones as values)."""
+    packed = DeltaTable(table).unpack(values)
+    rows = Delta(packed.columns, np.ones(len(ids), np.int8), ids)
+    return rows.filter(~packed.dead) if packed.dead.any() else rows

@@ -1,0 +1,173 @@
+"""The store as a client uses it: found through the topology, asked again until a call's time is up.
+
+Everything that a client asks of the store can be repeated (see `belvedere.store.seam`), base writes by the name of
+their request. A store that does not answer may have moved: before it is asked again the topology is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere import errors
+from belvedere.cluster.client.pool import Deadline, Pool, repeat
+from belvedere.engine.delta import Changes
+from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.protocol.ring import buckets_of
+from belvedere.sql.catalog import TableDef
+from belvedere.store.seam import SourceInfo, Store
+
+T = TypeVar("T")
+
+
+class BaseTables(Protocol):
+    """Where base rows are written."""
+
+    def write(
+        self, table: TableDef, changes: Changes, *, own_clock: bool, request: str, timeout: float
+    ) -> Mapping[SourceId, Seq]:
+        """All of the changes, durable when it returns, or none. `table` has its name in the store. `own_clock`: their
+        timestamps come from the store's clock. Repeating a `request` changes nothing. Returns the positions."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One store, open."""
+
+    address: str
+    store: Store
+    base: BaseTables
+
+
+Open = Callable[[str], Connection]
+
+
+class Stores:
+    """The one connection that is in use, and whoever asks with a deadline."""
+
+    def __init__(self, pool: Pool, open: Open) -> None:
+        self._pool, self._open = pool, open
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._closed = False
+
+    def __call__(self, deadline: Deadline) -> PatientStore:
+        return PatientStore(self, deadline)
+
+    def connection(self, deadline: Deadline) -> Connection:
+        address = self._pool.store_address(deadline)
+        with self._lock:
+            if self._closed:
+                raise errors.Closed("the connection is closed")
+            if self._connection is None or self._connection.address != address:
+                if self._connection is not None:
+                    self._connection.store.close()
+                self._connection = self._open(address)
+            return self._connection
+
+    def failed(self, timeout: float) -> None:
+        """It did not answer: perhaps another one is there by now."""
+        with contextlib.suppress(errors.Unavailable):  # then the address is tried again as it was known
+            self._pool.refresh(timeout)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._connection is not None:
+                self._connection.store.close()
+                self._connection = None
+
+
+class PatientStore:
+    """The store until a deadline: what clients need of `Store`, and base writes."""
+
+    def __init__(self, stores: Stores, deadline: Deadline) -> None:
+        self._stores, self._deadline = stores, deadline
+
+    def _try(self, what: str, call: Callable[[Connection, float], T]) -> T:
+        def attempt(timeout: float) -> T:
+            connection = self._stores.connection(self._deadline)
+            try:
+                return call(connection, timeout)
+            except errors.Unavailable:
+                self._stores.failed(timeout)
+                raise
+
+        return repeat(what, self._deadline, attempt)
+
+    # --- documents
+
+    def put_document(self, name: str, data: bytes) -> None:
+        self._try(f"writing {name}", lambda to, _: to.store.put_document(name, data))
+
+    def get_document(self, name: str) -> bytes | None:
+        return self._try(f"reading {name}", lambda to, _: to.store.get_document(name))
+
+    def list_documents(self, prefix: str) -> list[str]:
+        return self._try(f"listing {prefix}", lambda to, _: to.store.list_documents(prefix))
+
+    def remove_documents(self, names: Sequence[str]) -> None:
+        self._try("removing documents", lambda to, _: to.store.remove_documents(names))
+
+    # --- sources and base tables
+
+    def sources(self) -> list[SourceInfo]:
+        return self._try("listing sources", lambda to, _: to.store.sources())
+
+    def write_base(self, table: TableDef, changes: Changes, own_clock: bool, request: str) -> Mapping[SourceId, Seq]:
+        def write(to: Connection, timeout: float) -> Mapping[SourceId, Seq]:
+            return to.base.write(table, changes, own_clock=own_clock, request=request, timeout=timeout)
+
+        return self._try(f"writing to table {table.name!r}", write)
+
+    # --- versioned tables
+
+    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        return self._try(f"reading {table!r}", lambda to, _: to.store.read(table, ids, below))
+
+    def changed(self, table: str, after: int, upto: int) -> list[tuple[int, np.ndarray]]:
+        return self._try(f"reading the history of {table!r}", lambda to, _: list(to.store.changed(table, after, upto)))
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """A scan that breaks off goes on behind the last row that came: rows are ordered by bucket and id."""
+        last: np.ndarray | None = None
+
+        def begin(to: Connection, _: float) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+            start = first if last is None else int(buckets_of(last[None])[0])
+            return iter(to.store.scan(table, start, stop, below))
+
+        pieces = self._try(f"scanning {table!r}", begin)
+        while True:
+            try:
+                piece = next(pieces, None)
+            except errors.Unavailable:
+                if self._deadline.over:
+                    raise
+                self._stores.failed(self._deadline.left(1.0))
+                pieces = self._try(f"scanning {table!r}", begin)
+                continue
+            if piece is None:
+                return
+            ids, values = _behind(last, *piece)
+            if len(ids):
+                last = ids[-1].copy()
+                yield ids, values
+
+    def usage(self) -> Mapping[str, int]:
+        return self._try("asking for sizes", lambda to, _: to.store.usage())
+
+
+def _behind(last: np.ndarray | None, ids: np.ndarray, values: pa.BinaryArray) -> tuple[np.ndarray, pa.BinaryArray]:
+    """Without rows that came before."""
+    if last is None or not len(ids):
+        return ids, values
+    bucket, buckets = buckets_of(last[None])[0], buckets_of(ids)
+    later = (ids[:, 0] > last[0]) | ((ids[:, 0] == last[0]) & (ids[:, 1] > last[1]))
+    start = int(np.count_nonzero((buckets < bucket) | ((buckets == bucket) & ~later)))
+    return ids[start:], values.slice(start)

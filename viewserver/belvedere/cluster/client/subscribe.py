@@ -1,0 +1,172 @@
+"""Subscriptions over a cluster: what each committed epoch did to a view, exactly.
+
+The store tells which rows an epoch wrote; reading them before and after gives what disappeared and what appeared (rows
+that were written and are the same are no change). Epochs whose commit was not published are one change with the next
+one that was. When the view is replaced by one with the same columns and key, the change is the difference of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere import errors
+from belvedere.cluster import calls
+from belvedere.cluster.catalogs import ServedView
+from belvedere.cluster.client.epochs import Known
+from belvedere.cluster.client.pool import Deadline
+from belvedere.cluster.client.reading import decode, table_of
+from belvedere.embedded.subscribe import ViewChange
+from belvedere.engine.delta import Delta, concat_deltas
+from belvedere.engine.residency import distinct_ids
+
+if TYPE_CHECKING:
+    from belvedere.cluster.client.database import ClusterDatabase
+
+READ_ROWS = 1 << 14
+"""Rows that are read at once."""
+
+
+class Subscription:
+    """An iterator over changes. It pins what it has not seen yet, until it is closed."""
+
+    def __init__(self, database: ClusterDatabase, name: str, after: Known | int, timeout: float | None) -> None:
+        self._database, self._timeout = database, timeout
+        self.epoch = after if isinstance(after, int) else after.epoch
+        self._ready: Iterator[ViewChange] = iter(())
+        self._pin: int | None = database.pins.pin(self.epoch)
+        try:
+            known = database.epochs.published(after, database.deadline()) if isinstance(after, int) else after
+            self._view = database.served_view(name, known)
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Subscription:
+        return self
+
+    def __next__(self) -> ViewChange:
+        while self._pin is not None:
+            found = next(self._ready, None)
+            if found is not None:
+                return found
+            known = self._database.epochs.wait(lambda known: known.epoch > self.epoch, Deadline(self._timeout))
+            if known is None:
+                self.close()
+                break
+            self._ready = self._changes(known.committed)
+        raise StopIteration
+
+    def close(self) -> None:
+        """Let go of the history."""
+        if self._pin is not None:
+            self._database.pins.unpin(self._pin)
+            self._pin = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_pin", None) is not None:
+            self.close()
+
+    # ------------------------------------------------------------------ changes
+
+    def _changes(self, newest: calls.Committed) -> Iterator[ViewChange]:
+        """One for each epoch up to the newest that changed the view."""
+        deadline = self._database.deadline()
+        for epoch in self._published(newest.epoch, deadline):
+            committed = (
+                newest if epoch == newest.epoch else calls.read_committed(self._database.stores(deadline), epoch)
+            )
+            if committed is None or committed.epoch <= self.epoch:
+                continue
+            change = self._change(committed)
+            self._database.require_kept(self.epoch)
+            self.epoch = committed.epoch
+            if self._pin is not None:
+                self._database.pins.move(self._pin, self.epoch)
+            if change is not None:
+                yield change
+
+    def _published(self, newest: int, deadline: Deadline) -> list[int]:
+        changed = self._database.stores(deadline).changed(calls.COMMITTED_TABLE, self.epoch, newest)
+        found = [epoch for epoch, _ in changed]
+        # the newest may be known from the leader before it is in the store, or may never be published
+        return found if found and found[-1] == newest else [*found, newest]
+
+    def _change(self, committed: calls.Committed) -> ViewChange | None:
+        view, deadline = self._followed(committed), self._database.deadline()
+        if view.node == self._view.node:
+            parts = list(self._written(view, committed.epoch))
+        else:
+            old = self._database.rows.rows(self._view, self.epoch, deadline)
+            parts = _difference(old, self._database.rows.rows(view, committed.epoch, deadline))
+        self._view = view
+        parts = [part for part in parts if len(part)]
+        return _made(view, committed.epoch, concat_deltas(parts)) if parts else None
+
+    def _followed(self, committed: calls.Committed) -> ServedView:
+        """The version of the view that is served at the epoch."""
+        name, shape = self._view.definition.name, self._view.shape
+        found = self._database.epochs.names(committed, self._database.deadline()).get(name)
+        if not isinstance(found, ServedView):
+            raise errors.ViewReplaced(f"view {name!r} was dropped at epoch {committed.epoch}")
+        if found.shape.same_rows != shape.same_rows:
+            raise errors.ViewReplaced(
+                f"view {name!r} got other columns or another key at epoch {committed.epoch}; read it and "
+                "subscribe again"
+            )
+        return found
+
+    def _written(self, view: ServedView, epoch: int) -> Iterator[Delta]:
+        deadline, table = self._database.deadline(), table_of(view)
+        listed = [ids for _, ids in self._database.stores(deadline).changed(table, self.epoch, epoch)]
+        if not listed:
+            return
+        ids = distinct_ids(np.concatenate(listed))
+        for start in range(0, len(ids), READ_ROWS):
+            part = ids[start : start + READ_ROWS]
+            before = self._database.rows.values(table, part, self.epoch, deadline)
+            after = self._database.rows.values(table, part, epoch, deadline)
+            differs = _differing(before, after)
+            part, before, after = part[differs], before.filter(pa.array(differs)), after.filter(pa.array(differs))
+            old, new = decode(view, part, before), decode(view, part, after)
+            yield _weighted(old, -1)
+            yield new
+
+
+def _differing(before: pa.BinaryArray, after: pa.BinaryArray) -> np.ndarray:
+    pairs = zip(before.to_pylist(), after.to_pylist(), strict=True)
+    return np.fromiter((old != new for old, new in pairs), np.bool_, len(before))
+
+
+def _weighted(rows: Delta, weight: int) -> Delta:
+    return Delta(rows.columns, np.full(len(rows), weight, np.int8), rows.id)
+
+
+def _difference(old: Delta, new: Delta) -> list[Delta]:
+    """What turns one set of rows into the other."""
+
+    def contents(rows: Delta) -> list[tuple[bytes, tuple[object, ...]]]:
+        columns = [column.to_arrow().to_pylist() for column in rows.columns]
+        values = list(zip(*columns, strict=True)) if columns else [()] * len(rows)
+        return [(rows.id[i].tobytes(), _comparable(values[i])) for i in range(len(rows))]
+
+    before, after = contents(old), contents(new)
+    common = set(before) & set(after)
+    gone = np.fromiter((row not in common for row in before), np.bool_, len(before))
+    fresh = np.fromiter((row not in common for row in after), np.bool_, len(after))
+    return [_weighted(old.filter(gone), -1), new.filter(fresh)]
+
+
+def _comparable(row: tuple[object, ...]) -> tuple[object, ...]:
+    """NaN equals NaN here."""
+    return tuple("NaN" if value != value else (type(value), value) for value in row)
+
+
+def _made(view: ServedView, epoch: int, delta: Delta) -> ViewChange:
+    visible = view.shape.schema[: view.shape.visible]
+    arrays = [v.to_arrow() for v in delta.columns[: view.shape.visible]]
+    schema = pa.schema([pa.field(c.name, c.type.arrow) for c in visible])
+    return ViewChange(epoch, pa.Table.from_arrays(arrays, schema=schema), delta.weight)
