@@ -3,7 +3,7 @@
 A pin is a document, and all there is to know of it is in its name; so is the horizon. Both are written once and
 never changed: renewing a pin or raising the horizon is another document.
 
-    a reader:    write pins/… ──▶ list horizon/ ──the pin is not below it──▶ held ──renew: the same again──▶ held
+    a reader:    write pins/… ──▶ list horizon/ ──the pin is not below it──▶ held ──the next is durable in time──▶ held
                                        └──it is below──▶ EpochExpired
     the leader:  IDLE ──list pins/──▶ CHOSEN ──write horizon/…──▶ RAISED ──list pins/ again, collect below both──▶ IDLE
 
@@ -14,11 +14,14 @@ Why it is safe:
 2. The greatest horizon counts. A leader of yesterday whose write comes late adds a lower one, which changes nothing;
    its collection comes late as well, below a horizon that every pin has respected since.
 3. A lease needs no clock in common: it lasts from when the *leader first saw* that document, and the reader counts from
-   before it wrote it, so the reader's ends first. A renewal is a new document, checked like the first, and a document
-   that is removed as expired takes no renewal with it. A new leader counts all leases from the beginning.
+   before it wrote it, so the reader's ends first. A renewal is a new document. If it is durable while the one before
+   it still outlives, every listing of a leader has one of the two (expiry is judged as of before the listing), so
+   it need not look at the horizon, which may have been raised above a pin that was spared. Otherwise it is a
+   new pin. A document that is removed as expired takes no renewal with it. A new leader counts all leases anew.
 4. Retention and the bound on late writers count from commits that this leader saw; what was committed before counts as
-   committed at its takeover. Too late is safe. Time here only moves by small steps: a clock that jumps ahead, or a
-   process that was stopped, makes leases longer, never shorter.
+   committed at its takeover. Too late is safe. A step of the clock that is too large to be true (it was set, or the
+   process was stopped) does not count at all, and smaller ones, which the leader's clock guard (`Leadership`) limits to
+   `LARGEST_STEP_MS` in sum, are added to leases and to the bound.
 5. A tombstone hides older versions of its row. Once it is removed a late write of an older epoch would be seen; so
    tombstones go when their epoch was committed longer ago than any writer can be late.
 6. Nothing above the committed epoch is collected, and of each row the newest version at the horizon stays: open epochs
@@ -38,7 +41,7 @@ PINS = "pins/"
 HORIZONS = "horizon/"
 LEASE_MS = 60_000
 LARGEST_STEP_MS = 5000
-"""The most that time moves between two events."""
+"""A clock that moves more between two events has been set."""
 MOMENTS = 256
 """How finely commits are remembered: parts of the retention."""
 
@@ -66,7 +69,8 @@ class Pin:
         return cls(parts[3], Epoch(int(parts[0])), int(parts[1]), int(parts[2]))
 
     def renewed(self, epoch: Epoch | None = None) -> Pin:
-        """The next one to write, of the same epoch or a later one. When it is held, the document of this one may go."""
+        """The next one to write, of the same epoch or a later one. It is held without `check` if this one still
+        `outlives` when it is durable; then the document of this one may go."""
         return replace(self, beat=self.beat + 1, epoch=self.epoch if epoch is None else epoch)
 
     def outlives(self, written: int, now: int, margin: int = 0) -> bool:
@@ -85,12 +89,15 @@ def horizon_of(documents: Iterable[str]) -> Epoch:
 
 
 def check(pin: Pin, horizons: Iterable[str]) -> None:
-    """The reader's second step, after the pin is durable: `horizons` are names of documents, listed since then."""
+    """The reader's second step, after its pin is durable: `horizons` are names of documents, listed since then."""
+    check_read(pin.epoch, horizons)
+
+
+def check_read(epoch: Epoch, horizons: Iterable[str]) -> None:
+    """For reads without a pin: `horizons` were listed *after* the read, so nothing was missing when it was done."""
     horizon = horizon_of(horizons)
-    if pin.epoch < horizon:
-        raise EpochExpired(
-            f"epoch {pin.epoch} cannot be pinned any more, what it saw may be gone; the oldest still kept is {horizon}"
-        )
+    if epoch < horizon:
+        raise EpochExpired(f"epoch {epoch}: what it saw may be gone; the oldest epoch that is still kept is {horizon}")
 
 
 class Phase(enum.Enum):
@@ -120,6 +127,7 @@ class Collection:
         self._retention, self._late = retention_ms, late_writer_ms
         self._time = 0
         self._clock: int | None = None
+        self._raised_at = 0
         self._commits: list[tuple[int, Epoch]] = []
         """(time, epoch), both ascending: from that time on the epoch is committed."""
         self._seen: dict[str, int] = {}
@@ -147,7 +155,12 @@ class Collection:
         go on with `raised`)."""
         self._pass(now)
         self.phase = Phase.CHOSEN
-        wanted = min([self._committed_for(self._retention), *(pin.epoch for pin in self._living(pins).values())])
+        wanted = min(
+            [
+                self._committed_for(self._retention),
+                *(pin.epoch for pin in self._living(pins, as_of=self._time).values()),
+            ]
+        )
         if wanted <= self.horizon:
             return None
         self.horizon = wanted  # from here on it may be in the store, whatever is heard of the write
@@ -156,7 +169,7 @@ class Collection:
     def raised(self) -> None:
         """The horizon is durable. The pins must be listed now, not before."""
         if self.phase is Phase.CHOSEN:
-            self.phase = Phase.RAISED
+            self.phase, self._raised_at = Phase.RAISED, self._time
 
     def collect(self, pins: Iterable[str], horizons: Iterable[str], now: int) -> Collected:
         """End the round with the names of all pins and horizons, listed after `raised`."""
@@ -164,11 +177,11 @@ class Collection:
             raise Contradiction(f"collection is {self.phase.value}: first the horizon is durable, then pins are listed")
         self._pass(now)
         self.phase = Phase.IDLE
-        living = self._living(pins)
+        living = self._living(pins, as_of=self._raised_at)
         horizon = min([self.horizon, *(pin.epoch for pin in living.values())])
         expired = [name for name in self._seen if name not in living and Pin.parse(name) is not None]
         lower = [name for name in horizons if horizon_of([name]) < self.horizon]
-        return Collected(horizon, min(horizon, self._committed_for(self._late)), (*expired, *lower))
+        return Collected(horizon, min(horizon, self._committed_for(self._late + LARGEST_STEP_MS)), (*expired, *lower))
 
     def give_up(self) -> None:
         """A step of the round failed, or its answer is unknown."""
@@ -180,14 +193,16 @@ class Collection:
         return tuple(sorted((pin for pin in found if pin is not None), key=lambda pin: (pin.epoch, pin.holder)))
 
     def _pass(self, now: int) -> None:
-        if self._clock is not None:
-            self._time += min(max(now - self._clock, 0), LARGEST_STEP_MS)
+        if self._clock is not None and 0 < now - self._clock <= LARGEST_STEP_MS:
+            self._time += now - self._clock
         self._clock = now
 
-    def _living(self, documents: Iterable[str]) -> dict[str, Pin]:
+    def _living(self, documents: Iterable[str], as_of: int) -> dict[str, Pin]:
         self._seen = {name: self._seen.get(name, self._time) for name in documents}
         parsed = ((name, Pin.parse(name), seen) for name, seen in self._seen.items())
-        return {name: pin for name, pin, seen in parsed if pin is not None and self._time - seen <= pin.lease}
+        return {
+            name: pin for name, pin, seen in parsed if pin is not None and as_of - seen <= pin.lease + LARGEST_STEP_MS
+        }
 
     def _committed_for(self, age: int) -> Epoch:
         """The newest epoch that has certainly been committed for so long."""
@@ -195,6 +210,6 @@ class Collection:
 
     def _forget(self) -> None:
         """Commits before the newest one that is older than both ages."""
-        longest = self._time - max(self._retention, self._late)
+        longest = self._time - max(self._retention, self._late + LARGEST_STEP_MS)
         while len(self._commits) > 1 and self._commits[1][0] <= longest:
             del self._commits[0]
