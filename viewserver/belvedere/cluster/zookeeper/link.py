@@ -83,6 +83,8 @@ class Link:
         self._lock = lock
         self._announce = announce
         self._socket: socket.socket | None = None
+        self._address: Any = None
+        self._shunned: Any = None
         handler = SequentialThreadingHandler()
         self._create_connection = handler.create_connection
         handler.create_connection = self._connect
@@ -154,8 +156,9 @@ class Link:
             raise CoordinationUnavailable(f"ZooKeeper {self._hosts}: {describe(problem)}") from problem
 
     def drop(self) -> None:
-        """Shut the socket: kazoo sees a broken connection and looks for a server, in the same session."""
-        current = self._socket
+        """Shut the socket: kazoo sees a broken connection and looks for a server, another one first, in the same
+        session."""
+        current, self._shunned = self._socket, self._address
         if current is not None:
             with contextlib.suppress(OSError):
                 current.shutdown(socket.SHUT_RDWR)
@@ -176,7 +179,11 @@ class Link:
     def _connect(self, *arguments: Any, **options: Any) -> Any:
         # A host that does not answer at all must leave time to try another before the session ends.
         options["timeout"] = min(options.get("timeout") or self._timeout, self._timeout / 3)
+        self._address = options.get("address") or arguments[0]
         try:
+            if self._address == self._shunned:
+                self._shunned = None
+                raise OSError("the server did not answer a moment ago")
             self._socket = self._create_connection(*arguments, **options)
         except (OSError, KazooTimeoutError) as problem:
             self.problem = f"no server accepted a connection ({problem})"
