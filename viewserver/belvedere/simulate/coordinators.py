@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from belvedere.cluster.clock import Clock
 from belvedere.protocol.coordinator import Coordinator, Options
 from belvedere.protocol.driving import (
     CatalogOffered,
@@ -65,6 +66,9 @@ class CoordinatorProcess(Process):
     ) -> None:
         super().__init__(around, host, incarnation)
         self.machine = Coordinator(self.name, CLUSTER, options)
+        self._unpublished: EpochPlan | None = None
+        scheduler = around.scheduler
+        self._clock = Clock(lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / 1_000_000)
         self._on_taken, self._on_published, self._on_proposed = on_taken, on_published, on_proposed
 
     def start(self) -> None:
@@ -79,7 +83,11 @@ class CoordinatorProcess(Process):
         if not self.alive:
             return
         if not self.paused:
-            self.tell(self.machine, Tick(self.clock()))
+            now = self._clock.now()
+            if self._clock.lost:  # it was set back too far: begin anew
+                self.end_session()
+                return
+            self.tell(self.machine, Tick(now))
         self.around.scheduler.after(TICK, self._tick)
 
     def received(self, event: Received, payload: bytes | None) -> None:
@@ -114,11 +122,14 @@ class CoordinatorProcess(Process):
             case ListDocuments(request, prefixes):
                 self._ask(request, lambda: _names(memory, prefixes), lambda names: DocumentsListed(request, names))
             case Publish(plan):
-                self._try(lambda: self._on_published(plan))
+                self._unpublished = plan
+                self._publish(plan)
             case RemoveChunks(chunks):
                 self._try(lambda: memory.remove_chunks(chunks))
             case ForgetSources(sources):
-                self._try(lambda: memory.forget_sources(sources))
+                # Whoever does not find a source takes it for committed: readers must know of that first.
+                if self._unpublished is None:
+                    self._try(lambda: memory.forget_sources(sources))
             case RemoveDocuments(names):
                 self._try(lambda: memory.remove_documents(names))
             case Collect(horizon, tombstones):
@@ -175,6 +186,23 @@ class CoordinatorProcess(Process):
             return [SourceFact(s.id, s.parents, s.last, s.node) for s in memory.sources()]
 
         self.around.store.ask(listing, listed, failed)
+
+    def _publish(self, plan: EpochPlan) -> None:
+        """Until it is done, or there is a newer one."""
+
+        def published(_: None) -> None:
+            if self._unpublished is plan:
+                self._unpublished = None
+
+        def failed(_: str) -> None:
+            if self._unpublished is plan:
+                self._publish(plan)
+
+        self.around.store.ask(
+            lambda: self._on_published(plan),
+            lambda done: self.call(lambda: published(done)),
+            lambda reason: self.call(lambda: failed(reason)),
+        )
 
     def _try(self, call: Callable[[], None]) -> None:
         self.around.store.ask(call, lambda _: None, lambda _: None)

@@ -6,7 +6,7 @@ import functools
 import json
 
 from belvedere.cluster import catalogs
-from belvedere.errors import CatalogError
+from belvedere.errors import BelvedereError
 from belvedere.simulate.schema import View
 
 _COLUMNS = {"orders": "id customer amount kind", "customers": "id region name"}
@@ -37,7 +37,7 @@ def execute(document: bytes, sql: str, building: frozenset[int]) -> bytes | None
     """The next document, None if the statement cannot be carried out on this one (or changes nothing)."""
     try:
         return catalogs.execute(document, sql, building)
-    except CatalogError:
+    except BelvedereError:
         return None
 
 

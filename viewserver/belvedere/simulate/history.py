@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from belvedere.cluster import catalogs
+from belvedere.cluster import calls, catalogs
 from belvedere.cluster.work import DistributorWork, ServerWork
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import Entry, SourceId
@@ -23,6 +23,7 @@ from belvedere.simulate.faults import Nemesis
 from belvedere.simulate.network import Network, Weather
 from belvedere.simulate.oracle import Oracle, Wrong
 from belvedere.simulate.process import Process, Surroundings
+from belvedere.simulate.readers import Reader
 from belvedere.simulate.scheduler import MS, SECOND, Scheduler
 from belvedere.simulate.sources import Answer, Habits, Sources
 from belvedere.simulate.store import LATEST, SimulatedStore
@@ -63,6 +64,7 @@ class History:
         self.cluster = Cluster(self.around, self.random, self._make)
         self.writer = Writer(self.around, self.random, self.sources)
         self.ddl = Ddl(self.around, self.cluster.leader, lambda: newest_plan(self.around))
+        self.readers: list[Reader] = []
         self.options = self._draw_options()
         self.nemesis = Nemesis(self.cluster, self.random, self.sources) if faults else None
 
@@ -88,12 +90,13 @@ class History:
         self.cluster.start("distributor", draw.choice((1, 2, 3)))
         self.cluster.start("viewserver", draw.choice((1, 2, 3, 3, 4)))
         self._draw_catalog()
-        start = 1 * SECOND
+        self._await_catalog()
+        start = scheduler.now
         stop = start + draw.choice((3, 5)) * SECOND
         self.writer.schedule(start, stop, draw.choice((6, 12, 20)))
         if self.nemesis is not None:
-            self.nemesis.schedule(SECOND // 2, stop, draw.choice((1, 3, 6, 10)))
-        self._run_until_catalog()
+            self.nemesis.schedule(start, stop, draw.choice((1, 3, 6, 10)))
+        self._start_readers(start, stop + 2 * SECOND)
         scheduler.run_until(stop)
         if self.nemesis is not None:
             self.nemesis.stop()
@@ -126,8 +129,21 @@ class History:
 
         self.around.scheduler.at(draw.randint(1, 4) * SECOND, begin)
 
-    def _run_until_catalog(self) -> None:
-        """Rows of tables that do not exist yet would go nowhere: writing begins with the tables."""
+    def _await_catalog(self) -> None:
+        """Rows of tables that do not exist would go nowhere: writing begins when the tables are in a plan."""
+        scheduler = self.around.scheduler
+        while not self.ddl.begun:
+            if scheduler.now > CALM:
+                raise Wrong(f"no catalog after {CALM // SECOND} s")
+            scheduler.run_until(scheduler.now + 50 * MS)
+
+    def _start_readers(self, start: int, stop: int) -> None:
+        for number in range(self.random.choice((1, 2))):
+            reader = Reader(
+                self.around, self.random, self.oracle, lambda: self.cluster.viewservers, self.writer.tokens, number
+            )
+            reader.schedule(start, stop, 10)
+            self.readers.append(reader)
 
     def _drain(self, until: int) -> None:
         scheduler = self.around.scheduler
@@ -201,6 +217,7 @@ class History:
 
     def _published(self, plan: EpochPlan) -> None:
         """Readers may know it from now on."""
+        calls.publish(self.around.store.memory, plan)
 
     def _proposed(self, process: Process) -> None:
         if self.nemesis is not None:

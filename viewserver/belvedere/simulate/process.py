@@ -13,11 +13,11 @@ a process that was paused does not know yet that it should, and goes on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from belvedere.protocol.driving import Note, Received, Send
+from belvedere.protocol.driving import Note, Received, Send, Tick
 from belvedere.protocol.messages import Member, Message, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.simulate.network import Network
@@ -43,7 +43,7 @@ class Surroundings:
 
 
 class Machine(Protocol):
-    def handle(self, event: Any) -> Iterable[Any]: ...
+    def handle(self, event: Any) -> Sequence[Any]: ...
 
 
 class Process:
@@ -80,7 +80,7 @@ class Process:
 
     def crash(self) -> None:
         self._end("crashes")
-        self.around.zookeeper.fall_silent(self.name)
+        self.around.zookeeper.die(self.name)
         self.around.gone(self, False)
 
     def pause(self) -> None:
@@ -111,6 +111,12 @@ class Process:
         self._end("leaves")
         self.around.zookeeper.leave(self.name)
         self.around.gone(self, True)
+
+    def end_session(self) -> None:
+        """Give up this incarnation; another one begins."""
+        self._end("gives up")
+        self.around.zookeeper.leave(self.name)
+        self.around.gone(self, self.leaving)
 
     def set_fuse(self, instructions: int, then: Action) -> None:
         """Between two instructions, so many from now, this happens."""
@@ -149,9 +155,10 @@ class Process:
 
     def tell(self, machine: Machine, event: Any) -> None:
         """Give an event to a machine and carry out what it says."""
-        if self.around.trace.enabled:
+        instructions = machine.handle(event)
+        if self.around.trace.enabled and (instructions or not isinstance(event, Tick)):
             self._record("◀", event)
-        self._todo.extend(machine.handle(event))
+        self._todo.extend(instructions)
         self._drain()
 
     def _drain(self) -> None:

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from belvedere.protocol.messages import EpochPlan, Generation, PoolState
+
 Line = tuple[int, str, str]
 
 _LONG = 160
@@ -38,6 +40,14 @@ def show(line: Line) -> str:
 
 def describe(value: Any) -> str:
     """A dataclass with its fields, without what is empty, and not at any length."""
+    if isinstance(value, EpochPlan):
+        pieces = ", ".join(f"{piece.source}({piece.after}, {piece.last}]" for piece in value.pieces)
+        slices = "".join(f" circuit {part.circuit} to {part.stop}" for part in value.slices)
+        return f"plan {value.epoch} [{pieces}] catalog {value.catalog}{slices}"
+    if isinstance(value, Generation):
+        return f"generation {value.number} of {value.leader} [{' '.join((*value.servers, *value.distributors))}]"
+    if isinstance(value, PoolState):
+        return f"[{value.leader} term {value.term} generation {value.generation} committed {value.committed} open {[p.epoch for p in value.open]}]"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
         told = ", ".join(f"{name}={describe(field)}" for name, field in fields if field not in ((), "", None))

@@ -10,6 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import pyarrow as pa
+
 from belvedere.errors import StoreUnavailable
 from belvedere.protocol.driving import (
     Adopt,
@@ -55,6 +58,8 @@ class Work(Protocol):
 
     def settle(self, epoch: Epoch) -> None: ...
 
+    def read(self, table: str, ids: np.ndarray, epoch: Epoch) -> tuple[np.ndarray, pa.BinaryArray] | None: ...
+
     def close(self) -> None: ...
 
 
@@ -96,16 +101,10 @@ class ViewServerProcess(Process):
                 self._attempt = generation.number
                 self._writes.clear()
                 self._do(instruction)
-            case Open() | Compute() | Persist():
+            case Open() | Compute() | Persist() | Settle():
                 self._do(instruction)
-            case Settle(epoch):
-                self._do(instruction)
-                self.settled(epoch)
             case _:
                 raise AssertionError(f"a view server cannot {instruction}")
-
-    def settled(self, epoch: Epoch) -> None:
-        """The epoch may be read."""
 
     # ------------------------------------------------------------------ the computing thread
 
@@ -131,9 +130,9 @@ class ViewServerProcess(Process):
     def _run(self, task: Any) -> None:
         try:
             match task:
-                case Adopt():
+                case Adopt(generation) if generation.number == self._attempt:
                     self.work.adopt(task)
-                case Open(plan, attempt) if attempt == self._attempt:
+                case Open(_, attempt) if attempt == self._attempt:
                     self.work.open(task)
                 case Compute(_, attempt) if attempt == self._attempt:
                     stepped = self.work.compute(task)

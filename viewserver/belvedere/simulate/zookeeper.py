@@ -32,6 +32,9 @@ class Session:
     on_lost: Callable[[], None]
     connected: bool = True
     alive: bool = True
+    """As the server sees it."""
+    dead: bool = False
+    """The client is gone and will not come back."""
     silent_since: int = 0
     broken_until: int = 0
     told_members: tuple[Member, ...] | None = None
@@ -78,8 +81,15 @@ class ZooKeeper:
         self._spent.add(session.name)
         self._sessions[session.name] = session
 
+    def die(self, name: MemberId) -> None:
+        """The client was killed: the server notices by and by."""
+        self.fall_silent(name)
+        session = self._sessions.get(name)
+        if session is not None:
+            session.dead = True
+
     def fall_silent(self, name: MemberId) -> None:
-        """The client was killed or paused: nothing tells it, and the server notices by and by."""
+        """The client cannot say anything: nothing tells it, and the server notices by and by."""
         session = self._sessions.get(name)
         if session is not None and session.connected:
             session.connected = False
@@ -99,7 +109,7 @@ class ZooKeeper:
     def return_(self, name: MemberId) -> None:
         """The client is heard of again."""
         session = self._sessions.get(name)
-        if session is None or session.connected or session.broken_until > self._scheduler.now:
+        if session is None or session.connected or session.dead or session.broken_until > self._scheduler.now:
             return
         if not session.alive:
             del self._sessions[name]

@@ -1,0 +1,174 @@
+"""Readers: sessions that read views while everything else goes on, and must never see anything wrong or go back.
+
+A session learns what is committed from the store, as everybody does, sometimes waits for a token, and reads views at the
+epoch that it knows: rows from whichever view server claims to know them, and from the store otherwise. A read without a pin
+counts only if the horizon did not pass its epoch meanwhile. Some sessions pin an epoch and read it again much later.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.cluster import calls
+from belvedere.cluster.catalogs import ServedView
+from belvedere.engine.shard import view_table
+from belvedere.errors import EpochExpired
+from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.protocol.messages import Epoch
+from belvedere.protocol.pins import HORIZONS, Pin, check, horizon_of
+from belvedere.protocol.reads import Session, covers
+from belvedere.simulate.oracle import Oracle, Rows, Truth, Wrong, difference, rows_in_store, rows_of
+from belvedere.simulate.process import Surroundings
+from belvedere.simulate.scheduler import MS
+from belvedere.simulate.viewservers import ViewServerProcess
+from belvedere.store.memory import MemoryStore
+
+NEWEST = 1 << 62
+LEASE = 1_500
+"""Of pins, milliseconds."""
+
+Token = Sequence[tuple[SourceId, Seq]]
+
+
+@dataclass
+class Reader:
+    around: Surroundings
+    random: random.Random
+    oracle: Oracle
+    servers: Callable[[], list[ViewServerProcess]]
+    tokens: list[list[tuple[SourceId, Seq]]]
+    """Of the writer, growing."""
+    number: int
+    session: Session = field(default_factory=Session)
+    reads: int = 0
+    expired: int = 0
+    _last: Epoch = Epoch(0)
+    _pins: int = 0
+
+    def schedule(self, start: int, stop: int, reads: int) -> None:
+        for _ in range(reads):
+            self.around.scheduler.at(self.random.randint(start, stop), self.read)
+
+    # ------------------------------------------------------------------ one read
+
+    def read(self) -> None:
+        memory = self.around.store.memory
+        listed = {source.id for source in memory.sources()}  # before the positions
+        known = calls.read_committed(memory, NEWEST)
+        if known is None:
+            return
+        epoch = self.session.at(known.epoch)
+        if epoch < self._last:
+            raise Wrong(f"reader {self.number} went back from epoch {self._last} to {epoch}")
+        self._last = epoch
+        truth = self._truth(epoch)
+        self._check_token(known, truth, listed)
+        self._look(truth)
+        if self.random.random() < 0.3:
+            self._pin(epoch)
+
+    def _truth(self, epoch: Epoch) -> Truth:
+        truth = self.oracle.at(epoch)
+        if truth is None:
+            raise Wrong(f"reader {self.number} was told that epoch {epoch} is committed, and it is not")
+        return truth
+
+    def _check_token(self, known: calls.Committed, truth: Truth, listed: set[SourceId]) -> None:
+        """An epoch that claims to include a write must include it."""
+        if not self.tokens or known.epoch != truth.epoch:
+            return
+        token = dict(self.random.choice(self.tokens))
+        if covers(token, known.positions, listed):
+            for source, seq in token.items():
+                if truth.positions.get(source, Seq(-1)) < seq:
+                    raise Wrong(f"epoch {truth.epoch} claims to include {source} up to {seq}, and does not")
+
+    def _look(self, truth: Truth, pinned: bool = False) -> None:
+        """Read one view at the epoch, by servers and store."""
+        if not truth.served:
+            return
+        name = self.random.choice(sorted(truth.served))
+        found = self._rows(truth.served[name], truth.epoch)
+        horizon = horizon_of(self.around.store.memory.list_documents(HORIZONS))
+        if truth.epoch < horizon and not pinned:
+            self.expired += 1
+            return
+        self.reads += 1
+        if found != truth.views[name]:
+            how = "with a pin " if pinned else ""
+            raise Wrong(
+                f"reader {self.number} read view {name} at epoch {truth.epoch} {how}(the horizon is {horizon})\n"
+                f"{difference(truth.views[name], found)}"
+            )
+
+    def _rows(self, view: ServedView, epoch: Epoch) -> Rows:
+        """What somebody sees who asks servers for each row first, and the store for those they do not know."""
+        memory, table = self.around.store.memory, view_table(view.node)
+        servers = [server for server in self.servers() if not server.paused]
+        if not servers or self.random.random() < 0.5:
+            return rows_in_store(memory, view, epoch)
+        ids = _known_ids(memory, table)
+        if len(ids) > 6:
+            return self._rows_of_some(view, epoch, ids, servers)
+        values = [self._value(table, ids[i : i + 1], epoch, servers) for i in range(len(ids))]
+        return _decode(view, ids, values)
+
+    def _rows_of_some(self, view: ServedView, epoch: Epoch, ids: np.ndarray, servers: list[ViewServerProcess]) -> Rows:
+        """A few rows by servers, all others by the store: as cheap as it gets."""
+        memory, table = self.around.store.memory, view_table(view.node)
+        values = memory.read(table, ids, epoch + 1).to_pylist()
+        for i in self.random.sample(range(len(ids)), 6):
+            values[i] = self._value(table, ids[i : i + 1], epoch, servers)
+        return _decode(view, ids, values)
+
+    def _value(self, table: str, id: np.ndarray, epoch: Epoch, servers: list[ViewServerProcess]) -> bytes | None:
+        for server in self.random.sample(servers, len(servers)):
+            answer = server.work.read(table, id, epoch)
+            if answer is not None and answer[0].all():
+                value: bytes | None = answer[1][0].as_py()
+                return value
+        found: bytes | None = self.around.store.memory.read(table, id, epoch + 1)[0].as_py()
+        return found
+
+    # ------------------------------------------------------------------ pins
+
+    def _pin(self, epoch: Epoch) -> None:
+        """Write the pin, then look at the horizon; read the epoch again before the lease ends."""
+        memory, store = self.around.store.memory, self.around.store
+        self._pins += 1
+        pin = Pin(f"reader-{self.number}-{self._pins}", epoch, LEASE)
+        written = self.around.scheduler.clock()
+
+        def held(_: None) -> None:
+            try:
+                check(pin, memory.list_documents(HORIZONS))
+            except EpochExpired:
+                self.expired += 1
+                return
+            for _i in range(self.random.choice((1, 2))):
+                self.around.scheduler.after(self.random.randint(1, LEASE) * MS, again)
+
+        def again() -> None:
+            if pin.outlives(written, self.around.scheduler.clock()):
+                self._look(self._truth(epoch), pinned=True)
+
+        store.ask(lambda: memory.put_document(pin.document, b""), held, lambda _: None)
+
+
+def _known_ids(memory: MemoryStore, table: str) -> np.ndarray:
+    """Every id that the table has or had, as far as it is not collected."""
+    keys = b"".join(sorted(memory._tables.get(table, {})))
+    return np.frombuffer(keys, np.uint64).reshape(-1, 2)
+
+
+def _decode(view: ServedView, ids: np.ndarray, values: list[bytes | None]) -> Rows:
+    there = [i for i, value in enumerate(values) if value is not None]
+    if not there:
+        return Counter()
+    return Counter(rows_of(view, ids[there], pa.array([values[i] for i in there], pa.binary())))

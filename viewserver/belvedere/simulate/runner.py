@@ -1,0 +1,76 @@
+"""Runs histories: one after the other, or on several processes, and tells what came out of each."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from belvedere.simulate import bugs
+from belvedere.simulate.history import History, Result
+from belvedere.simulate.trace import Trace
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`wrong`: what broke, empty if nothing did."""
+
+    seed: int
+    wrong: str
+    epochs: int = 0
+    cpu: float = 0.0
+
+
+def run(seed: int, bug: str | None = None, trace: Trace | None = None) -> Outcome:
+    """One history. Whatever a machine or the engine raises is as wrong as what the judge finds."""
+    begin = time.process_time()
+    wrong = ""
+    result: Result | None = None
+    with bugs.switched_on(bug):
+        try:
+            result = History(seed, trace).run()
+        except AssertionError as error:
+            wrong = str(error) or "an assertion failed"
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
+    return Outcome(seed, wrong, 0 if result is None else result.epochs, time.process_time() - begin)
+
+
+def run_many(
+    first: int, seeds: int, bug: str | None = None, jobs: int = 1, progress: Callable[[Outcome], None] | None = None
+) -> Iterator[Outcome]:
+    """Those that went wrong, as they are found."""
+    with _outcomes(range(first, first + seeds), bug, jobs) as outcomes:
+        for outcome in outcomes:
+            if progress is not None:
+                progress(outcome)
+            if outcome.wrong:
+                yield outcome
+
+
+@contextlib.contextmanager
+def _outcomes(seeds: range, bug: str | None, jobs: int) -> Iterator[Iterator[Outcome]]:
+    if jobs <= 1:
+        yield (run(seed, bug) for seed in seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield pool.imap_unordered(_Job(bug), seeds, chunksize=8)
+
+
+@dataclass(frozen=True)
+class _Job:
+    bug: str | None
+
+    def __call__(self, seed: int) -> Outcome:
+        return run(seed, self.bug)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def replay_command(seed: int, bug: str | None) -> str:
+    return f"python -m belvedere.simulate --first {seed} --seeds 1 --trace" + (f" --bug {bug!r}" if bug else "")
