@@ -12,7 +12,7 @@ from belvedere.store.seam import TableWrite
 
 
 def write(rows: dict[tuple[int, int], bytes | None], *, logged: bool = True) -> TableWrite:
-    ids = np.array(sorted(rows), np.uint64).reshape(-1, 2)
+    ids = np.array(list(rows), np.uint64).reshape(-1, 2)
     return TableWrite("v", ids, pa.array([rows[(int(a), int(b))] for a, b in ids], pa.binary()), logged)
 
 

@@ -9,6 +9,7 @@ all the time in between: whoever loses a bucket clears everything.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -20,10 +21,31 @@ import pyarrow as pa
 from belvedere.store.seam import TableWrite
 
 
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """What an epoch wrote to one table. Sorted when it is first looked at: most is never read from here."""
+
+    write: TableWrite
+
+    @functools.cached_property
+    def _order(self) -> np.ndarray:
+        return np.argsort(_sortable(self.write.ids), kind="stable")
+
+    @functools.cached_property
+    def _sorted(self) -> np.ndarray:
+        return _sortable(self.write.ids)[self._order]
+
+    def find(self, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each wanted id its row, and whether it is there."""
+        at = np.minimum(np.searchsorted(self._sorted, _sortable(wanted)), len(self._order) - 1)
+        rows = self._order[at]
+        return rows, (self.write.ids[rows] == wanted).all(axis=1)
+
+
 @dataclass(frozen=True)
 class _Written:
     epoch: int
-    tables: dict[str, TableWrite]
+    tables: dict[str, _Rows]
     size: int
 
 
@@ -35,10 +57,11 @@ class Recent:
         self._bytes = 0
 
     def add(self, epoch: int, writes: Sequence[TableWrite]) -> None:
-        tables = {write.table: _ascending(write) for write in writes if write.logged and len(write.ids)}
-        if not tables:
+        kept = [write for write in writes if write.logged and len(write.ids)]
+        if not kept:
             return
-        size = sum(write.ids.nbytes + write.values.nbytes for write in tables.values())
+        tables = {write.table: _Rows(write) for write in kept}
+        size = sum(write.ids.nbytes + write.values.nbytes for write in kept)
         with self._lock:
             self._epochs.append(_Written(epoch, tables, size))
             self._bytes += size
@@ -63,30 +86,15 @@ class Recent:
         writes = [tables[table] for tables in seen if table in tables]
         known = np.zeros(len(ids), np.bool_)
         values: list[bytes | None] = [None] * len(ids)
-        for write in reversed(writes):
+        for rows in reversed(writes):
             wanted = np.flatnonzero(~known)
             if not len(wanted):
                 break
-            at, found = _find(write.ids, ids[wanted])
+            at, found = rows.find(ids[wanted])
             for position, row in zip(wanted[found].tolist(), at[found].tolist(), strict=True):
-                values[position] = write.values[row].as_py()
+                values[position] = rows.write.values[row].as_py()
             known[wanted[found]] = True
         return known, pa.array(values, pa.binary())
-
-
-def _ascending(write: TableWrite) -> TableWrite:
-    """The write with its ids in the order in which they are looked up: a store takes them in any."""
-    keys = _sortable(write.ids)
-    if (keys[1:] >= keys[:-1]).all():
-        return write
-    order = np.argsort(keys, kind="stable")
-    return TableWrite(write.table, write.ids[order], write.values.take(pa.array(order)), write.logged)
-
-
-def _find(ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each wanted id would be among the ids (ascending by both words), and whether it is there."""
-    at = np.minimum(np.searchsorted(_sortable(ids), _sortable(wanted)), len(ids) - 1)
-    return at, (ids[at] == wanted).all(axis=1)
 
 
 def _sortable(ids: np.ndarray) -> np.ndarray:
