@@ -340,7 +340,9 @@ class RemoveDocuments:
 
 @dataclass(frozen=True)
 class ForgetSources:
-    """Sources that ended and are committed to their end (`Store.forget_sources`). Best effort, said again."""
+    """Sources that ended and are committed to their end (`Store.forget_sources`). Best effort, said again; but not
+    before the newest `Publish` given earlier has succeeded: readers take a source that is neither listed nor in the
+    published positions for one that ended long ago."""
 
     sources: tuple[SourceId, ...]
 
