@@ -60,7 +60,7 @@ from belvedere.protocol.driving import (
     Tick,
     WriteDocument,
 )
-from belvedere.protocol.exactly_once import Chunk
+from belvedere.protocol.exactly_once import Chunk, SourceId
 from belvedere.protocol.membership import Leadership, Membership
 from belvedere.protocol.messages import EpochPlan, Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
@@ -68,6 +68,7 @@ from belvedere.protocol.ring import MemberId
 log = logging.getLogger(__name__)
 
 CAMPAIGN_PAUSE = 0.2
+PUBLISH_PAUSE = 0.2
 SOURCES_SECONDS = 1.0
 """How long a listing of sources is good for, as long as INPUT has none that is not in it."""
 
@@ -174,7 +175,7 @@ class CoordinatorMember(Incarnation):
             case Collect(horizon, tombstones):
                 self._chore(lambda: store.collect(horizon, tombstones))
             case ForgetSources(sources):
-                self._chore(lambda: store.forget_sources(sources))
+                self.publisher.do(functools.partial(self._forget_sources, sources))
             case Forget(member):
                 self.peers.forget(member)
             case Resign(reason):
@@ -276,6 +277,17 @@ class CoordinatorMember(Incarnation):
             calls.publish(self.around.store, plan)
         except errors.BelvedereError as error:
             log.info("epoch %s is committed, readers of the store do not know yet: %s", plan.epoch, error)
+            with self._publishing:
+                self._unpublished = self._unpublished or plan
+            time.sleep(PUBLISH_PAUSE)
+            self.publisher.do(self._publish_newest)
+
+    def _forget_sources(self, sources: Sequence[SourceId]) -> None:
+        """Only when all that was committed before is published: see `ForgetSources`. It will be said again."""
+        with self._publishing:
+            waiting = self._unpublished is not None
+        if not waiting:
+            self._chore(lambda: self.around.store.forget_sources(sources))
 
     # ------------------------------------------------------------------ clients
 
