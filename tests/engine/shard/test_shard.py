@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from belvedere.engine.shard import TableChange
 from belvedere.plan import nodes
 from tests.engine.shard.pool import Circuit, History, Pool, ShardCatalog, Written, plan
 from tests.engine.test_engine import CATALOG, QUERIES, R, S
@@ -61,3 +62,85 @@ def test_all_views_together_on_changing_rings(seed: int) -> None:
     alone = lived(seed, [1], list(QUERIES))
     for servers in ([2], [5], [3, 1, 2, 5]):
         assert lived(seed, servers, list(QUERIES)) == alone
+
+
+WIDE = (0.1, 0.3, -0.0, 1e17, -1e-17, 1e300, -1e300, 5e-324, float("inf"), float("nan"), 3.3)
+"""Doubles whose sums reach every form of the accumulators."""
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_bytes_of_float_sums_depend_on_the_values_alone(seed: int) -> None:
+    views = plan(CATALOG, {n: QUERIES[n] for n in ("aggregate", "total", "filtered", "group_of_join")})
+    found = []
+    for servers in (1, 2, 3):
+        pool = Pool(np.random.default_rng(seed + servers), servers)
+        pool.configure(ShardCatalog((R, S), (Circuit(1, views),)))
+        history = History(seed, (R, S), values=WIDE)
+        found.append([pool.epoch(e, history.step()) for e in range(1, 15)])
+    assert found[0] == found[1] == found[2]
+
+
+def tormented(seed: int, names: list[str], circuit: int = 1) -> tuple[list[Written], list[Written]]:
+    """A history as it should be, and one with attempts given up at random moments, writes that become durable late,
+    evictions, servers that begin empty, and rings that change."""
+    views = plan(CATALOG, {n: QUERIES[n] for n in names})
+    catalog = ShardCatalog((R, S), (Circuit(circuit, views),))
+    plain = Pool(np.random.default_rng(seed), 1)
+    plain.configure(catalog)
+    history = History(seed, (R, S))
+    epochs = [history.step() for _ in range(EPOCHS)]
+    want = [plain.epoch(e, changes) for e, changes in enumerate(epochs, 1)]
+
+    rng = np.random.default_rng(seed + 77)
+    pool = Pool(rng, 3)
+    pool.configure(catalog)
+    got: dict[int, Written] = {}
+    waiting: dict[int, list[list[TableChange]]] = {}  # finished, but not durable
+    epoch = 1
+    while epoch <= EPOCHS:
+        fate = rng.random()
+        pool.begin(epoch, epochs[epoch - 1], {})
+        stages = pool.shards[0].stages
+        upto = int(rng.integers(0, stages)) if fate < 0.3 else stages
+        for stage in range(upto):
+            pool.stage(stage)
+        if fate >= 0.3:
+            made, written = pool.finish()
+            assert written == got.setdefault(epoch, written), "a repeated epoch wrote something else"
+            waiting[epoch] = made
+            epoch += 1
+        if fate < 0.45:  # the generation fails: everything open is done again
+            for open_epoch in [e for e in waiting if rng.random() < 0.5]:  # a late write arrives all the same
+                for changes in waiting[open_epoch]:
+                    pool.store.write(open_epoch, changes)
+            waiting = {}
+            epoch = pool.committed + 1
+            pool.undo()
+            if rng.random() < 0.6:
+                pool.resize(int(rng.integers(1, 5)))
+        elif len(waiting) == 2 or rng.random() < 0.5:
+            for durable in sorted(waiting):
+                for changes in waiting.pop(durable):
+                    pool.store.write(durable, changes)
+                pool.commit(durable)
+                if rng.random() < 0.5:
+                    break
+        if rng.random() < 0.2:
+            for shard in pool.shards:
+                shard.evict(float(rng.choice([0.3, 1.0])))
+        if not waiting and rng.random() < 0.2:
+            pool.resize(int(rng.integers(1, 5)))
+    return want, [got[e] for e in range(1, EPOCHS + 1)]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_attempts_that_were_given_up_leave_no_trace(name: str) -> None:
+    for seed in range(3):
+        want, got = tormented(seed, [name])
+        assert got == want
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_attempts_of_many_views_that_were_given_up_leave_no_trace(seed: int) -> None:
+    want, got = tormented(seed, ["aggregate", "strings", "total", "left_if", "full_if", "exists", "self", "union"])
+    assert got == want
