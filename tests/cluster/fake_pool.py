@@ -29,7 +29,7 @@ from belvedere.protocol.pins import horizon_document
 from belvedere.protocol.ring import BUCKETS, MemberId
 from belvedere.sql.catalog import TableDef
 from belvedere.store.memory import MemoryStore
-from belvedere.store.seam import TableWrite
+from belvedere.store.seam import SourceInfo, TableWrite
 
 SERVER = MemberId("server")
 STORE_ADDRESS = "memory://store"
@@ -79,7 +79,7 @@ class FakePool:
     # ------------------------------------------------------------------ epochs
 
     def step(self, writes: int | None = None) -> EpochPlan:
-        """One epoch: the oldest `writes` that are pending (all of them), the newest catalog, one slice of each build."""
+        """One epoch: the oldest `writes` that are pending (or all), the newest catalog, one slice of each build."""
         with self.lock:
             taken = self.pending[:writes] if writes is not None else self.pending
             self.pending = self.pending[len(taken) :]
@@ -176,7 +176,10 @@ class FakePool:
 
     def _topology(self) -> calls.Topology:
         members = [Member(c.member, Role.COORDINATOR, c.address) for c in self.coordinators]
-        members += [Member(SERVER, Role.VIEWSERVER, self.server.address), Member(MemberId("s"), Role.STORE, STORE_ADDRESS)]
+        members += [
+            Member(SERVER, Role.VIEWSERVER, self.server.address),
+            Member(MemberId("s"), Role.STORE, STORE_ADDRESS),
+        ]
         leader = self.leader.member
         generation = Generation(Attempt(1), Term(1), leader, 1, (SERVER,), ())
         return calls.Topology("cluster", leader, tuple(members), generation, self.retention_ms)
@@ -231,6 +234,7 @@ class FakePool:
     def _append(self, table: TableDef, changes: Changes, own_clock: bool) -> Mapping[SourceId, Seq]:
         source = SourceId(f"{table.name}/0")
         seq = self.seqs[source] = Seq(self.seqs.get(source, 0) + 1)
+        self.store.list_source(SourceInfo(source, table.name, frozenset(), None, "node"))
         if own_clock:
             now = time.time_ns() // 1000
             step = np.arange(len(changes)) if changes.delete is not None else 0
@@ -240,7 +244,10 @@ class FakePool:
 
     # ------------------------------------------------------------------ clients
 
-    def connect(self, timeout: float = 10.0) -> ClusterDatabase:
+    def connect(self, timeout: float = 10.0, max_age: float = 0.0) -> ClusterDatabase:
+        def open_store(address: str) -> Connection:
+            return Connection(address, self.store, self)
+
         caller = self.hub.transport(MemberId("client"))
         seeds = [c.address for c in self.coordinators]
-        return ClusterDatabase(seeds, caller, lambda address: Connection(address, self.store, self), timeout=timeout)
+        return ClusterDatabase(seeds, caller, open_store, timeout=timeout, max_age=max_age)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from belvedere.cluster import calls
 from belvedere.cluster.catalogs import ServedTable, ServedView
-from belvedere.cluster.client.epochs import Epochs, Known
+from belvedere.cluster.client.epochs import MAX_AGE, Epochs, Known
 from belvedere.cluster.client.pins import Pins
 from belvedere.cluster.client.pool import Caller, Deadline, Pool, repeat
 from belvedere.cluster.client.quarantine import quarantined
@@ -64,12 +64,13 @@ class ClusterDatabase(Executing):
         open_store: Open,
         *,
         timeout: float = TIMEOUT,
+        max_age: float = MAX_AGE,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self.timeout = timeout
         self.pool = Pool(seeds, caller)
         self.stores = Stores(self.pool, open_store)
-        self.epochs = Epochs(self.pool, self.stores)
+        self.epochs = Epochs(self.pool, self.stores, max_age)
         self.pins = Pins(self.stores, timeout)
         self.rows = Rows(self.pool, self.stores)
         self._readers: dict[TableDef, given.Rows] = {}

@@ -1,6 +1,6 @@
 """What a client knows of committed epochs: the newest, older ones, and what can be read at each.
 
-The newest one is asked of the leader whenever what is known is older than `MAX_AGE`, and of the store while no leader
+The newest one is asked of the leader whenever what is known is older than `max_age`, and of the store while no leader
 answers. It never goes back: all reads of one connection are one session. An epoch stands for the catalog and the
 circuits that were complete at it, so the same names mean the same rows to everyone who reads at it.
 
@@ -16,7 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from belvedere import errors
 from belvedere.cluster import calls, catalogs
@@ -35,6 +35,7 @@ SILENT_SECONDS = 1.0
 WAIT_SECONDS = 5.0
 """How long one question may wait for an answer that is newer."""
 NEWEST = 1 << 62
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 Names = Mapping[str, ServedView | ServedTable]
 
@@ -53,8 +54,9 @@ class Known:
 
 
 class Epochs:
-    def __init__(self, pool: Pool, stores: Stores) -> None:
-        self._pool, self._stores = pool, stores
+    def __init__(self, pool: Pool, stores: Stores, max_age: float = MAX_AGE) -> None:
+        """`max_age`: seconds for which the newest epoch is believed to be the newest."""
+        self._pool, self._stores, self._max_age = pool, stores, max_age
         self._lock = threading.Lock()
         self._newest = Known(calls.Committed(), None)
         self._heard = float("-inf")
@@ -63,9 +65,9 @@ class Epochs:
 
     # ------------------------------------------------------------------ the newest
 
-    def newest(self, deadline: Deadline, max_age: float = MAX_AGE) -> Known:
+    def newest(self, deadline: Deadline, max_age: float | None = None) -> Known:
         """What is committed now, or was `max_age` seconds ago."""
-        if time.monotonic() - self._heard > max_age:
+        if time.monotonic() - self._heard >= (self._max_age if max_age is None else max_age):
             repeat("asking for the newest epoch", deadline, lambda timeout: self._ask(-1, 0.0, timeout))
         return self._newest
 
@@ -138,7 +140,7 @@ class Epochs:
             return self._first_with(Token.parse(moment), newest, deadline)
         if isinstance(moment, datetime):
             aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-            epoch = int(aware.timestamp() * 1000)
+            epoch = (aware - _BEGIN) // timedelta(milliseconds=1)
             if epoch > newest.epoch and epoch <= time.time() * 1000:
                 return newest
         else:

@@ -1,0 +1,463 @@
+"""The client of a cluster against a pool in one process: reads, writes, tokens, snapshots, DDL, failures on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import belvedere
+from belvedere.cluster.client.database import ClusterDatabase
+from belvedere.cluster.client.token import Token
+from belvedere.errors import (
+    BelvedereError,
+    CatalogError,
+    Closed,
+    DataError,
+    EpochExpired,
+    NotYet,
+    PeerUnavailable,
+    SqlError,
+    StoreUnavailable,
+    Unavailable,
+)
+from belvedere.store.memory import Moment
+from tests.cluster.fake_pool import FakePool
+
+ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
+SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY 1"
+
+
+@pytest.fixture
+def pool() -> FakePool:
+    made = FakePool()
+    made.step()
+    return made
+
+
+@pytest.fixture
+def db(pool: FakePool) -> Iterator[ClusterDatabase]:
+    with pool.connect() as made:
+        yield made
+
+
+def create(pool: FakePool, db: ClusterDatabase, *statements: str) -> None:
+    """DDL with views that are built at once."""
+    for statement in statements:
+        db.execute(statement, wait=False)
+        while pool.building:
+            pool.step()
+
+
+def order(id: int, customer: int, total: str) -> dict[str, Any]:
+    return {"id": id, "customer": customer, "total": total}
+
+
+def test_a_read_after_a_write_includes_it(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    token = db.put("orders", [order(1, 7, "9.50"), order(2, 8, "1")])
+    with pytest.raises(NotYet) as late:
+        db.get("spend", 7, after=token, timeout=0.05)
+    assert late.value.lag >= 0
+    assert db.get("spend", 7) is None
+    pool.step()
+    assert db.get("spend", 7, after=token) == {"customer": 7, "n": 1, "total": Decimal("9.50")}
+    assert db.get("SPEND", {"customer": 8}, after=str(token)) == {"customer": 8, "n": 1, "total": Decimal("1.00")}
+    assert db.get("orders", 2) == {"id": 2, "customer": 8, "total": Decimal("1.00")}
+    token = db.delete("orders", [1])
+    pool.step()
+    assert db.get("spend", 7, after=token) is None
+    assert db.get("orders", 1) is None
+    assert db.scan("orders").to_pylist() == [{"id": 2, "customer": 8, "total": Decimal("1.00")}]
+
+
+def test_the_answers_are_those_of_the_embedded_database(pool: FakePool, db: ClusterDatabase) -> None:
+    script = [
+        ORDERS,
+        SPEND,
+        "CREATE MATERIALIZED VIEW big AS SELECT customer, total FROM spend WHERE total > 5",
+        "INSERT INTO orders VALUES (1, 7, 9.5), (2, 7, 1), (3, 8, 2)",
+        "INSERT INTO orders (id, total) VALUES (4, 3)",
+        "DELETE FROM orders WHERE id = 2",
+    ]
+    questions = [
+        "SELECT o.id, s.n FROM orders o JOIN spend s ON o.customer = s.customer ORDER BY o.id",
+        "SHOW TABLES",
+        "SHOW VIEWS",
+        "SHOW CREATE VIEW big",
+        "SHOW CREATE TABLE orders",
+        "DESCRIBE spend",
+        "EXPLAIN big",
+        "EXPLAIN SELECT customer FROM spend WHERE n > 1",
+    ]
+    wrong = [
+        "SELECT * FROM nowhere",
+        "DROP TABLE orders",
+        "SELEC 1",
+        "",
+        "SELECT 1; SELECT 2",
+        "INSERT INTO spend VALUES (1)",
+    ]
+    with belvedere.open() as embedded, pool.running():
+        for statement in script:
+            token = embedded.execute(statement)
+            remote = db.execute(statement)
+        embedded.wait(token)
+        db.wait(remote)
+        for question in questions:
+            expected, found = embedded.execute(question), db.execute(question)
+            if isinstance(expected, pa.Table):
+                assert found.to_pylist() == expected.to_pylist(), question
+            elif not question.startswith("EXPLAIN"):
+                assert found == expected, question
+            assert type(found) is type(expected)
+        for statement in wrong:
+            with pytest.raises(BelvedereError) as first:
+                embedded.execute(statement)
+            with pytest.raises(BelvedereError) as second:
+                db.execute(statement)
+            assert (type(second.value), str(second.value)) == (type(first.value), str(first.value))
+        for name in ("orders", "spend", "big"):
+            assert db.scan(name).equals(embedded.scan(name))
+            assert db.key_columns(name) == embedded.key_columns(name)
+        assert db.scan("orders", start=2, stop=4).to_pylist() == embedded.scan("orders", start=2, stop=4).to_pylist()
+        assert db.scan("orders", limit=2).to_pylist() == embedded.scan("orders", limit=2).to_pylist()
+        assert db.verify().ok
+
+
+def test_rows_are_checked_before_anything_is_sent(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    with pytest.raises(DataError, match=r"'total'.*row 1.*nothing was written"):
+        db.put("orders", [order(1, 7, "1"), order(2, 7, "x")])
+    with pytest.raises(DataError, match="has no column 'price'"):
+        db.put("orders", {"id": 1, "price": 2})
+    with pytest.raises(CatalogError, match="'spend' is a view"):
+        db.put("spend", {"customer": 1})
+    with pytest.raises(CatalogError, match="no table or view 'order'; there is orders, spend"):
+        db.put("order", {"id": 1})
+    assert not pool.pending
+    assert db.put("orders", []) == Token(db.epoch)
+    db.write("orders", [order(1, 7, "1"), order(1, 7, "2")], deletes=[False, True])
+    pool.step()
+    assert db.scan("orders").num_rows == 0
+    db.put("orders", pa.table({"id": [5], "customer": [1]}), ts=datetime(2024, 1, 1, tzinfo=UTC))
+    db.put("orders", {"id": 5, "customer": 2}, ts=1)
+    pool.step()
+    assert db.get("orders", 5) == {"id": 5, "customer": 1, "total": None}
+
+
+def test_a_column_that_somebody_else_added_is_known_at_once(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS)
+    with pool.connect() as other:
+        other.execute("ALTER TABLE orders ADD COLUMN note STRING")
+        other.execute("CREATE TABLE people (id BIGINT PRIMARY KEY)")
+    db.put("orders", {"id": 1, "note": "x"})
+    db.put("people", {"id": 1})
+    pool.step()
+    assert db.get("orders", 1) == {"id": 1, "customer": None, "total": None, "note": "x"}
+
+
+def test_older_epochs_can_be_read_until_they_are_collected(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    epochs, tokens = [], []
+    for n in range(1, 6):
+        tokens.append(db.put("orders", order(n, 7, "1")))
+        epochs.append(pool.step().epoch)
+    for n, epoch in enumerate(epochs, 1):
+        assert db.get("spend", 7, at=epoch)["n"] == n
+        assert db.get("spend", 7, at=tokens[n - 1])["n"] == n
+        assert db.scan("spend", at=epoch).to_pylist()[0]["n"] == n
+        assert db.scan("orders", at=epoch).num_rows == n
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=epoch)
+        assert db.get("spend", 7, at=at)["n"] == n
+    assert db.get("spend", 7, at=datetime.now(UTC))["n"] == 5
+    with pytest.raises(NotYet, match="is not committed yet"):
+        db.get("spend", 7, at=epochs[-1] + 1_000_000)
+    first = pool.plan
+    with pytest.raises(EpochExpired, match=r"no table or view 'spend'.*it is there now"):
+        db.get("spend", 7, at=_before_spend(pool))
+    pool.collect(epochs[2])
+    assert db.get("spend", 7, at=epochs[2])["n"] == 3
+    with pytest.raises(EpochExpired, match=f"the oldest that can be read is {epochs[2]}"):
+        db.get("spend", 7, at=epochs[1])
+    assert first is pool.plan
+
+
+def _before_spend(pool: FakePool) -> int:
+    published = [epoch for epoch, _ in pool.store.changed("committed", 0, 1 << 60)]
+    return published[1]
+
+
+def test_a_snapshot_is_pinned_and_stays(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    db.put("orders", order(1, 7, "1"))
+    pool.step()
+    with db.snapshot() as snapshot:
+        pins = pool.store.list_documents("pins/")
+        assert len(pins) == 1 and str(snapshot.epoch) in pins[0]
+        db.put("orders", order(2, 7, "1"))
+        pool.step()
+        assert db.get("spend", 7)["n"] == 2
+        assert snapshot.get("spend", 7)["n"] == 1
+        assert snapshot.scan("orders").num_rows == 1
+        with db.snapshot() as second:
+            assert second.get("spend", 7)["n"] == 2
+        assert snapshot.get("spend", 7)["n"] == 1
+    deadline = time.monotonic() + 5
+    while pool.store.list_documents("pins/") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not pool.store.list_documents("pins/")
+    pool.collect(db.epoch)
+    with pytest.raises(EpochExpired, match="older than what is kept"):
+        db.snapshot(at=snapshot.epoch)
+
+
+def test_a_pin_that_came_too_late_is_noticed_by_the_reads(pool: FakePool, db: ClusterDatabase) -> None:
+    """Without a lease that holds, a read looks at the horizon afterwards."""
+    create(pool, db, ORDERS, SPEND)
+    db.put("orders", order(1, 7, "1"))
+    pool.step()
+    snapshot = db.snapshot()
+    db.put("orders", order(1, 8, "1"))
+    pool.step()
+    db.pins._since -= 3_600_000  # as if it had not been renewed for an hour
+    pool.store.remove_documents(pool.store.list_documents("pins/"))
+    pool.collect(db.epoch)
+    with pytest.raises(EpochExpired):
+        snapshot.get("spend", 7)
+    snapshot.close()
+
+
+def test_a_read_whose_epoch_is_collected_meanwhile_is_done_again(pool: FakePool) -> None:
+    """Retention 0: the row that the first try looks for is gone before it looks."""
+    pool.retention_ms = 0
+    with pool.connect(max_age=3600) as db:
+        create(pool, db, ORDERS, SPEND)
+        db.put("orders", order(1, 7, "1"))
+        pool.step()
+        pool.reads_refused = "not today"
+        strikes = []
+
+        def strike(call: str, moment: Moment) -> None:
+            if call == "read" and moment is Moment.BEFORE and not strikes and threading.current_thread() is reader:
+                strikes.append(call)
+                pool.write(pool_table(pool), changes_of(db), own_clock=True, request="later", timeout=1)
+                pool.collect(pool.step().epoch)
+
+        reader = threading.current_thread()
+        db.epochs.newest(db.deadline(), 0.0)
+        pool.store.faults = strike
+        assert db.get("spend", 7) is None or db.get("spend", 7)["n"] == 1
+        pool.store.faults = None
+        assert strikes
+
+
+def pool_table(pool: FakePool) -> Any:
+    from belvedere.cluster import catalogs
+
+    return catalogs.compile(pool.document).tables["orders"].stored
+
+
+def changes_of(db: ClusterDatabase) -> Any:
+    from belvedere.embedded.rows import Rows
+
+    changes = Rows(db.catalog.tables["orders"]).puts([{"id": 1, "customer": 9}])
+    assert changes is not None
+    return changes
+
+
+def test_gets_go_to_the_owner_and_fall_back_on_the_store(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    db.put("orders", order(1, 7, "1"))
+    pool.step()
+    assert db.get("spend", 7)["n"] == 1 and pool.served == 1
+    pool.reads_refused = "this server has not processed the epoch"
+    assert db.get("spend", 7)["n"] == 1 and pool.served == 1
+    pool.reads_refused = ""
+    pool.recent.clear()
+    assert db.get("spend", 7)["n"] == 1 and pool.served == 1
+    pool.hub.cut(pool.server.address)
+    assert db.get("spend", 7)["n"] == 1
+
+
+def test_a_change_of_leader_is_a_delay(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    token = db.put("orders", order(1, 7, "1"))
+    pool.hub.cut(pool.leader.address)
+    pool.step()
+    assert db.get("spend", 7, after=token, timeout=5)["n"] == 1, "the store tells what is committed"
+    pool.leader = pool.coordinators[1]
+    assert db.status()["leader"] == "two"
+    create(pool, db, "CREATE TABLE more (id BIGINT PRIMARY KEY)")
+    assert "more" in db.catalog.tables
+
+
+def test_what_stays_away_is_named_when_the_time_is_up(pool: FakePool) -> None:
+    db = pool.connect(timeout=0.3)
+    for coordinator in pool.coordinators:
+        pool.hub.cut(coordinator.address)
+    with pytest.raises(PeerUnavailable, match=r"changing the catalog: gave up after 0.3 s: .* does not answer"):
+        db.execute(ORDERS)
+    with pytest.raises(PeerUnavailable, match="no coordinator answers"):
+        pool.connect(timeout=0.1)
+    for coordinator in pool.coordinators:
+        pool.hub.mend(coordinator.address)
+    create(pool, db, ORDERS)
+    pool.store_down = True
+    with pytest.raises(StoreUnavailable, match=r"writing to table 'orders': gave up after 0.2 s: the store is down"):
+        db.put("orders", order(1, 7, "1"), timeout=0.2)
+    db.close()
+    db.close()
+    with pytest.raises(Closed):
+        db.get("orders", 1)
+
+
+def test_a_write_whose_answer_was_lost_happens_once(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    pool.lose_write_answers = 2
+    token = db.put("orders", order(1, 7, "1"))
+    assert len(pool.pending) == 1
+    pool.step()
+    assert db.get("spend", 7, after=token)["n"] == 1
+
+
+def test_ddl_whose_answer_was_lost_happens_once(pool: FakePool, db: ClusterDatabase) -> None:
+    answered = pool._ddl
+    lost = []
+
+    def lose(asked: Any, request: bytes) -> bytes:
+        found = answered(asked, request)
+        if not lost:
+            lost.append(request)
+            raise PeerUnavailable("the answer was lost")
+        return found
+
+    pool._ddl = lose  # type: ignore[method-assign]
+    create(pool, db, ORDERS)
+    assert lost and list(db.catalog.tables) == ["orders"]
+    with pytest.raises(CatalogError, match="'orders' exists already"):
+        db.execute(ORDERS)
+
+
+def test_a_store_that_breaks_off_in_the_middle_of_a_scan(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS)
+    db.put("orders", pa.table({"id": list(range(10_000)), "customer": [1] * 10_000}))
+    pool.step()
+    scan, broken = pool.store.scan, []
+
+    def breaking(*arguments: Any) -> Iterator[Any]:
+        for number, piece in enumerate(scan(*arguments)):
+            if number == 1 and len(broken) < 3:
+                broken.append(number)
+                raise StoreUnavailable("the connection is gone")
+            yield piece
+
+    pool.store.scan = breaking  # type: ignore[method-assign]
+    assert db.scan("orders")["id"].to_pylist() == list(range(10_000))
+    assert len(broken) >= 2
+
+
+def test_views_are_waited_for_and_a_stalled_pool_is_named(pool: FakePool) -> None:
+    with pool.connect(timeout=0.2) as db:
+        with pool.running():
+            db.execute(ORDERS)
+            db.put("orders", order(1, 7, "1"))
+            db.execute(SPEND)
+            assert db.get("spend", 7) is not None
+        pool.stalled = "view other: division by zero"
+        with pytest.raises(Unavailable, match="the views are created, and the pool does not get on: view other"):
+            db.execute(SPEND.replace("spend", "other"))
+
+
+def test_a_manifest_is_applied_as_a_whole(pool: FakePool, db: ClusterDatabase) -> None:
+    from tests.cluster.test_catalogs import MANIFEST
+
+    with pool.running():
+        tokens = db.apply_manifest(MANIFEST)
+        assert len(tokens) == 3
+        assert set(db.catalog.views) == {"spend", "big"}
+        with pytest.raises(SqlError, match=r"document 2, spec\.query"):
+            db.apply_manifest(MANIFEST.replace("FROM orders", "FROM ordres"))
+        assert db.apply_manifest("") == []
+
+
+def test_a_replaced_view_is_swapped_when_it_is_complete(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    db.put("orders", order(1, 7, "1"))
+    pool.step()
+    db.execute(SPEND.replace("CREATE", "CREATE OR REPLACE").replace("count(*)", "count(*) + 10"), wait=False)
+    seen = []
+    while pool.building:
+        seen.append(db.get("spend", 7)["n"])
+        pool.step()
+    assert seen and set(seen) == {1}
+    assert db.get("spend", 7)["n"] == 11
+    pool.retire()
+    pool.step()
+    assert db.get("spend", 7)["n"] == 11
+    with pool.connect() as other:
+        other.execute("DROP MATERIALIZED VIEW spend")
+    with pytest.raises(CatalogError, match="no table or view 'spend'"):
+        db.get("spend", 7)
+
+
+def test_rows_that_fail_are_in_quarantine(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, "CREATE MATERIALIZED VIEW inverse AS SELECT id, 1 / customer AS x FROM orders")
+    db.put("orders", [order(1, 0, "1"), order(2, 2, "1")])
+    pool.step()
+    found = db.quarantine("inverse").to_pylist()
+    assert [row["id"] for row in found] == [1] and "division" in found[0]["reason"]
+    assert db.scan("inverse").to_pylist() == [{"id": 2, "x": 0.5}]
+    report = db.verify("inverse")
+    assert report.compared and not report.complete
+    db.put("orders", order(1, 1, "1"))
+    pool.step()
+    assert db.quarantine("inverse").num_rows == 0 and db.verify("inverse").ok
+
+
+def test_epochs_that_were_not_published_are_not_read(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    db.put("orders", order(1, 7, "1"))
+    first = pool.step().epoch
+    pool.publishes = False
+    db.put("orders", order(2, 7, "1"))
+    hidden = pool.step().epoch
+    pool.publishes = True
+    db.put("orders", order(3, 7, "1"))
+    last = pool.step().epoch
+    assert [db.get("spend", 7, at=e)["n"] for e in (first, hidden, last)] == [1, 1, 3]
+
+
+@pytest.mark.parametrize("text", ["", "x", "e", "e1,", "e1,a", "e1,:3", "e1,a:b", "1.5"])
+def test_what_is_no_token_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no token"):
+        Token.parse(text)
+
+
+def test_tokens_as_text() -> None:
+    token = Token.of({"b,c:d/é": 5, "a": 7})  # type: ignore[dict-item]
+    assert Token.parse(str(token)) == token and Token.parse(token) is token
+    assert Token.parse(17) == Token.parse("e17") == Token(17)
+    both = Token.joined([token, Token.of({"a": 9}), Token(4)])  # type: ignore[dict-item]
+    assert both == Token(4, (("a", 9), ("b,c:d/é", 5)))  # type: ignore[arg-type]
+
+
+def test_a_source_that_ended_and_is_forgotten_counts_as_reached(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    token = db.put("orders", order(1, 7, "1"))
+    pool.step()
+    pool.positions.clear()
+    pool.step()
+    with pytest.raises(NotYet):
+        db.wait(token, timeout=0.01)
+    (source,) = pool.store.sources()
+    pool.store.list_source(dataclasses.replace(source, last=1))
+    pool.store.forget_sources([source.id])
+    db.wait(token, timeout=5)
