@@ -9,9 +9,10 @@ epoch the leader looks at what it cost, and before each plan at what there is ro
 * *Duration.* Longer than the goal: fewer rows next time, in proportion. Shorter, and the epoch was full: more. The goal
   is the target; when changes have been waiting for long it grows with their age, up to `LONGEST_EPOCH` targets, since
   large epochs get more done per second.
-* *Memory.* Rows that went between stages, for each row that was planned, are the fan-out; their bytes, for each byte
-  that was planned, must fit into `memory` with `OPEN_EPOCHS` epochs at a time. A fan-out that rises counts at once, one
-  that falls is believed slowly. If anything was spilled there is half the room, until nothing was for a while.
+* *Memory.* Rows that went between stages, for each row that was planned, are the fan-out. Their bytes must fit into
+  `memory` with `OPEN_EPOCHS` epochs at a time, reckoned by rows and by bytes that were planned. A fan-out that rises
+  counts at once, one that falls is believed slowly. If anything was spilled there is half the room, until nothing was
+  for a while. (Epochs that build views say nothing about changes: they are judged by spilling only.)
 
 Why it cannot come to a standstill: the first chunk (the oldest) is always taken, whatever its size, and a chunk that is
 too large for the room is taken alone. So each plan moves on if there is anything to move, and the room decides only how
@@ -33,7 +34,7 @@ from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece, Seq, SourceId
 OPEN_EPOCHS = 2
 FIRST_ROWS = 10_000
 LEAST_ROWS = 500
-LEAST_BYTES = 64 << 10
+"""However long epochs take: fewer rows would not make them shorter, only less worth while."""
 LONGEST_EPOCH = 10
 """The longest goal, in targets."""
 WAIT_PER_GOAL = 4
@@ -61,6 +62,8 @@ class Finished:
     """From the record to the last acknowledgement."""
     waited: int = 0
     """Age of its oldest change when it was planned."""
+    building: bool = False
+    """It had slices of views under construction."""
 
 
 class Pressure:
@@ -74,22 +77,28 @@ class Pressure:
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._memory, self._target = memory, target_ms
         self._rows = float(min(FIRST_ROWS, max_rows))
-        self._swell = 1.0
-        """Bytes that went between stages for each byte planned."""
+        self._bytes_per_row = 0.0
+        self._bytes_per_byte = 0.0
+        """Bytes that went between members for each row, and for each byte, that was planned."""
         self._spill_factor = 1.0
         self.fan_out = 1.0
         """Rows that went between members for each row planned, for people."""
 
     def observe(self, epoch: Finished) -> None:
-        self._learn_memory(epoch)
-        if epoch.rows > 0:
+        if epoch.spilled_bytes > 0:
+            self._spill_factor = max(self._spill_factor / 2, 1 / 1024)
+        else:
+            self._spill_factor = min(self._spill_factor * RECOVERY, 1.0)
+        if epoch.rows > 0 and not epoch.building:
+            self._learn_memory(epoch)
             self._learn_duration(epoch)
 
     def room(self) -> tuple[int, int]:
-        """(rows, bytes) for the next plan; at least a little of each."""
-        fits = self._memory / OPEN_EPOCHS / self._swell * self._spill_factor
-        size = min(self._max_bytes, max(LEAST_BYTES, int(fits)))
-        return int(self._rows), size
+        """(rows, bytes) for the next plan; at least one of each."""
+        memory = self._memory / OPEN_EPOCHS * self._spill_factor
+        rows = min(self._rows, memory / max(self._bytes_per_row, 1.0))
+        size = min(self._max_bytes, memory / max(self._bytes_per_byte, 1.0))
+        return max(1, int(rows)), max(1, int(size))
 
     def take(
         self, index: Sequence[Chunk], planned: Mapping[SourceId, Seq], bounds: Mapping[SourceId, Seq]
@@ -111,14 +120,10 @@ class Pressure:
             self._rows = min(self._rows * min(goal / duration, 2.0), self._max_rows)
 
     def _learn_memory(self, epoch: Finished) -> None:
-        if epoch.rows > 0:
-            self.fan_out = _believe(self.fan_out, epoch.moved_rows / epoch.rows)
+        self.fan_out = _believe(self.fan_out, epoch.moved_rows / epoch.rows)
+        self._bytes_per_row = _believe(self._bytes_per_row, epoch.moved_bytes / epoch.rows)
         if epoch.bytes > 0:
-            self._swell = max(1.0, _believe(self._swell, epoch.moved_bytes / epoch.bytes))
-        if epoch.spilled_bytes > 0:
-            self._spill_factor = max(self._spill_factor / 2, 1 / 1024)
-        else:
-            self._spill_factor = min(self._spill_factor * RECOVERY, 1.0)
+            self._bytes_per_byte = _believe(self._bytes_per_byte, epoch.moved_bytes / epoch.bytes)
 
 
 def _believe(before: float, found: float) -> float:

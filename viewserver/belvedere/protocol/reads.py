@@ -13,7 +13,8 @@ Why it is safe:
 2. A generation that does epochs again takes them from the one before: what was processed in the old one from its
    first epoch on does not count any more.
 3. Each generation answers only for epochs that were processed *in it*. A server that was left out of a generation
-   does not know its epochs, and they are in none of its spans, whatever came later.
+   does not know its epochs, and they are in none of its spans, whatever came later; and what it had processed, but did
+   not know to be committed, may have been done again without it.
 4. Only committed epochs are answered. A server that hears nothing any more hears of no commits either, and what it
    still answers was committed while it owned it; that never changes.
 5. Memory is bounded: the oldest spans are forgotten, and the store is asked for what they would have answered.
@@ -97,9 +98,11 @@ class Ownership:
         if self._spans and attempt <= self._spans[-1].attempt:
             return
         first = Epoch(committed + 1)
-        self._spans = [span for span in self._spans if span.first < first and span.through >= span.first]
+        missed = bool(self._spans) and attempt > self._spans[-1].attempt + 1
+        certain = self.committed if missed else committed  # what was open may have been done again without this server
         for span in self._spans:
-            span.through = min(span.through, committed)
+            span.through = min(span.through, certain)
+        self._spans = [span for span in self._spans if span.through >= span.first]
         mine = ring.members.index(self.me) if self.me in ring.members else -1
         self._spans.append(_Span(attempt, first, ring, mine, Epoch(first - 1)))
         del self._spans[:-SPANS]
