@@ -413,6 +413,27 @@ def test_suspended_alone_changes_nothing_about_the_election(world: World) -> Non
     assert ears[0].heard == [True, False]
 
 
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_who_waits_in_line_is_elected_after_a_broken_connection(world: World, when: str) -> None:
+    one, other = world.connect(), world.connect()
+    ears = Ear(), Ear()
+    one.campaign("one", ears[0])
+    ears[0].wait_last(True)
+    other.campaign("other", ears[1])
+    time.sleep(0.1)  # nothing tells that a candidate has got in line
+    session = listen_session(other)
+    world.suspend(other)
+    session.wait_last(Session.SUSPENDED)
+    if when == "while":
+        one.resign()
+    world.resume(other)
+    session.wait_last(Session.CONNECTED)
+    if when == "before":
+        one.resign()
+    ears[1].wait_last(True)
+    assert ears[1].heard == [True]
+
+
 def test_who_resigns_while_suspended_is_out_when_connected(world: World) -> None:
     one, other = world.connect(), world.connect()
     ears = Ear(), Ear()

@@ -291,6 +291,10 @@ def test_forget_and_close_do_not_wait_for_a_frozen_peer(frozen: Peer) -> None:
     start = time.monotonic()
     here.forget(C)
     assert time.monotonic() - start < 1
+    while [thread for thread in threading.enumerate() if thread.name == "send a to c"]:
+        assert time.monotonic() - start < 10
+        time.sleep(0.01)
+    start = time.monotonic()
     here.know(C, frozen.address)
     here.send(C, number(2), b"x" * 4_000_000)
     here.close()

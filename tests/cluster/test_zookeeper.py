@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from belvedere.cluster.coordination import Session
 from belvedere.cluster.local_zookeeper import LocalZooKeeper
 from belvedere.cluster.zookeeper import Credentials, ZooKeeperCoordination
+from belvedere.cluster.zookeeper.link import Link
 from belvedere.errors import CoordinationUnavailable, Incompatible
 from tests.cluster.coordination_worlds import SESSION_TIMEOUT, Ear, ZooKeeperWorld, ids, member, wait_for_session
 from tests.cluster.zookeeper_server import Proxy, eventually, require_zookeeper
@@ -156,6 +158,19 @@ def test_a_server_that_freezes_is_left_for_another_in_the_same_session(world: Zo
         proxy.close()
 
 
+def test_the_server_that_froze_is_not_the_first_to_be_tried_again(world: ZooKeeperWorld) -> None:
+    link = Link(world.server.hosts, 2.0, None, threading.RLock(), lambda link, state: None)
+    tried: list[object] = []
+    link._create_connection = lambda **options: tried.append(options["address"])
+    link._connect(address=("127.0.0.1", 1))
+    link.drop()
+    with pytest.raises(OSError, match="did not answer a moment ago"):
+        link._connect(address=("127.0.0.1", 1))
+    link._connect(address=("127.0.0.1", 2))
+    link._connect(address=("127.0.0.1", 1))
+    assert tried == [("127.0.0.1", 1), ("127.0.0.1", 2), ("127.0.0.1", 1)]
+
+
 def test_the_lease_holds_while_nothing_is_asked(world: ZooKeeperWorld) -> None:
     one = world.connect(session_timeout=1.0)
     session = Ear()
@@ -249,7 +264,11 @@ def test_a_timeout_that_the_server_cuts_short_is_the_one_that_counts(tmp_path: P
         session = Ear()
         one.on_session(session)
         one.start(15.0)
-        wait_for_session(one, Session.CONNECTED)
+        time.sleep(2.0)
+        assert one.lease_valid()
+        assert session.heard == [Session.CONNECTED]
+        assert one._link is not None
+        assert one._link.lease.timeout == pytest.approx(0.9)
         assert server.pid is not None
         os.kill(server.pid, signal.SIGSTOP)
         begin = time.monotonic()

@@ -11,9 +11,11 @@ body of a chunk is not copied on its way into gRPC.
 What goes wrong with gRPC, and what is done about it here:
 
 * A peer that is frozen accepts and answers nothing. Every stream and call has a deadline (streams are replaced long
-  before theirs), each peer has a thread of its own, and `forget` and `close` cancel what hangs.
+  before theirs), each peer has a thread of its own, and `forget` and `close` cancel what hangs. Neither deadline nor
+  cancellation ends a call while the socket of its channel is full. So calls and messages have channels of their own,
+  and a watch cuts connections on which a delivery is overdue.
 * A server waits, when it is shut down, until every stream has ended, and its handlers cannot be interrupted. So senders
-  end streams that rest, handlers of a closed server end theirs with the next chunk, and `close` waits a bounded time.
+  end streams that rest, handlers of a closed server end theirs with the next chunk, and `close` cuts what is left.
 * A channel that failed waits up to two minutes before it tries again: the pauses are set, and after a failure there is
   a new channel.
 * It repeats requests on its own and writes to stderr. Both are switched off.
@@ -23,9 +25,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +39,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from belvedere import errors
-from belvedere.cluster import failures, frames
+from belvedere.cluster import failures, frames, sockets
 from belvedere.cluster.inbox import Inbox
 from belvedere.cluster.outbox import Entry, Link
 from belvedere.cluster.sending import Locate, Sending
@@ -48,11 +52,14 @@ GetHandler: TypeAlias = Callable[[bytes], Tables]
 PutHandler: TypeAlias = Callable[[bytes, pa.RecordBatchReader], bytes]
 """Answers a `put`: (what the caller passed beside the rows, the rows). It must read all of them."""
 
-STREAM_DEADLINE = 60.0
-STREAM_REPLACED_AFTER = 20.0
-"""Seconds. What is left until the deadline is the time that a receiver has for a frame."""
+FRAME_DEADLINE = 40.0
 SLOWEST_BYTES_PER_SECOND = 1 << 20
-CLOSE_TIMEOUT = 5.0
+"""A frame that is not answered after `FRAME_DEADLINE`, and a second for each so many bytes, is delivered again."""
+STREAM_REPLACED_AFTER = 20.0
+"""Seconds; after that there would not be enough time for another frame until the deadline of the stream."""
+CLOSE_TIMEOUT = 1.0
+"""Seconds that `close` gives peers to end their streams before it cuts them, and once more for what follows."""
+WATCH_INTERVAL = 1.0
 LONGEST_TRAILER = 1_500
 """Characters of an error that travels in HTTP/2 trailers, which are limited to 8 KB."""
 
@@ -200,6 +207,8 @@ class FlightTransport(Sending):
         it listens on all of its addresses."""
         super().__init__(member)
         self.client = FlightClient(tls=tls)
+        self._messages = FlightClient(tls=tls)
+        self._watch = _Watch()
         scheme = "grpc" if tls is None else "grpc+tls"
         try:
             self._server = _Server(f"{scheme}://{_bracketed(host)}:{port}", tls)
@@ -239,15 +248,58 @@ class FlightTransport(Sending):
         self._server.inbox = None
         self._server.closing = True
         self._stop_sending()
+        self._watch.close()
         self.client.close()
-        # In a thread: it returns when the last stream has ended, and a peer that is frozen does not end its own.
+        self._messages.close()
         closing = threading.Thread(target=self._server.shutdown, name=f"close {self._address}", daemon=True)
         closing.start()
         closing.join(CLOSE_TIMEOUT)
+        if closing.is_alive():
+            sockets.cut_served(self.port)
+            closing.join(CLOSE_TIMEOUT)
 
     def _link(self, peer: MemberId, locate: Locate) -> Link:
         hello = {"to": peer, "sender": self._member, "instance": self._instance}
-        return _FlightLink(self.client, json.dumps(hello).encode("ascii"), locate)
+        return _FlightLink(self._messages, self._watch, json.dumps(hello).encode("ascii"), locate)
+
+
+class _Watch:
+    """Cuts connections on which a delivery takes longer than it may, since gRPC does not give it up in every case."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._due: dict[object, tuple[str, float]] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._run, name="watch deliveries", daemon=True).start()
+
+    def begin(self, delivery: object, address: str, seconds: float) -> None:
+        with self._lock:
+            self._due[delivery] = (address, time.monotonic() + seconds)
+
+    def end(self, delivery: object) -> None:
+        with self._lock:
+            self._due.pop(delivery, None)
+
+    def hurry(self, delivery: object) -> None:
+        """It was cancelled, so it should end now."""
+        with self._lock:
+            if delivery in self._due:
+                self._due[delivery] = (self._due[delivery][0], time.monotonic())
+
+    def close(self) -> None:
+        """Cut everything that is still under way."""
+        self._closed.set()
+        self._cut(math.inf)
+
+    def _run(self) -> None:
+        while not self._closed.wait(WATCH_INTERVAL):
+            self._cut(time.monotonic() - WATCH_INTERVAL)
+
+    def _cut(self, before: float) -> None:
+        with self._lock:
+            late = {address for address, due in self._due.values() if due < before}
+        if late:
+            sockets.cut_made(_host_and_port(address) for address in late)
 
 
 class _FlightLink:
@@ -257,8 +309,9 @@ class _FlightLink:
                         └──failed, abandoned──▶ none (and the channel is given up)
     """
 
-    def __init__(self, client: FlightClient, hello: bytes, locate: Locate) -> None:
+    def __init__(self, client: FlightClient, watch: _Watch, hello: bytes, locate: Locate) -> None:
         self._client = client
+        self._watch = watch
         self._hello = hello
         self._locate = locate
         self._lock = threading.Lock()
@@ -267,9 +320,10 @@ class _FlightLink:
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         address = self._locate()
-        size = sum(entry.size for entry in entries)
+        allowed = FRAME_DEADLINE + sum(entry.size for entry in entries) / SLOWEST_BYTES_PER_SECOND
+        self._watch.begin(self, address, allowed)
         try:
-            stream = self._ready(address, size)
+            stream = self._ready(address, allowed)
             for chunk, body in frames.pack(entries):
                 stream.write(chunk, body)
             refusal = stream.answer()
@@ -277,6 +331,8 @@ class _FlightLink:
             self.rest()
             self._client.drop(address)
             raise errors.PeerUnavailable(f"{address}: {_first_line(error)}") from None
+        finally:
+            self._watch.end(self)
         if refusal:
             raise failures.rebuild(refusal, address)
 
@@ -291,14 +347,15 @@ class _FlightLink:
             self._abandoned = True
             if self._stream is not None:
                 self._stream.cancel()
+        self._watch.hurry(self)
 
-    def _ready(self, address: str, size: int) -> _Stream:
+    def _ready(self, address: str, allowed: float) -> _Stream:
         stream = self._stream
-        if stream is not None and not stream.serves(address, size):
+        if stream is not None and not stream.serves(address, allowed):
             self.rest()
             stream = None
         if stream is None:
-            timeout = STREAM_DEADLINE + size / SLOWEST_BYTES_PER_SECOND
+            timeout = allowed + STREAM_REPLACED_AFTER
             stream = _Stream(self._client.channel(address), address, self._hello, timeout)
             with self._lock:
                 self._stream = stream
@@ -317,10 +374,8 @@ class _Stream:
         self._writer, self._reader = channel.do_exchange(descriptor, _until(timeout))
         self._begun = False
 
-    def serves(self, address: str, size: int) -> bool:
-        left = self._timeout - (time.monotonic() - self._opened)
-        needed = STREAM_DEADLINE - STREAM_REPLACED_AFTER + size / SLOWEST_BYTES_PER_SECOND
-        return address == self._address and left > needed
+    def serves(self, address: str, allowed: float) -> bool:
+        return address == self._address and time.monotonic() - self._opened + allowed < self._timeout
 
     def write(self, chunk: bytes, body: memoryview | None) -> None:
         if not self._begun:
@@ -463,9 +518,14 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def _host_and_port(address: str) -> tuple[str, int]:
+    parts = urllib.parse.urlsplit(address)
+    return parts.hostname or "", parts.port or 0
+
+
 def _first_line(error: BaseException) -> str:
-    """Without gRPC's account of its own insides."""
-    text = str(error).strip().split("\n", 1)[0]
+    """Without the account that Flight and gRPC give of their own insides."""
+    text = str(error).strip().split("\n", 1)[0].rpartition("error, with message: ")[2]
     return text.split(". gRPC client debug context", 1)[0] or type(error).__name__
 
 

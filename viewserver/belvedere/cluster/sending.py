@@ -18,7 +18,7 @@ from belvedere.protocol.ring import MemberId
 
 LARGEST_PAYLOAD = (2 << 30) - (1 << 20)
 """Bytes: what Flight can carry at once."""
-LINGER = 2.0
+LINGER = 0.5
 """Seconds that `close` waits for deliveries that are under way."""
 
 
