@@ -60,8 +60,6 @@ class Lease:
         return self._resume(now)
 
     def answered(self, sent: float, now: float) -> Session | None:
-        if sent < self._reachable_since:  # an answer from before the connection broke
-            return None
         self._asked = max(self._asked, sent)
         return self._resume(now)
 
@@ -79,6 +77,7 @@ class Lease:
         return None
 
     def _fresh(self, now: float) -> bool:
+        # An answer to what was sent before the connection broke tells nothing about the present.
         return self._asked >= self._reachable_since and now - self._asked < LEASE * self.timeout
 
     def _resume(self, now: float) -> Session | None:

@@ -275,11 +275,14 @@ class ZooKeeperCoordination:
 
     def _keep_time(self, closing: threading.Event) -> None:
         last_beat = 0.0
-        while not closing.wait(self._timeout / 16):
+        interval = 0.0
+        while not closing.wait(interval):
             with self._lock:
                 link = self._link
                 if link is None or closing.is_set():
                     return
+                # The server may have granted much less time than was asked for, and tells with the first connection.
+                interval = min(link.lease.timeout / 16, 0.1)
                 time = now()
                 change = link.lease.tick(time)
                 if change is not None:
