@@ -82,7 +82,6 @@ def bytes_of(text: str) -> int:
 
 
 def _run(role: str, **settings: Any) -> None:
-    from belvedere.cluster import logs  # the cluster is loaded by the commands that need it
     from belvedere.cluster.options import Options, TlsFiles
     from belvedere.cluster.roles.run import run
     from belvedere.protocol.messages import Role
@@ -97,7 +96,9 @@ def _run(role: str, **settings: Any) -> None:
 
         end_with_parent()
     options = Options(Role(role), tls=tls, memory_limit=limit, **settings)
-    logs.configure(options.log_format, pool=options.pool, role=role)
+    from belvedere.cluster.saying import configure
+
+    configure(options.pool, role)
     click.get_current_context().exit(run(options))
 
 
@@ -133,7 +134,6 @@ def viewserver(**settings: Any) -> None:
 
 @click.command(short_help="The store of a pool.")
 @pool_options
-@click.option("--ranges", envvar="BELVEDERE_RANGES", type=int, default=4, help="Key ranges of a new base table.")
 def store(**settings: Any) -> None:
     """Keep base tables, INPUT, state and views of a small cluster in a directory (LMDB)."""
     _run("store", **settings)

@@ -48,8 +48,6 @@ class Options:
     memory_limit: int = 1 << 30
     epoch_ms: int = 20
     retention: float = 60.0
-    ranges: int = 4
-    """Key ranges, each a source of its own, that the store makes of a new base table."""
     leave_within: float = 9.5
     """Seconds from SIGTERM to the end, drained or not."""
     log_format: str = "text"

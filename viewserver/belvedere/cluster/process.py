@@ -34,6 +34,7 @@ from belvedere.cluster.loop import Loop, Pauses, Worker
 from belvedere.cluster.options import Options
 from belvedere.cluster.peers import Peers
 from belvedere.cluster.retrying import Troubles
+from belvedere.cluster.roles.base_tables import Administration
 from belvedere.cluster.saying import say
 from belvedere.cluster.transport import Handler, Payload, Transport
 from belvedere.protocol import wire
@@ -71,8 +72,19 @@ class Surroundings:
     cluster: str
     coordination: Coordination
     store: Store
+    base: Administration | None
+    """The store's base tables, where it has any."""
     transport: Transport
     trouble: Troubles
+
+
+@dataclass(frozen=True)
+class OpenStore:
+    store: Store
+    base: Administration | None = None
+
+    def close(self) -> None:
+        self.store.close()
 
 
 class Incarnation(abc.ABC):
@@ -232,15 +244,15 @@ class Process:
         options: Options,
         make: Callable[[Surroundings], Incarnation],
         connect: Callable[[Options], Coordination],
-        transport: Callable[[Options, MemberId], Transport],
-        open_store: Callable[[Options, str], Store],
+        transport: Callable[[Options, MemberId, Store], Transport],
+        open_store: Callable[[Options, str], OpenStore],
     ) -> None:
         self.options = options
         self.trouble = Troubles()
         self.current: Incarnation | None = None
         self._make, self._connect, self._transport, self._open_store = make, connect, transport, open_store
         self._stopping = threading.Event()
-        self._store: tuple[str, Store] | None = None
+        self._store: tuple[str, OpenStore] | None = None
 
     # ------------------------------------------------------------------ signals
 
@@ -301,13 +313,13 @@ class Process:
         with contextlib.ExitStack() as undo:
             undo.callback(coordination.close)
             me = MemberId(f"{self.options.name}-{secrets.token_hex(3)}")
-            store = self._find_store(coordination)
-            cluster = store.identity()
+            opened = self._find_store(coordination)
+            store, cluster = opened.store, opened.store.identity()
             self._check_record(coordination, cluster)
-            transport = self._transport(self.options, me)
+            transport = self._transport(self.options, me, store)
             undo.callback(transport.close)
             self.current = self._make(
-                Surroundings(self.options, me, cluster, coordination, store, transport, self.trouble)
+                Surroundings(self.options, me, cluster, coordination, store, opened.base, transport, self.trouble)
             )
             if self._stopping.is_set():
                 return Ended.LEFT
@@ -334,7 +346,7 @@ class Process:
             self.trouble.zookeeper.clear()
             return coordination
 
-    def _find_store(self, coordination: Coordination) -> Store:
+    def _find_store(self, coordination: Coordination) -> OpenStore:
         """The store's client: where the options say, or where the member with role store is."""
         pauses = Pauses()
         while True:
@@ -343,17 +355,17 @@ class Process:
             try:
                 if not address:
                     raise errors.StoreUnavailable(f"pool {self.options.pool!r} has no member with role store yet")
-                store = self._client(address)
-                store.identity()
+                found = self._client(address)
+                found.store.identity()
             except errors.Unavailable as error:
                 self.trouble.store.set(str(error))
                 if self._stopping.wait(pauses.next()):
                     raise
                 continue
             self.trouble.store.clear()
-            return store
+            return found
 
-    def _client(self, address: str) -> Store:
+    def _client(self, address: str) -> OpenStore:
         if self._store is None or self._store[0] != address:
             if self._store is not None:
                 self._store[1].close()

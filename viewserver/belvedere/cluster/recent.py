@@ -29,7 +29,8 @@ class _Rows:
 
     @functools.cached_property
     def _order(self) -> np.ndarray:
-        return np.argsort(_sortable(self.write.ids), kind="stable")
+        order: np.ndarray = np.argsort(_sortable(self.write.ids), kind="stable")
+        return order
 
     @functools.cached_property
     def _sorted(self) -> np.ndarray:

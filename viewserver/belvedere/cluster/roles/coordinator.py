@@ -20,6 +20,7 @@ from typing import Any
 from belvedere import errors
 from belvedere.cluster import calls
 from belvedere.cluster.coordination import Session
+from belvedere.cluster.loop import Pauses
 from belvedere.cluster.process import Ended, Incarnation, Surroundings
 from belvedere.cluster.roles.ddl import Catalog
 from belvedere.cluster.roles.overview import MEMBER, Overview
@@ -93,6 +94,8 @@ class CoordinatorMember(Incarnation):
         self.committed = CommittedBoard()
         self.ddl = Catalog(self)
         self.overview = Overview(self)
+        self._repaired = 0
+        """The last term in which base tables were looked after."""
         self._unpublished: EpochPlan | None = None
         self._publishing = threading.Lock()
 
@@ -128,11 +131,25 @@ class CoordinatorMember(Incarnation):
             self.end(Ended.LOST)
             return
         self.tell(Tick(now))
+        state = self.machine.leadership.state
+        if self.machine.phase is machines.Phase.LEADING and state is not None and state.term != self._repaired:
+            self._repaired = state.term
+            self.chores.do(self._repair)
 
     def closed(self) -> None:
         self.committed.close()
         self.ddl.close()
         self.overview.close()
+
+    def _repair(self) -> None:
+        pauses = Pauses()
+        while not self.loop.stopped and self.machine.phase is machines.Phase.LEADING:
+            try:
+                self.ddl.repair()
+                return
+            except errors.BelvedereError as error:
+                log.info("base tables are looked after later: %s", error)
+                time.sleep(pauses.next())
 
     # ------------------------------------------------------------------ the machine
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from belvedere import errors
 from belvedere.cluster import calls, catalogs
+from belvedere.cluster.roles.base_tables import adjust
 from belvedere.protocol.driving import CatalogOffered, CatalogTaken
 from belvedere.protocol.messages import Epoch
 
@@ -93,18 +94,24 @@ class Catalog:
         return taken
 
     def _unchanged(self, document: bytes) -> calls.Taken:
-        compiled = catalogs.compile(document)
-        self._make_tables(compiled)
+        self._adjust(document)
         last: Epoch = self._member.in_loop(lambda: self._member.machine.epochs.last)
-        return calls.Taken(last, compiled.version)
+        return calls.Taken(last, catalogs.version(document))
 
     def _taken(self, document: bytes, epoch: Epoch) -> calls.Taken:
+        self._adjust(document)
         compiled = catalogs.compile(document)
-        self._make_tables(compiled)
         return calls.Taken(epoch, compiled.version, compiled.made)
 
-    def _make_tables(self, compiled: catalogs.Compiled) -> None:
-        self._member.base_tables.make([table.stored for table in compiled.tables.values()])
+    def repair(self) -> None:
+        """A new leader does what its predecessor may not have come to. (From a worker.)"""
+        with self._one_at_a_time:
+            self._adjust(self._newest()[0])
+
+    def _adjust(self, document: bytes) -> None:
+        base = self._member.around.base
+        if base is not None:
+            adjust(base, document)
 
     # ------------------------------------------------------------------ the loop
 

@@ -24,6 +24,7 @@ from belvedere.cluster.loop import Busy
 from belvedere.cluster.process import Incarnation, Surroundings
 from belvedere.cluster.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
+from belvedere.cluster.roles.push import PUSH
 from belvedere.cluster.saying import say
 from belvedere.cluster.transport import Handler, Payload
 from belvedere.cluster.work import DistributorWork, failure
@@ -34,6 +35,7 @@ from belvedere.protocol.flow import Distributor
 from belvedere.protocol.messages import Message, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.source import chunks
+from belvedere.source.pusher import unpack_request
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,7 @@ class DistributorMember(Incarnation):
     # ------------------------------------------------------------------ pushes
 
     def _push_call(self, request: bytes) -> bytes:
-        source, payload = decode_push(request)
+        source, _, payload = unpack_request(request)
         self.push(source, chunks.parse(payload))
         return b""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from belvedere.cluster.coordination import Coordination
 from belvedere.cluster.options import TEST_PROTOCOL, Options
-from belvedere.cluster.process import Incarnation, Process, Surroundings
+from belvedere.cluster.process import Incarnation, OpenStore, Process, Surroundings
 from belvedere.cluster.transport import Transport
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import MemberId
@@ -56,11 +56,11 @@ def connect(options: Options) -> Coordination:
     return ZooKeeperCoordination(options.zookeeper, options.pool, session_timeout=options.session_timeout)
 
 
-def transport(options: Options, member: MemberId) -> Transport:
+def transport(options: Options, member: MemberId, store: Store) -> Transport:
     if options.role is Role.STORE:
         from belvedere.cluster.roles.store import StoreListener
 
-        return StoreListener(options)
+        return StoreListener(options, store)
     from belvedere.cluster.flight import FlightTransport, Tls
 
     tls = options.tls
@@ -73,13 +73,17 @@ def transport(options: Options, member: MemberId) -> Transport:
     )
 
 
-def open_store(options: Options, address: str) -> Store:
+def open_store(options: Options, address: str) -> OpenStore:
     if options.role is Role.STORE:
-        from belvedere.cluster.roles.store import open_directory
+        from belvedere.cluster.roles.store import StoreDirectory
 
-        return open_directory(options)
+        return OpenStore(StoreDirectory(options))
     from belvedere.store.served.client import FlightStore
     from belvedere.store.served.server import Tls
 
-    tls = options.tls
-    return FlightStore(address, tls=None if tls is None else Tls(tls.certificate, tls.key, tls.authority))
+    tls = None if options.tls is None else Tls(options.tls.certificate, options.tls.key, options.tls.authority)
+    if options.role is Role.COORDINATOR:
+        from belvedere.store.served.base_service import BaseClient
+
+        return OpenStore(FlightStore(address, tls=tls), BaseClient(address, tls=tls))
+    return OpenStore(FlightStore(address, tls=tls))

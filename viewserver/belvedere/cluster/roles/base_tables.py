@@ -1,0 +1,39 @@
+"""Base tables in the store as the catalog has them. The leader does this; it can be repeated, also by a former leader:
+names in the store are never used again, so a table that a catalog has dropped is dropped in every later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from belvedere.cluster import catalogs
+from belvedere.cluster.catalog_document import load
+from belvedere.sql.catalog import TableDef
+from belvedere.types import Column
+
+
+class Administration(Protocol):
+    """What is needed of the store (`store.served.base_service.BaseClient`)."""
+
+    def create_table(self, table: TableDef, splits: Sequence[bytes] = ()) -> None: ...
+
+    def add_columns(self, table: str, columns: Sequence[Column]) -> None: ...
+
+    def drop_table(self, table: str) -> None: ...
+
+    def tables(self) -> dict[str, TableDef]: ...
+
+
+def adjust(base: Administration, document: bytes) -> None:
+    """Make, widen and drop tables as this catalog wants them."""
+    wanted = {table.stored.name: table.stored for table in catalogs.compile(document).tables.values()}
+    dropped = {table.physical for table in load(document).tables if table.until is not None}
+    known = base.tables()
+    for name, table in wanted.items():
+        if name not in known:
+            base.create_table(table)
+        elif len(known[name].columns) < len(table.columns):
+            base.add_columns(name, table.columns[len(known[name].columns) :])
+    for name in known.keys() & dropped:
+        base.drop_table(name)
