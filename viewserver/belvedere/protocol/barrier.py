@@ -86,20 +86,7 @@ class Barrier:
         missing = self._missing.get(report.stage, set())
         if not self._is_mine(report.epoch, report.attempt) or report.sender not in missing:
             return []
-        counts = [
-            (receiver, stage, batches)
-            for receiver, by_stage in report.batches.items()
-            for stage, batches in by_stage.items()
-            if batches
-        ]
-        for receiver, stage, batches in counts:
-            if receiver not in self._servers or not report.stage < stage < self.stages or batches < 0:
-                raise Contradiction(
-                    f"{self}: {report.sender} sent {batches} batches for stage {stage} to {receiver} after stage"
-                    f" {report.stage}; they can go to later stages below {self.stages}, on servers of the attempt"
-                )
-        for receiver, stage, batches in counts:
-            self._counts[stage][receiver] += batches
+        self._count(report)
         missing.remove(report.sender)
         return self._tell()
 
@@ -132,6 +119,18 @@ class Barrier:
 
     def __str__(self) -> str:
         return f"epoch {self.epoch}, attempt {self.attempt}"
+
+    def _count(self, report: Sent) -> None:
+        """A report that is refused half-way leaves the barrier closed for good: its sender stays missing."""
+        after, stages, totals = report.stage, self.stages, self._counts
+        for receiver, by_stage in report.batches.items():
+            for stage, batches in by_stage.items():
+                if not after < stage < stages or batches < 0 or receiver not in totals[stage]:
+                    raise Contradiction(
+                        f"{self}: {report.sender} sent {batches} batches for stage {stage} to {receiver} after stage"
+                        f" {after}; they can go to later stages below {stages}, on servers of the attempt"
+                    )
+                totals[stage][receiver] += batches
 
     def _is_mine(self, epoch: Epoch, attempt: Attempt) -> bool:
         return (epoch, attempt) == (self.epoch, self.attempt)

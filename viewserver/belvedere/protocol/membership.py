@@ -93,7 +93,7 @@ class Wanted:
     notes: tuple[Note, ...]
     """Refusals that were not said before."""
     wake: int | None
-    """When to ask again although nothing has happened: members settle until then."""
+    """When to ask again although nothing has happened: a member has settled by then, or is tried again."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,8 @@ class Membership:
         self._noted: set[Refusal] = set()
         self._floor = 0
         self._now = 0
+        self._last: tuple[Generation | None, int, Wanted] | None = None
+        """What `change` was asked and said last, while that holds."""
 
     def tick(self, now: int) -> None:
         self._now = max(self._now, now)
@@ -125,6 +127,7 @@ class Membership:
     def listed(self, members: Iterable[Member], now: int) -> list[Note]:
         """All members that are there. Returns refusals that were not said before."""
         self.tick(now)
+        self._last = None
         present = {member.id: member for member in members}
         for gone in self._members.keys() - present.keys():
             self._spent[gone] = None
@@ -141,6 +144,7 @@ class Membership:
     def failed(self, member: MemberId, reason: str, now: int) -> None:
         """Others cannot work with this member although its node lives: leave it out for a while, longer each time."""
         self.tick(now)
+        self._last = None
         if member in self._members:
             before = self._shunned.get(member)
             pause = SHUN_MS if before is None else min(2 * before.pause, LONGEST_SHUN_MS)
@@ -149,6 +153,15 @@ class Membership:
     def change(self, current: Generation | None, protocol: int = 0) -> Wanted:
         """What should become of the present generation (None: there is none yet). `protocol`: what the record says; a
         new leader knows of no generation, and must not go back all the same."""
+        if self._last is not None and self._last[:2] == (current, protocol):
+            known = self._last[2]
+            if known.wake is None or self._now < known.wake:
+                return known  # asked at every event, also of a pool with hundreds of members
+        wanted = self._change(current, protocol)
+        self._last = (current, protocol, replace(wanted, notes=()))
+        return wanted
+
+    def _change(self, current: Generation | None, protocol: int) -> Wanted:
         floor = max(self._floor, protocol, 0 if current is None else current.protocol)
         self._floor = floor
         taking_part = set() if current is None else {*current.servers, *current.distributors}
@@ -162,6 +175,7 @@ class Membership:
         wanted = (fit.keys() & taking_part) | settled
         servers = self._of(Role.VIEWSERVER, wanted)
         distributors = self._of(Role.DISTRIBUTOR, wanted)
+        shunned = [shunned.until for shunned in self._shunned.values()]
         before = None if current is None else (set(current.servers), set(current.distributors), current.protocol)
         return Wanted(
             servers=servers,
@@ -173,7 +187,7 @@ class Membership:
             leaving=tuple(sorted(taking_part - lost - {*servers, *distributors})),
             refused=tuple(refused),
             notes=tuple(self._note(refused)),
-            wake=wake,
+            wake=min((at for at in (wake, *shunned) if at is not None and at > self._now), default=None),
         )
 
     def _common_protocol(self, floor: int, taking_part: set[MemberId]) -> int:
@@ -291,7 +305,7 @@ class Leadership:
         """Why it does not lead, if there is more to say than that it was not elected."""
         self._me, self._cluster = me, cluster
         self._oldest, self._newest = oldest, newest
-        self._now = 0
+        self._now = 0  # no time was heard yet: nothing to compare clocks with
         self._elected = False
         self._connected = True
         self._not_before = 0
@@ -347,7 +361,7 @@ class Leadership:
     def _proceed(self) -> list[LeadershipInstruction]:
         if not self._connected:
             return []
-        if self.phase is Phase.FOLLOWING and self._elected and self._now >= self._not_before:
+        if self.phase is Phase.FOLLOWING and self._elected and self._now >= self._not_before and self._now > 0:
             self.phase, self._read_at = Phase.READING, self._now
         if self._read_at is not None and self._now >= self._read_at:
             self._read_at = None
