@@ -135,7 +135,7 @@ def test_an_answer_that_does_not_come_in_time_is_unavailable() -> None:
 
 
 def test_an_unknown_action_is_named() -> None:
-    with pytest.raises(errors.DataError, match=r"no action 'store.dance'; it has store.changed"):
+    with pytest.raises(errors.DataError, match=r"no action 'store.dance'; there are store.changed"):
         StoreService(MemoryStore()).answer("store.dance", wire.pack({}))
 
 

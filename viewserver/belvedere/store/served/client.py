@@ -35,11 +35,14 @@ _CHANNEL = [
     # Whoever calls decides whether to repeat.
     ("grpc.enable_retries", 0),
 ]
-_STREAMS = ("scan", "changed", "get_chunks")
 
 
-class FlightStore:
-    """A `Store` behind an address. Thread-safe."""
+class Caller:
+    """Calls actions of a server, each once. Thread-safe."""
+
+    prefix: str
+    streams: tuple[str, ...] = ()
+    """Actions whose answers may take long."""
 
     def __init__(self, address: str, *, timeout: float = TIMEOUT, tls: Tls | None = None) -> None:
         self.address = address
@@ -49,6 +52,38 @@ class FlightStore:
             self._client = flight.connect(address, generic_options=_CHANNEL, **client_options(tls))
         except (pa.ArrowException, OSError) as error:
             raise StoreUnavailable(f"the store at {address} cannot be reached: {_reason(error)}") from error
+
+    def close(self) -> None:
+        self._client.close()
+
+    # --- calls
+
+    def _call(self, name: str, head: dict[str, Any] | None = None, parts: Sequence[Any] = ()) -> dict[str, Any]:
+        (answer,) = self._stream(name, head or {}, parts)
+        return wire.unpack(answer).head
+
+    def _stream(self, name: str, head: dict[str, Any], parts: Sequence[Any] = ()) -> Iterator[pa.Buffer]:
+        try:
+            action = flight.Action(self.prefix + name, wire.pack(head, parts))
+            for result in self._client.do_action(action, self._long if name in self.streams else self._once):
+                yield result.body
+        except flight.FlightError as error:
+            raise self._failure(name, error) from None
+        except pa.ArrowException as error:
+            raise self._failure(name, error) from error
+
+    def _failure(self, name: str, error: Any) -> BelvedereError:
+        known = wire.unpack_error(getattr(error, "extra_info", b"") or b"")
+        if known is not None:
+            return known
+        return StoreUnavailable(f"the store at {self.address} does not answer {name}: {_reason(error)}")
+
+
+class FlightStore(Caller):
+    """A `Store` behind an address."""
+
+    prefix = PREFIX
+    streams = ("scan", "changed", "get_chunks")
 
     def identity(self) -> str:
         found: str = self._call("identity")["identity"]
@@ -136,31 +171,6 @@ class FlightStore:
     def usage(self) -> Mapping[str, int]:
         found: Mapping[str, int] = self._call("usage")["usage"]
         return found
-
-    def close(self) -> None:
-        self._client.close()
-
-    # --- calls
-
-    def _call(self, name: str, head: dict[str, Any] | None = None, parts: Sequence[Any] = ()) -> dict[str, Any]:
-        (answer,) = self._stream(name, head or {}, parts)
-        return wire.unpack(answer).head
-
-    def _stream(self, name: str, head: dict[str, Any], parts: Sequence[Any] = ()) -> Iterator[pa.Buffer]:
-        try:
-            action = flight.Action(PREFIX + name, wire.pack(head, parts))
-            for result in self._client.do_action(action, self._long if name in _STREAMS else self._once):
-                yield result.body
-        except flight.FlightError as error:
-            raise self._failure(name, error) from None
-        except pa.ArrowException as error:
-            raise self._failure(name, error) from error
-
-    def _failure(self, name: str, error: Any) -> BelvedereError:
-        known = wire.unpack_error(getattr(error, "extra_info", b"") or b"")
-        if known is not None:
-            return known
-        return StoreUnavailable(f"the store at {self.address} does not answer {name}: {_reason(error)}")
 
 
 def _chunk_ids(ids: Sequence[ChunkId]) -> list[list[Any]]:

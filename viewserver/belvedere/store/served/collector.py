@@ -29,6 +29,8 @@ _STEP_IDS = 4096
 _STEP_KEYS = 16_384
 _BOUNDS = struct.Struct("<QQ")
 _RETRY_SECONDS = 1.0
+_BY_TABLE = ("versions", "changed", "base_rows")
+"""Databases whose keys begin with the number of a table."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ def _empty_dropped(txn: Txn, db: dict[str, Db]) -> None:
         return
     name = bytes(cursor.key())
     stop = (int.from_bytes(name, "big") + 1).to_bytes(4, "big")
-    removed = sum(_remove_range(txn, db[kind], name, stop, _STEP_KEYS) for kind in ("versions", "changed"))
+    removed = sum(_remove_range(txn, db[kind], name, stop, _STEP_KEYS) for kind in _BY_TABLE)
     if not removed:
         txn.delete(name, db=db["dropped"])
 

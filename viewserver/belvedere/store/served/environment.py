@@ -47,7 +47,10 @@ Operation: TypeAlias = Callable[[Txn], T]
 _GROUP = 1 << 17
 """Weight (rows) of one transaction at most, if it has more than one operation: it holds changed pages in memory."""
 _FIRST_MAP = 1 << 28
-_DATABASES = ("meta", "documents", "index", "payloads", "tables", "versions", "changed", "notes", "graves", "dropped")
+_DATABASES = tuple(
+    "meta documents index payloads tables versions changed notes graves dropped"
+    " base_tables base_rows base_sources base_log base_acked".split()
+)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -64,9 +67,8 @@ class _Job(Generic[T]):
 class Environment:
     """An LMDB directory with named databases in `db`. Thread-safe."""
 
-    def __init__(self, path: str | Path, *, databases: tuple[str, ...] = (), map_size: int = _FIRST_MAP) -> None:
+    def __init__(self, path: str | Path, *, map_size: int = _FIRST_MAP) -> None:
         self.path = Path(path)
-        self._names = _DATABASES + databases
         self._map_size = map_size
         self._mutex = threading.Lock()
         self._queue: list[_Job[Any]] = []
@@ -105,7 +107,7 @@ class Environment:
             self._map_size = max(self._map_size, existing.stat().st_size)
         try:
             return lmdb.open(
-                str(self.path), map_size=self._map_size, max_dbs=len(self._names), max_readers=512, subdir=True
+                str(self.path), map_size=self._map_size, max_dbs=len(_DATABASES), max_readers=512, subdir=True
             )
         except lmdb.Error as error:
             raise self._failure(error) from error
@@ -113,7 +115,7 @@ class Environment:
     def _databases(self) -> dict[str, Db]:
         try:
             with self._env.begin(write=True) as txn:
-                return {name: self._env.open_db(name.encode(), txn=txn) for name in self._names}
+                return {name: self._env.open_db(name.encode(), txn=txn) for name in _DATABASES}
         except lmdb.Error as error:
             raise self._failure(error) from error
 

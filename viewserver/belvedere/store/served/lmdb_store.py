@@ -19,6 +19,7 @@ from belvedere.errors import Damaged, DataError
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from belvedere.store.seam import SourceInfo, TableWrite, check_write
 from belvedere.store.served import keys, versions
+from belvedere.store.served.base import BaseTables, Clock, wall_clock
 from belvedere.store.served.collector import Collector
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
 
@@ -27,12 +28,21 @@ _BUCKETS = 16_384
 
 
 class LmdbStore:
-    """A `Store` in a directory. `map_size` is where the memory map starts; it grows by itself."""
+    """A `Store` in a directory. `map_size` is where the memory map starts; it grows by itself. `nodes`: the names of
+    those who push the logs of `base`, the base tables."""
 
-    def __init__(self, path: str | Path, *, map_size: int = 1 << 28) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        nodes: Sequence[str] = ("node-0",),
+        map_size: int = 1 << 28,
+        clock: Clock = wall_clock,
+    ) -> None:
         self.environment = Environment(path, map_size=map_size)
         self._db = self.environment.db
         self._collector = Collector(self.environment)
+        self.base = BaseTables(self.environment, nodes, clock, self._collector.wake)
 
     def identity(self) -> str:
         return self.environment.identity
@@ -110,10 +120,10 @@ class LmdbStore:
             self.environment.run(remove)
 
     def sources(self) -> list[SourceInfo]:
-        return []
+        return self.base.sources()
 
     def forget_sources(self, sources: Sequence[SourceId]) -> None:
-        return
+        self.base.forget_sources(sources)
 
     # --- versioned tables
 

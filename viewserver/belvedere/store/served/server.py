@@ -1,4 +1,4 @@
-"""The store on a Flight port: actions of `StoreService`, and errors that the client can raise again."""
+"""The store on a Flight port: actions of services, and errors that the client can raise again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.flight as flight
 
 from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.store.served import wire
-from belvedere.store.served.service import Answer, StoreService
+from belvedere.store.served.service import Answer, Service
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,9 @@ class Tls:
 
 
 class StoreServer:
-    """Serves one store, or several services, from `start` (done by the constructor) until `close`."""
+    """Serves services on one port, from the constructor on until `close`."""
 
-    def __init__(
-        self, services: Sequence[StoreService], host: str = "127.0.0.1", port: int = 0, tls: Tls | None = None
-    ):
+    def __init__(self, services: Sequence[Service], host: str = "127.0.0.1", port: int = 0, tls: Tls | None = None):
         scheme = "grpc" if tls is None else "grpc+tls"
         self._server = _Server(services, f"{scheme}://{host}:{port}", **_server_options(tls))
         self.port: int = self._server.port
@@ -46,7 +44,7 @@ class StoreServer:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]
-    def __init__(self, services: Sequence[StoreService], location: str, **options: Any) -> None:
+    def __init__(self, services: Sequence[Service], location: str, **options: Any) -> None:
         super().__init__(location, **options)
         self._services = {name: service for service in services for name in service.names()}
 
@@ -60,7 +58,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]
         return [(name, "") for name in sorted(self._services)]
 
 
-def _results(service: StoreService, action: str, body: pa.Buffer) -> Iterator[Any]:
+def _results(service: Service, action: str, body: pa.Buffer) -> Iterator[Any]:
     try:
         answer: Answer = service.answer(action, body)
         for part in answer:

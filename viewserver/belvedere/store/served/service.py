@@ -21,13 +21,16 @@ Answer: TypeAlias = Iterator[pa.Buffer]
 PREFIX = "store."
 
 
-class StoreService:
-    """The actions of one store."""
+class Service:
+    """Actions, each a method `_do_<name>`. Whoever has a port dispatches to them by name."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    prefix: str
+
+    def __init__(self) -> None:
         self._actions: dict[str, Callable[[Message], Answer]] = {
-            PREFIX + name.removeprefix("_do_"): getattr(self, name) for name in dir(self) if name.startswith("_do_")
+            self.prefix + name.removeprefix("_do_"): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("_do_")
         }
 
     def names(self) -> list[str]:
@@ -37,8 +40,18 @@ class StoreService:
         """Raises what the store raises, here or while the answer is read."""
         found = self._actions.get(action)
         if found is None:
-            raise DataError(f"the store has no action {action!r}; it has {', '.join(self.names())}")
+            raise DataError(f"there is no action {action!r}; there are {', '.join(self.names())}")
         return found(wire.unpack(body))
+
+
+class StoreService(Service):
+    """The actions of one store."""
+
+    prefix = PREFIX
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
 
     def _do_identity(self, message: Message) -> Answer:
         yield wire.pack({"identity": self._store.identity()})

@@ -61,15 +61,20 @@ class Table:
         """The table, made now if it is not there. Numbers are never used again."""
         table = Table.find(txn, db, name)
         if table is None:
-            found = txn.get(b"tables", db=db["meta"])
-            number = 1 if found is None else _WORD.unpack(found)[0] + 1
-            txn.put(b"tables", _WORD.pack(number), db=db["meta"])
-            table = Table(number, 0, 0)
+            table = Table(next_number(txn, db), 0, 0)
             table.save(txn, db, name)
         return table
 
     def save(self, txn: Txn, db: dict[str, Db], name: str) -> None:
         txn.put(table_name(name), _TABLE.pack(self.number, self.count, self.newest), db=db["tables"])
+
+
+def next_number(txn: Txn, db: dict[str, Db]) -> int:
+    """A number for a table, versioned or base. None is given twice."""
+    found = txn.get(b"tables", db=db["meta"])
+    number: int = 1 if found is None else _WORD.unpack(found)[0] + 1
+    txn.put(b"tables", _WORD.pack(number), db=db["meta"])
+    return number
 
 
 def table_name(name: str) -> bytes:

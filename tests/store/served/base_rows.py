@@ -1,0 +1,87 @@
+"""Base rows for tests: a table, changes from Python values, and the naive meaning of last-writer-wins."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.engine.delta import Changes
+from belvedere.engine.vec import Vec
+from belvedere.sql.catalog import TableDef
+from belvedere.types import BIGINT, STRING, Column
+
+ORDERS = TableDef("orders", (Column("id", BIGINT, False), Column("a", BIGINT), Column("b", STRING)), ("id",))
+NEVER = -(2**62)
+Cells = dict[str, Any]
+"""Columns that a put writes; None instead of it: a delete."""
+
+
+@dataclass(frozen=True)
+class Change:
+    key: int
+    cells: Cells | None
+    ts: int = 0
+
+
+def changes_of(changes: Iterable[Change], table: TableDef = ORDERS) -> Changes:
+    rows = list(changes)
+    columns, present = [], []
+    for column in table.columns:
+        if column.name == "id":
+            values = [row.key for row in rows]
+            present.append(None)
+        else:
+            values = [(row.cells or {}).get(column.name) for row in rows]
+            present.append(np.array([row.cells is not None and column.name in row.cells for row in rows], np.bool_))
+        columns.append(Vec.from_arrow(pa.array(values, column.type.arrow), column.type))
+    delete = np.array([row.cells is None for row in rows], np.bool_)
+    ts = np.array([row.ts for row in rows], np.int64)
+    return Changes(tuple(columns), tuple(present), delete if delete.any() else None, ts)
+
+
+def keys_of(*keys: int) -> list[Vec]:
+    return [Vec(BIGINT, np.array(keys, np.int64))]
+
+
+def random_change(rng: random.Random, keys: int = 30, clock: int = 0) -> Change:
+    key = rng.randrange(-keys // 2, keys // 2)
+    if rng.random() < 0.25:
+        return Change(key, None, clock)
+    cells: Cells = {"a": rng.choice((None, rng.randrange(9))), "b": "x" * rng.randrange(5)}
+    return Change(key, {name: cells[name] for name in cells if rng.random() < 0.7}, clock)
+
+
+@dataclass
+class Model:
+    """Every cell with its timestamp."""
+
+    live: dict[int, int] = field(default_factory=dict)
+    dead: dict[int, int] = field(default_factory=dict)
+    cells: dict[tuple[int, str], tuple[int, Any]] = field(default_factory=dict)
+
+    def apply(self, change: Change) -> None:
+        key, ts = change.key, change.ts
+        if change.cells is None:
+            self.dead[key] = max(ts, self.dead.get(key, NEVER))
+            return
+        self.live[key] = max(ts, self.live.get(key, NEVER))
+        for name, value in change.cells.items():
+            if ts >= self.cells.get((key, name), (NEVER, None))[0]:
+                self.cells[key, name] = (ts, value)
+
+    def rows(self, table: TableDef = ORDERS) -> list[dict[str, Any]]:
+        found = []
+        for key in sorted(self.live):
+            dead = self.dead.get(key, NEVER)
+            if self.live[key] > dead:
+                row: dict[str, Any] = {"id": key}
+                for column in table.columns[1:]:
+                    ts, value = self.cells.get((key, column.name), (NEVER, None))
+                    row[column.name] = value if ts > dead else None
+                found.append(row)
+        return found

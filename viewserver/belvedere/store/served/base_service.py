@@ -1,0 +1,165 @@
+"""Base tables over Flight: the actions, and the client that calls them.
+
+Changes travel as a chunk of one entry (`source.chunks`), rows as Arrow record batches. Sources, which coordinators ask
+for, are part of `Store`; what is here is for those who write and read base rows and administer ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from belvedere.engine.delta import Changes
+from belvedere.engine.vec import Vec
+from belvedere.errors import DataError
+from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.source import chunks
+from belvedere.sql.catalog import TableDef
+from belvedere.store.embedded.describe import schema_json, schema_of, table_json, table_of
+from belvedere.store.served import wire
+from belvedere.store.served.base import BaseTables
+from belvedere.store.served.client import Caller
+from belvedere.store.served.service import Answer, Service
+from belvedere.store.served.wire import Message
+from belvedere.types import Column
+
+PREFIX = "base."
+
+
+class BaseService(Service):
+    prefix = PREFIX
+
+    def __init__(self, base: BaseTables) -> None:
+        super().__init__()
+        self._base = base
+
+    def _do_create_table(self, message: Message) -> Answer:
+        splits = [bytes.fromhex(split) for split in message.head["splits"]]
+        self._base.create_table(table_of(message.head["table"]), splits)
+        yield wire.pack({})
+
+    def _do_add_columns(self, message: Message) -> Answer:
+        self._base.add_columns(message.head["table"], schema_of(message.head["columns"]))
+        yield wire.pack({})
+
+    def _do_drop_table(self, message: Message) -> Answer:
+        self._base.drop_table(message.head["table"])
+        yield wire.pack({})
+
+    def _do_tables(self, message: Message) -> Answer:
+        yield wire.pack({"tables": [table_json(table) for table in self._base.tables().values()]})
+
+    def _do_put(self, message: Message) -> Answer:
+        content = chunks.Content(message.parts[0].to_pybytes())
+        table = self._base.table(content.table)
+        known = {column.name for column in table.columns}
+        unknown = [name for name, _ in content.written.names if name not in known]
+        if unknown:
+            raise DataError(f"base table {table.name!r} has no column {', '.join(unknown)}")
+        changes = content.written.resolve(table)
+        found = self._base.put(table.name, changes, own_clock=message.head["own_clock"])
+        yield wire.pack({"written": found})
+
+    def _do_get(self, message: Message) -> Answer:
+        table = self._base.table(message.head["table"])
+        keys = _key_vecs(table, message.parts[0])
+        found = self._base.get(table.name, keys) if len(keys[0]) else None
+        yield _stream([] if found is None else [found], self._schema(table))
+
+    def _do_scan(self, message: Message) -> Answer:
+        table = self._base.table(message.head["table"])
+        parts = iter(message.parts)
+        bounds = [_key_vecs(table, next(parts)) if given else None for given in message.head["bounds"]]
+        for batch in self._base.scan(table.name, *bounds):
+            yield _stream([batch], batch.schema)
+
+    def _do_split(self, message: Message) -> Answer:
+        key = message.parts[0].to_pybytes() if message.parts else None
+        yield wire.pack({"sources": self._base.split(SourceId(message.head["source"]), key)})
+
+    def _do_merge(self, message: Message) -> Answer:
+        a, b = map(SourceId, message.head["sources"])
+        yield wire.pack({"sources": [self._base.merge(a, b)]})
+
+    def _do_move(self, message: Message) -> Answer:
+        self._base.move(SourceId(message.head["source"]), message.head["node"])
+        yield wire.pack({})
+
+    @staticmethod
+    def _schema(table: TableDef) -> pa.Schema:
+        return pa.schema([pa.field(column.name, column.type.arrow) for column in table.columns])
+
+
+class BaseClient(Caller):
+    """The base tables behind an address. Definitions are the caller's: it knows the catalog."""
+
+    prefix = PREFIX
+    streams = ("scan",)
+
+    def create_table(self, table: TableDef, splits: Sequence[bytes] = ()) -> None:
+        self._call("create_table", {"table": table_json(table), "splits": [bytes(split).hex() for split in splits]})
+
+    def add_columns(self, table: str, columns: Sequence[Column]) -> None:
+        self._call("add_columns", {"table": table, "columns": schema_json(tuple(columns))})
+
+    def drop_table(self, table: str) -> None:
+        self._call("drop_table", {"table": table})
+
+    def tables(self) -> dict[str, TableDef]:
+        found = [table_of(table) for table in self._call("tables")["tables"]]
+        return {table.name: table for table in found}
+
+    def put(self, table: TableDef, changes: Changes, *, own_clock: bool = True) -> dict[SourceId, Seq]:
+        """See `BaseTables.put`."""
+        if not len(changes):
+            return {}
+        payload = chunks.entry(table, Seq(0), changes)
+        found = self._call("put", {"own_clock": own_clock}, [payload])["written"]
+        return {SourceId(source): Seq(seq) for source, seq in found.items()}
+
+    def get(self, table: TableDef, keys: Sequence[Vec]) -> pa.Table:
+        """The rows with these keys that are there, in the order of the keys asked for."""
+        (answer,) = self._stream("get", {"table": table.name}, [_key_batch(table, keys)])
+        return pa.ipc.open_stream(answer).read_all()
+
+    def scan(
+        self, table: TableDef, start: Sequence[Vec] | None = None, stop: Sequence[Vec] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """See `BaseTables.scan`."""
+        bounds = [start, stop]
+        parts = [_key_batch(table, bound) for bound in bounds if bound is not None]
+        head = {"table": table.name, "bounds": [bound is not None for bound in bounds]}
+        for answer in self._stream("scan", head, parts):
+            yield from pa.ipc.open_stream(answer)
+
+    def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
+        lower, upper = self._call("split", {"source": source}, [] if key is None else [key])["sources"]
+        return SourceId(lower), SourceId(upper)
+
+    def merge(self, a: SourceId, b: SourceId) -> SourceId:
+        (daughter,) = self._call("merge", {"sources": [a, b]})["sources"]
+        return SourceId(daughter)
+
+    def move(self, source: SourceId, node: str) -> None:
+        self._call("move", {"source": source, "node": node})
+
+
+def _key_batch(table: TableDef, keys: Sequence[Vec]) -> pa.Buffer:
+    batch = pa.record_batch([vec.to_arrow() for vec in keys], names=list(table.key[: len(keys)]))
+    return _stream([batch], batch.schema)
+
+
+def _key_vecs(table: TableDef, buffer: pa.Buffer) -> list[Vec]:
+    found = pa.ipc.open_stream(buffer).read_all()
+    columns = [table.columns[at] for at in table.key_positions][: found.num_columns]
+    return [Vec.from_arrow(found.column(i), column.type) for i, column in enumerate(columns)]
+
+
+def _stream(batches: Sequence[pa.RecordBatch], schema: Any) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
