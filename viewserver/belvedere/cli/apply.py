@@ -14,6 +14,7 @@ from belvedere.sql.manifest import parse_manifests
 from belvedere.sql.statements import CreateTable
 
 if TYPE_CHECKING:
+    from belvedere.cluster.client.database import ClusterDatabase
     from belvedere.database import Database
 
 
@@ -54,7 +55,7 @@ def apply(ctx: click.Context, files: tuple[str, ...]) -> None:
                     click.echo("{kind} {name}: {action}".format_map(change))
 
 
-def apply_manifests(db: Database, text: str) -> list[dict[str, str]]:
+def apply_manifests(db: Database | ClusterDatabase, text: str) -> list[dict[str, str]]:
     """Apply every document; what became of each."""
     before = db.catalog
     db.apply_manifest(text)

@@ -1,4 +1,4 @@
-"""What every command shares: where the database is, how to open it, and whether to speak JSON."""
+"""What every command shares: where the database or the cluster is, how to open it, and whether to speak JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from belvedere import errors
 from belvedere.cli import warmup
 
 if TYPE_CHECKING:
+    from belvedere.cluster.client.database import ClusterDatabase
     from belvedere.database import Database
     from belvedere.embedded.reader import Reader
 
@@ -26,6 +27,8 @@ class Settings:
     """The global options, and the SQL text being executed (for the caret when it is refused)."""
 
     path: Path
+    url: str | None = None
+    """A cluster instead of a directory."""
     json: bool = False
     statement: str | None = None
 
@@ -37,10 +40,21 @@ class Settings:
             )
 
     @contextmanager
-    def reader(self) -> Iterator[Reader]:
+    def _cluster(self, url: str) -> Iterator[ClusterDatabase]:
+        import belvedere
+
+        with belvedere.connect(url) as db:
+            yield db
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader | ClusterDatabase]:
         """The database for reading; works beside a writer in another process."""
         import belvedere  # the engine is heavy: loaded by the commands that need it
 
+        if self.url is not None:
+            with self._cluster(self.url) as cluster:
+                yield cluster
+            return
         self._must_exist()
         db = belvedere.open(self.path, read_only=True)
         try:
@@ -49,10 +63,14 @@ class Settings:
             db.close()
 
     @contextmanager
-    def writer(self, *, create: bool = False) -> Iterator[Database]:
-        """The database for writing; refused while another process writes it."""
+    def writer(self, *, create: bool = False) -> Iterator[Database | ClusterDatabase]:
+        """The database for writing; a directory is refused while another process writes it."""
         import belvedere
 
+        if self.url is not None:
+            with self._cluster(self.url) as cluster:
+                yield cluster
+            return
         if not create:
             self._must_exist()
         warmup.compile_kernels(sys.stderr)
@@ -71,7 +89,12 @@ def settings(ctx: click.Context | None = None) -> Settings:
 
 def _set_path(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
     if value is not None:
-        settings(ctx).path = value
+        settings(ctx).path, settings(ctx).url = value, None
+
+
+def _set_url(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        settings(ctx).url = value
 
 
 def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -80,14 +103,15 @@ def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def database_path(command: F) -> F:
-    """Also accept the global --db after the name of the command."""
-    option = click.option(
+    """Also accept the global --db and --url after the name of the command."""
+    directory = click.option(
         "--db", type=click.Path(path_type=Path), expose_value=False, callback=_set_path, help="The database directory."
     )
-    return option(command)
+    cluster = click.option("--url", expose_value=False, callback=_set_url, help="A cluster instead: belvedere://…")
+    return directory(cluster(command))
 
 
 def common(command: F) -> F:
-    """Also accept the global --db and --json after the name of the command."""
+    """Also accept the global --db, --url and --json after the name of the command."""
     as_json = click.option("--json", is_flag=True, expose_value=False, callback=_set_json, help="JSON for programs.")
     return database_path(as_json(command))

@@ -4,7 +4,8 @@
 1  refused: the statement, the data, a name, or the files are not as they should be
 2  the command line itself is wrong
 3  done, but the result is not whole: verification found a difference, rows were broken or are in quarantine
-4  not in time: a token that is not visible yet, a deadline, a lock held by another process
+4  not in time: a token that is not visible yet, a deadline, a lock held by another process, a cluster that does not
+   answer
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DEBUG_VARIABLE = "BELVEDERE_DEBUG"
 
 def code_of(error: BaseException) -> int:
     """The exit code that stands for this error."""
-    return NOT_YET if isinstance(error, errors.NotYet | errors.Locked) else REFUSED
+    return NOT_YET if isinstance(error, errors.NotYet | errors.Locked | errors.Unavailable) else REFUSED
 
 
 def caret(text: str, line: int, column: int) -> str:

@@ -27,7 +27,7 @@ from belvedere.errors import CatalogError, DataError
 from belvedere.sql.catalog import TableDef
 
 if TYPE_CHECKING:
-    from belvedere.database import Database
+    from belvedere.embedded.statements import Executing
 
 SHOWN_PROBLEMS = 20
 
@@ -101,7 +101,7 @@ def load(
         ctx.exit(exits.REFUSED if strict else exits.INCOMPLETE)
 
 
-def base_table(db: Database, name: str) -> TableDef:
+def base_table(db: Executing, name: str) -> TableDef:
     """The base table of that name; views cannot be written."""
     found = db.catalog.relation(name)
     if not isinstance(found, TableDef):

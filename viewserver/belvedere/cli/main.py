@@ -77,16 +77,26 @@ class Commands(click.Group):
     show_default="./belvedere.bv",
     help="The database directory [env: BELVEDERE_DB].",
 )
+@click.option(
+    "--url",
+    envvar="BELVEDERE_URL",
+    help="A cluster instead: belvedere://HOST:PORT[,…] of its coordinators [env: BELVEDERE_URL].",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of tables for people.")
 @click.version_option(package_name="belvedere", prog_name="belvedere")
 @click.pass_context
-def cli(ctx: click.Context, path: Path, as_json: bool) -> None:
+def cli(ctx: click.Context, path: Path, url: str | None, as_json: bool) -> None:
     """Materialized views over key-value tables: exact and fresh while the tables change.
 
     Start with `belvedere demo`. Exit codes: 0 done, 1 refused, 2 wrong usage, 3 incomplete or verification failed,
     4 not in time or locked.
     """
-    ctx.obj = context.Settings(path=path, json=as_json)
+    given = click.core.ParameterSource.COMMANDLINE
+    if url is not None and ctx.get_parameter_source("path") is given:
+        if ctx.get_parameter_source("url") is given:
+            raise click.UsageError("--db and --url name two databases; give one of them")
+        url = None
+    ctx.obj = context.Settings(path=path, url=url, json=as_json)
 
 
 def main() -> None:

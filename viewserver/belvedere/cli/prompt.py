@@ -23,8 +23,7 @@ from belvedere.cli.sql import run_at_prompt
 from belvedere.sql import functions
 
 if TYPE_CHECKING:
-    from belvedere.database import Database
-    from belvedere.embedded.reader import Reader
+    from belvedere.cli.sql import AnyDatabase
     from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 
 KEYWORDS = """
@@ -106,7 +105,7 @@ def finished(text: str) -> bool:
 class Prompt:
     """Reads statements until the user leaves."""
 
-    def __init__(self, db: Database | Reader, settings: context.Settings):
+    def __init__(self, db: AnyDatabase, settings: context.Settings):
         self.db = db
         self.settings = settings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,10 +13,10 @@ from belvedere.errors import DataError
 from belvedere.types import Column
 
 if TYPE_CHECKING:
-    from belvedere.embedded.statements import Statements
+    from belvedere.embedded.statements import Executing
 
 
-def key_of(db: Statements, relation: str, texts: tuple[str, ...]) -> Any:
+def key_of(db: Executing, relation: str, texts: tuple[str, ...]) -> Any:
     """Key values given on the command line, in the types of the relation's key columns."""
     columns = db.key_columns(relation)
     return parse_key(relation, columns, texts)
@@ -50,7 +51,7 @@ def moment(text: str | None) -> int | dt.datetime | None:
 
 def token(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
     """`--after`: a token as `put` prints it, or an epoch."""
-    if text is not None and not text.removeprefix("e").isdigit():
+    if text is not None and not re.fullmatch(r"e?\d+(,[^,:]+:\d+)*", text):
         raise click.BadParameter(f"{text!r} is no token; give what put or delete printed, or an epoch")
     return text
 

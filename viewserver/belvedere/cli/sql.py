@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import pyarrow as pa
@@ -16,8 +16,11 @@ from belvedere.errors import Locked
 from belvedere.store.embedded.commit import Token
 
 if TYPE_CHECKING:
+    from belvedere.cluster.client.database import ClusterDatabase
     from belvedere.database import Database
     from belvedere.embedded.reader import Reader
+
+    AnyDatabase: TypeAlias = Database | Reader | ClusterDatabase
 
 
 @click.command(short_help="Run SQL: a prompt, -c 'SQL', or a script on stdin.")
@@ -47,14 +50,14 @@ def sql(ctx: click.Context, commands: tuple[str, ...], file: Any, read_only: boo
 
 
 @contextmanager
-def _database(settings: context.Settings, read_only: bool) -> Iterator[Database | Reader]:
+def _database(settings: context.Settings, read_only: bool) -> Iterator[AnyDatabase]:
     """For writing if possible; at a prompt beside another writer, for reading."""
     with ExitStack() as stack:
         if read_only:
             yield stack.enter_context(settings.reader())
             return
         try:
-            db: Database | Reader = stack.enter_context(settings.writer(create=True))
+            db: AnyDatabase = stack.enter_context(settings.writer(create=True))
         except Locked as error:
             if not sys.stdin.isatty():
                 raise
@@ -63,7 +66,7 @@ def _database(settings: context.Settings, read_only: bool) -> Iterator[Database 
         yield db
 
 
-def execute(db: Database | Reader, sql: str) -> Any:
+def execute(db: AnyDatabase, sql: str) -> Any:
     """Carry out a statement; the next one sees what it wrote."""
     result = db.execute(sql)
     if isinstance(result, Token):
@@ -71,7 +74,7 @@ def execute(db: Database | Reader, sql: str) -> Any:
     return result
 
 
-def run_script(db: Database | Reader, text: str, settings: context.Settings) -> None:
+def run_script(db: AnyDatabase, text: str, settings: context.Settings) -> None:
     """Run every statement of a text; errors point into the statement at fault."""
     for piece in script.split(text):
         settings.statement = piece.sql
@@ -79,7 +82,7 @@ def run_script(db: Database | Reader, text: str, settings: context.Settings) -> 
         settings.statement = None
 
 
-def run_at_prompt(db: Database | Reader, text: str, settings: context.Settings) -> None:
+def run_at_prompt(db: AnyDatabase, text: str, settings: context.Settings) -> None:
     """Run statements, print errors and go on; rows come with the time they took."""
     for piece in script.split(text):
         started = time.monotonic()
