@@ -354,6 +354,7 @@ def test_a_candidacy_whose_creation_had_no_answer_stands_in_line_once(world: Zoo
     one.resign()
     ears[1].wait_last(True)
     eventually(lambda: len(client.get_children(path)) == 1)
+    ears[0].wait_last(False)
     assert ears[0].heard == [True, False]
 
 
