@@ -29,7 +29,7 @@ from belvedere.source.chunks import Written, build
 from belvedere.sql.catalog import TableDef
 from belvedere.store.embedded.changes import timestamps, widen
 from belvedere.store.seam import SourceInfo
-from belvedere.store.served import ranges
+from belvedere.store.served import ranges, requests
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
 from belvedere.store.served.keys import table_bytes
 from belvedere.store.served.ordered import encode_keys
@@ -151,9 +151,10 @@ class BaseTables:
 
     # --- rows
 
-    def put(self, table: str, changes: Changes, *, own_clock: bool = True) -> dict[SourceId, Seq]:
+    def put(self, table: str, changes: Changes, *, own_clock: bool = True, request: str = "") -> dict[SourceId, Seq]:
         """Atomic and durable when it returns; says where in which source it is. `own_clock`: cell timestamps are
-        given here, later than all before, and those of the changes are not looked at."""
+        given here, later than all before, and those of the changes are not looked at. `request`: a name by which it
+        can be repeated within an hour: then nothing is written, and the answer is the same."""
         if not len(changes):
             return {}
         definition = self._layout.table(table).definition
@@ -162,7 +163,12 @@ class BaseTables:
         encoded = encode_keys([changes.columns[i] for i in definition.key_positions], owner)
 
         def write(txn: Txn) -> dict[SourceId, Seq]:
-            return self._put(txn, table, changes, encoded, own_clock)
+            known = requests.find(txn, self._db, request)
+            if known is not None:
+                return known
+            written = self._put(txn, table, changes, encoded, own_clock)
+            requests.remember(txn, self._db, request, written, self._clock())
+            return written
 
         found = self._environment.run(write, len(changes))
         self._tell()

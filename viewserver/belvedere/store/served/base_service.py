@@ -59,7 +59,8 @@ class BaseService(Service):
         if unknown:
             raise DataError(f"base table {table.name!r} has no column {', '.join(unknown)}")
         changes = content.written.resolve(table)
-        found = self._base.put(table.name, changes, own_clock=message.head["own_clock"])
+        request = message.head.get("request", "")
+        found = self._base.put(table.name, changes, own_clock=message.head["own_clock"], request=request)
         yield wire.pack({"written": found})
 
     def _do_get(self, message: Message) -> Answer:
@@ -111,12 +112,14 @@ class BaseClient(Caller):
         found = [table_of(table) for table in self._call("tables")["tables"]]
         return {table.name: table for table in found}
 
-    def put(self, table: TableDef, changes: Changes, *, own_clock: bool = True) -> dict[SourceId, Seq]:
+    def put(
+        self, table: TableDef, changes: Changes, *, own_clock: bool = True, request: str = ""
+    ) -> dict[SourceId, Seq]:
         """See `BaseTables.put`."""
         if not len(changes):
             return {}
         payload = chunks.entry(table, Seq(0), changes)
-        found = self._call("put", {"own_clock": own_clock}, [payload])["written"]
+        found = self._call("put", {"own_clock": own_clock, "request": request}, [payload])["written"]
         return {SourceId(source): Seq(seq) for source, seq in found.items()}
 
     def get(self, table: TableDef, keys: Sequence[Vec]) -> pa.Table:

@@ -49,7 +49,7 @@ _GROUP = 1 << 17
 _FIRST_MAP = 1 << 28
 _DATABASES = tuple(
     "meta documents index payloads tables versions changed notes graves dropped"
-    " base_tables base_rows base_sources base_log base_acked".split()
+    " base_tables base_rows base_sources base_log base_acked base_requests".split()
 )
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
