@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from belvedere import errors
@@ -26,7 +28,8 @@ def chunk(writer: WriterId, number: int, first: int, last: int, source: SourceId
 
 
 def write(number: int, source: SourceId, *seqs: int) -> eo.Write:
-    return eo.Write(chunk(ONE, number, seqs[0], seqs[-1], source), entries(*seqs))
+    made = replace(chunk(ONE, number, seqs[0], seqs[-1], source), rows=2 * len(seqs))
+    return eo.Write(made, entries(*seqs))
 
 
 def written(number: int) -> eo.Written:

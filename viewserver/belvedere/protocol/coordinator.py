@@ -679,7 +679,16 @@ def _finished(epoch: OpenEpoch, took: int) -> Finished:
 
     plan = epoch.plan
     waited = max(0, epoch.begun - plan.oldest) if plan.oldest else 0
-    return Finished(plan.rows, plan.size, epoch.flowed, total("moved_bytes"), total("spilled_bytes"), took, waited)
+    return Finished(
+        rows=plan.rows,
+        bytes=plan.size,
+        moved_rows=epoch.flowed,
+        moved_bytes=total("moved_bytes"),
+        spilled_bytes=total("spilled_bytes"),
+        duration=took,
+        waited=waited,
+        building=bool(plan.slices),
+    )
 
 
 def _reading(name: str) -> Make:
