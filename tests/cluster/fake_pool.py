@@ -22,7 +22,7 @@ from belvedere.cluster.recent import Recent
 from belvedere.engine.delta import Changes
 from belvedere.engine.routing import route_changes
 from belvedere.engine.shard import Shard
-from belvedere.errors import PeerUnavailable, StoreUnavailable
+from belvedere.errors import CatalogError, PeerUnavailable, StoreUnavailable
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import Attempt, Epoch, EpochPlan, Generation, Member, Role, Slice, Term
 from belvedere.protocol.pins import horizon_document
@@ -71,6 +71,7 @@ class FakePool:
         self.served = 0
         self.publishes, self.stalled, self.store_down, self.reads_refused = True, "", False, ""
         self.lose_write_answers = 0
+        self.unknown_tables: set[str] = set()
         self.coordinators = [self._coordinator(name) for name in ("one", "two")]
         self.leader = self.coordinators[0]
         self.server = self.hub.transport(SERVER)
@@ -222,6 +223,8 @@ class FakePool:
         with self.lock:
             if self.store_down:
                 raise StoreUnavailable("the store is down")
+            if table.name in self.unknown_tables:
+                raise CatalogError(f"no base table {table.name!r} here")
             found = self.requests.get(request)
             if found is None:
                 found = self._append(table, changes, own_clock)
@@ -241,6 +244,13 @@ class FakePool:
             changes.ts = np.full(len(changes), now, np.int64) + step
         self.pending.append(Written(table, changes, source, seq))
         return {source: seq}
+
+    def table(self, name: str) -> TableDef | None:
+        tables = catalogs.compile(self.document).shard.tables
+        return next((t for t in tables if t.name == name and name not in self.unknown_tables), None)
+
+    def close(self) -> None:
+        """A client gives up its connection; the pool stays."""
 
     # ------------------------------------------------------------------ clients
 

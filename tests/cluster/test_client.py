@@ -461,3 +461,15 @@ def test_a_source_that_ended_and_is_forgotten_counts_as_reached(pool: FakePool, 
     pool.store.list_source(dataclasses.replace(source, last=1))
     pool.store.forget_sources([source.id])
     db.wait(token, timeout=5)
+
+
+def test_a_table_that_the_store_does_not_have_yet_is_waited_for(pool: FakePool, db: ClusterDatabase) -> None:
+    pool.unknown_tables.add("orders")
+    create(pool, db, ORDERS)
+    threading.Timer(0.1, pool.unknown_tables.clear).start()
+    token = db.put("orders", order(1, 7, "1"))
+    pool.step()
+    db.wait(token)
+    pool.unknown_tables.add("orders")
+    with pytest.raises(CatalogError, match="no base table 'orders' here"):
+        db.put("orders", order(1, 7, "1"), timeout=0.1)

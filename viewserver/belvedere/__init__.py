@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from belvedere import allocator, errors
 
 if TYPE_CHECKING:
+    from belvedere.cluster.client.database import ClusterDatabase
     from belvedere.database import Database
     from belvedere.embedded.reader import Reader
 
 allocator.before_arrow_is_loaded()
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "errors", "open"]
+__all__ = ["__version__", "connect", "errors", "open"]
 
 
 @overload
@@ -45,3 +46,22 @@ def open(path: str | os.PathLike[str] | None = None, *, read_only: bool = False,
     from belvedere.embedded.opening import open_database
 
     return open_database(path, read_only, options)
+
+
+def connect(
+    url: str,
+    *,
+    timeout: float = 30.0,
+    certificate: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+    authority: str | os.PathLike[str] | None = None,
+) -> ClusterDatabase:
+    """Connect to a pool of a cluster; the result has the methods of an embedded database.
+
+    url         belvedere://host:port[,host:port…]: coordinators, any of them; belvedere+tls://… with certificates
+    timeout     seconds that a call may take, retries included, where it does not say itself
+    certificate, key, authority   PEM files for TLS: this client's own, and who must have signed the members'
+    """
+    from belvedere.cluster.client.connecting import connect as connect_to
+
+    return connect_to(url, timeout=timeout, certificate=certificate, key=key, authority=authority)

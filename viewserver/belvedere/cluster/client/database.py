@@ -22,7 +22,7 @@ from belvedere.cluster import calls
 from belvedere.cluster.catalogs import ServedTable, ServedView
 from belvedere.cluster.client.epochs import MAX_AGE, Epochs, Known
 from belvedere.cluster.client.pins import Pins
-from belvedere.cluster.client.pool import Caller, Deadline, Pool, repeat
+from belvedere.cluster.client.pool import FIRST_PAUSE, LONGEST_PAUSE, Caller, Deadline, Pool, repeat
 from belvedere.cluster.client.quarantine import quarantined
 from belvedere.cluster.client.reading import Rows, Served, shape_of
 from belvedere.cluster.client.stores import Open, Stores
@@ -305,20 +305,51 @@ class ClusterDatabase(Executing):
 
     def _write(self, name: str, ts: Any, timeout: float | None, read: Callable[[given.Rows], Changes | None]) -> Token:
         deadline = self.deadline(timeout)
+        request, pause = uuid.uuid4().hex, FIRST_PAUSE
         known = self.epochs.newest(deadline)
-        try:
-            table, changes = self._changes(name, known, read, deadline)
-        except (CatalogError, DataError):
-            newest = self.epochs.newest(deadline, 0.0)  # the table or the column may have come a moment ago
-            if newest.committed.catalog_document == known.committed.catalog_document:
-                raise
-            table, changes = self._changes(name, newest, read, deadline)
+        while True:
+            try:
+                return self._try_to_write(name, ts, read, known, request, deadline)
+            except (CatalogError, DataError):
+                # The table or a column may have come a moment ago: here, or in the store.
+                newest = self.epochs.newest(deadline, 0.0)
+                if newest.committed.catalog_document == known.committed.catalog_document and not self._store_lags(
+                    name, newest, deadline
+                ):
+                    raise
+                if deadline.left(pause) < pause:
+                    raise
+                known = newest
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _try_to_write(
+        self,
+        name: str,
+        ts: Any,
+        read: Callable[[given.Rows], Changes | None],
+        known: Known,
+        request: str,
+        deadline: Deadline,
+    ) -> Token:
+        table, changes = self._changes(name, known, read, deadline)
         if changes is None:
             return Token(known.epoch)
         if ts is not None:
             changes.ts = given.timestamps(ts, len(changes))
-        request = uuid.uuid4().hex
         return Token.of(self.stores(deadline).write_base(table.stored, changes, ts is None, request))
+
+    def _store_lags(self, name: str, known: Known, deadline: Deadline) -> bool:
+        """Whether the store has yet to hear of the table as the catalog has it: the leader tells it when the catalog
+        is taken, which readers may know before."""
+        try:
+            served = self._served(name, known, deadline)
+        except CatalogError:
+            return False
+        if isinstance(served, ServedView):
+            return False
+        held = self.stores(deadline).base_table(served.stored.name)
+        return held is None or len(held.columns) < len(served.stored.columns)
 
     def _changes(
         self, name: str, known: Known, read: Callable[[given.Rows], Changes | None], deadline: Deadline

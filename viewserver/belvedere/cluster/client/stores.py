@@ -35,6 +35,11 @@ class BaseTables(Protocol):
         """All of the changes, durable when it returns, or none. `table` has its name in the store. `own_clock`: their
         timestamps come from the store's clock. Repeating a `request` changes nothing. Returns the positions."""
 
+    def table(self, name: str) -> TableDef | None:
+        """A table as the store has it."""
+
+    def close(self) -> None: ...
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -43,6 +48,10 @@ class Connection:
     address: str
     store: Store
     base: BaseTables
+
+    def close(self) -> None:
+        self.base.close()
+        self.store.close()
 
 
 Open = Callable[[str], Connection]
@@ -67,7 +76,7 @@ class Stores:
                 raise errors.Closed("the connection is closed")
             if self._connection is None or self._connection.address != address:
                 if self._connection is not None:
-                    self._connection.store.close()
+                    self._connection.close()
                 self._connection = self._open(address)
             return self._connection
 
@@ -80,7 +89,7 @@ class Stores:
         with self._lock:
             self._closed = True
             if self._connection is not None:
-                self._connection.store.close()
+                self._connection.close()
                 self._connection = None
 
 
@@ -125,6 +134,9 @@ class PatientStore:
             return to.base.write(table, changes, own_clock=own_clock, request=request, timeout=timeout)
 
         return self._try(f"writing to table {table.name!r}", write)
+
+    def base_table(self, name: str) -> TableDef | None:
+        return self._try(f"asking for table {name!r}", lambda to, _: to.base.table(name))
 
     # --- versioned tables
 
