@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -99,7 +102,13 @@ def _run(role: str, **settings: Any) -> None:
     from belvedere.cluster.saying import configure
 
     configure(options.pool, role)
-    click.get_current_context().exit(run(options))
+    code = run(options)
+    # Everything is closed and durable. What the interpreter would do now (ending threads of libraries) takes a second
+    # in which others wait for the end of this process.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @click.command(short_help="A coordinator of a pool.")

@@ -1,0 +1,160 @@
+"""Real processes on this machine: exact under load, whoever comes, goes, dies or sleeps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from belvedere.cluster.local import LocalCluster
+from belvedere.protocol.messages import Role
+from tests.cluster.real import SHAPE, Load, is_whole, started, status, until
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    cluster = started(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(shared: LocalCluster) -> LocalCluster:
+    """With all its view servers, whatever a test before has done."""
+    shared.scale(SHAPE.viewservers)
+    until(lambda: is_whole(shared, SHAPE.viewservers), 30.0, "all view servers")
+    return shared
+
+
+def pid_of(cluster: LocalCluster, name: str) -> int:
+    pid = cluster.children[name].pid
+    assert pid is not None
+    return pid
+
+
+def leader_of(cluster: LocalCluster) -> str:
+    leader = until(lambda: status(cluster).get("leader"), 20.0, "a leader")
+    return str(leader).rsplit("-", 1)[0]
+
+
+def test_views_are_exact_at_every_epoch_that_is_looked_at(cluster: LocalCluster) -> None:
+    with Load(cluster.url, 1) as load:
+        epochs = set()
+        for _ in range(8):
+            load.goes_on(3)
+            epochs.add(load.check_now())
+        assert len(epochs) == 8
+        load.check_all()
+    found = status(cluster)
+    assert found["stalled"] == ""
+    assert abs(sum(member.get("share") or 0.0 for member in found["members"]) - 1.0) < 0.001
+
+
+def test_a_view_server_that_is_asked_to_go_leaves_within_ten_seconds(cluster: LocalCluster) -> None:
+    cluster.scale(3)
+    until(lambda: is_whole(cluster, 3), 20.0, "three view servers")
+    with Load(cluster.url, 2) as load:
+        load.goes_on()
+        name = max(child.name for child in cluster.children.values() if child.role is Role.VIEWSERVER)
+        process = cluster.children[name].process
+        assert process is not None
+        begin = time.monotonic()
+        cluster.retire(name)
+        assert process.wait(10.0) == 0
+        took = time.monotonic() - begin
+        load.goes_on()
+        load.check_all()
+    assert took < 10.0
+    log = (cluster.directory / "logs" / f"{name}.log").read_text()
+    assert "left the pool" in log
+
+
+@pytest.mark.parametrize("role", [Role.VIEWSERVER, Role.DISTRIBUTOR, Role.COORDINATOR, Role.STORE])
+def test_kill_minus_nine_costs_nothing_but_time(cluster: LocalCluster, role: Role) -> None:
+    with Load(cluster.url, 10 + list(Role).index(role)) as load:
+        load.goes_on()
+        name = leader_of(cluster) if role is Role.COORDINATOR else f"{role.value}-1"
+        os.kill(pid_of(cluster, name), signal.SIGKILL)
+        load.goes_on()
+        load.check_now()
+        load.goes_on()
+        load.check_all()
+
+
+@pytest.mark.parametrize("role", [Role.VIEWSERVER, Role.COORDINATOR])
+def test_a_process_that_slept_longer_than_its_session_begins_anew(cluster: LocalCluster, role: Role) -> None:
+    with Load(cluster.url, 20 + list(Role).index(role)) as load:
+        load.goes_on()
+        name = leader_of(cluster) if role is Role.COORDINATOR else "viewserver-1"
+        pid = pid_of(cluster, name)
+        before = {member["id"] for member in status(cluster)["members"]}
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            load.goes_on()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        again = f"{name}-"
+        until(
+            lambda: any(m["id"].startswith(again) and m["id"] not in before for m in status(cluster).get("members", [])),
+            20.0,
+            f"{name} as a new incarnation",
+        )
+        assert cluster.children[name].pid == pid, "the same process"
+        load.goes_on()
+        load.check_all()
+
+
+def test_the_number_of_view_servers_changes_under_load(cluster: LocalCluster) -> None:
+    with Load(cluster.url, 30) as load:
+        for wanted in (4, 1, 3, 2):
+            cluster.scale(wanted)
+            until(lambda wanted=wanted: is_whole(cluster, wanted), 20.0, f"{wanted} view servers")  # type: ignore[misc]
+            load.check_now()
+        load.check_all()
+
+
+def test_zookeeper_may_be_away_for_a_while(cluster: LocalCluster) -> None:
+    with Load(cluster.url, 40) as load:
+        load.goes_on()
+        cluster.zookeeper.stop()
+        time.sleep(1.0)
+        cluster.zookeeper.start()
+        load.goes_on()
+        load.check_all()
+
+
+def test_the_store_may_be_started_again(cluster: LocalCluster) -> None:
+    with Load(cluster.url, 50) as load:
+        load.goes_on()
+        process = cluster.children["store-1"].process
+        assert process is not None
+        process.terminate()
+        assert process.wait(10.0) == 0
+        load.goes_on()
+        load.check_all()
+
+
+def test_members_of_two_protocols_work_together(tmp_path: Path) -> None:
+    """A rolling upgrade: one process after the other is replaced by one of the next version."""
+    cluster = started(tmp_path, replace(SHAPE, viewservers=2, distributors=1, coordinators=1))
+    try:
+        with Load(cluster.url, 60) as load:
+            load.goes_on()
+            for name in ("viewserver-1", "distributor-1", "coordinator-1", "viewserver-2", "store-1"):
+                assert status(cluster)["protocol"] == 1, "there are members that speak nothing else"
+                child = cluster.children[name]
+                child.environment = {"BELVEDERE_TEST_PROTOCOL": "2"}
+                os.kill(pid_of(cluster, name), signal.SIGTERM)
+                until(lambda child=child: child.starts > 1 and child.running, 20.0, f"{name} again")  # type: ignore[misc]
+                load.goes_on()
+                until(lambda: is_whole(cluster, 2), 20.0, "both view servers")
+            until(lambda: status(cluster).get("protocol") == 2, 20.0, "protocol 2")
+            load.goes_on()
+            load.check_all()
+    finally:
+        cluster.stop()
