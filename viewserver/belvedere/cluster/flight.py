@@ -106,7 +106,8 @@ class FlightClient:
         where = f"{name} at {address}"
         with self._raising(address, where, timeout):
             action = flight.Action(name, pa.py_buffer(request))
-            results = [result.body for result in self.channel(address).do_action(action, _until(timeout))]
+            channel = self.channel(address)
+            results = [result.body for result in channel.do_action(action, _until(timeout))]
         if len(results) == 2:
             raise failures.rebuild(results[1].to_pybytes(), where)
         return bytes(results[0].to_pybytes())
@@ -132,7 +133,8 @@ class FlightClient:
         command = flight.FlightDescriptor.for_command(_named(name, descriptor))
         reader = rows.to_reader() if isinstance(rows, pa.Table) else rows
         with self._raising(address, where, timeout):
-            writer, answers = self.channel(address).do_put(command, reader.schema, _until(timeout))
+            channel = self.channel(address)
+            writer, answers = channel.do_put(command, reader.schema, _until(timeout))
             try:
                 for batch in reader:
                     writer.write_batch(batch)
@@ -179,6 +181,7 @@ class FlightClient:
         try:
             yield
         except flight.FlightTimedOutError:
+            self.drop(address)  # perhaps the connection is dead; those who use it still hold it
             raise errors.PeerUnavailable(f"{where}: no answer within {timeout:g} s") from None
         except flight.FlightUnavailableError:
             self.drop(address)
@@ -525,6 +528,8 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def _first_line(error: BaseException) -> str:
     """Without the account that Flight and gRPC give of their own insides."""
+    if isinstance(error, flight.FlightError) and error.extra_info:
+        return str(failures.rebuild(error.extra_info, "the peer"))
     text = str(error).strip().split("\n", 1)[0].rpartition("error, with message: ")[2]
     return text.split(". gRPC client debug context", 1)[0] or type(error).__name__
 
