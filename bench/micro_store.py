@@ -1,0 +1,148 @@
+"""What the served store costs: CPU seconds of the store's own process, with Arrow Flight, and of the client beside it.
+
+PYTHONPATH=viewserver python bench/micro_store.py [rows in the table] [directory]
+
+Batches of 20,000 rows of 60 bytes. `new`: rows that were not there. `again`: rows at random of those that are there,
+each batch a later epoch, with a collection behind it, as view servers do it. `read`: ids at random.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
+from belvedere.store.memory import MemoryStore
+from belvedere.store.seam import Store, TableWrite
+from belvedere.store.served.client import FlightStore
+from belvedere.store.served.lmdb_store import LmdbStore
+from belvedere.store.served.server import StoreServer
+from belvedere.store.served.service import StoreService
+
+BATCH = 20_000
+VALUE = 60
+
+
+def serve(path: str, answers: Connection) -> None:
+    store = LmdbStore(path)
+    server = StoreServer([StoreService(store)])
+    answers.send(server.address)
+    while answers.recv() != "stop":
+        answers.send(time.process_time())
+    server.close()
+    store.close()
+
+
+class Served:
+    """A store in a process of its own."""
+
+    def __init__(self, path: str) -> None:
+        here, there = multiprocessing.Pipe()
+        self._pipe = here
+        self._process = multiprocessing.get_context("spawn").Process(target=serve, args=(path, there))
+        self._process.start()
+        self.store = FlightStore(here.recv())
+
+    def cpu(self) -> float:
+        self._pipe.send("cpu")
+        found: float = self._pipe.recv()
+        return found
+
+    def stop(self) -> None:
+        self.store.close()
+        self._pipe.send("stop")
+        self._process.join()
+
+
+def measure(name: str, cpu: Callable[[], float], rows: int, run: Callable[[], object]) -> None:
+    store, client, wall = cpu(), time.process_time(), time.perf_counter()
+    run()
+    store, client, wall = cpu() - store, time.process_time() - client, time.perf_counter() - wall
+    print(
+        f"{name:24} {rows:9,} rows   store {rows / store / 1e3:7.0f} k rows per CPU second"
+        f"   client {client / rows * 1e6:5.2f} us per row   wall {wall / rows * 1e6:5.2f} us per row"
+    )
+
+
+def big(store: Store, cpu: Callable[[], float], rows: int) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 2**64, (rows, 2), np.uint64)
+    values = pa.array([rng.bytes(VALUE) for _ in range(BATCH)], pa.binary())
+    epoch = 0
+
+    def write(chosen: np.ndarray, collect: bool) -> None:
+        nonlocal epoch
+        epoch += 1
+        store.write(epoch, [TableWrite("t", chosen, values.slice(0, len(chosen)))])
+        if collect:
+            store.collect(epoch - 2, epoch - 100)
+
+    parts = [ids[at : at + BATCH] for at in range(0, rows, BATCH)]
+    chosen = [ids[rng.integers(0, rows, BATCH)] for _ in range(10)]
+    chosen = [np.unique(part, axis=0) for part in chosen]
+    count = sum(map(len, chosen))
+    measure("write, new", cpu, rows, lambda: [write(part, False) for part in parts])
+    measure("write, again", cpu, count, lambda: [write(part, True) for part in chosen])
+    measure("write, again", cpu, count, lambda: [write(part, True) for part in chosen])
+    measure("read", cpu, count, lambda: [store.read("t", part, epoch + 1) for part in chosen])
+    measure("scan", cpu, rows, lambda: [len(piece[0]) for piece in store.scan("t", 0, 16_384, epoch + 1)])
+    payload = rng.bytes(1 << 20)
+
+    def chunks() -> None:
+        for n in range(50):
+            id = ChunkId(WriterId("bench"), n)
+            store.put_chunk(Chunk(id, SourceId("s"), Seq(n), Seq(n)), payload)
+            store.get_chunks([id])
+
+    store_cpu, wall = cpu(), time.perf_counter()
+    chunks()
+    used, wall = cpu() - store_cpu, time.perf_counter() - wall
+    print(f"{'chunks, put and get':24} {50 / used:7.0f} MiB per CPU second   wall {50 / wall:7.0f} MiB/s")
+
+
+def small(name: str, store: Store, calls: int) -> None:
+    """Calls with five rows each."""
+    ids = np.arange(10, dtype=np.uint64).reshape(5, 2)
+    values = pa.array([b"x" * VALUE] * 5, pa.binary())
+    costs = []
+    for run in (
+        lambda n: store.write(n + 1, [TableWrite("small", ids, values)]),
+        lambda n: store.read("small", ids, n + 1),
+        lambda n: store.put_document("d", b"x"),
+    ):
+        start = time.perf_counter()
+        for n in range(calls):
+            run(n)
+        costs.append((time.perf_counter() - start) / calls * 1e6)
+    print(f"{name:24} us per call: write {costs[0]:7.1f}   read {costs[1]:7.1f}   document {costs[2]:7.1f}")
+
+
+def main(rows: int, directory: str) -> None:
+    small("in memory", MemoryStore(), 5000)
+    local = LmdbStore(os.path.join(directory, "local"))
+    small("LMDB here", local, 300)
+    print("LMDB in this process")
+    big(local, time.process_time, rows)
+    local.close()
+    served = Served(os.path.join(directory, "served"))
+    small("LMDB over Flight", served.store, 300)
+    print("LMDB over Flight")
+    big(served.store, served.cpu, rows)
+    served.stop()
+
+
+if __name__ == "__main__":
+    where = sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp(prefix="belvedere-bench-")
+    try:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 500_000, where)
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
