@@ -119,10 +119,10 @@ def run(type: Type, seed: int, batches: int = 40) -> None:
             column([c[1] for c in changes], type),
         )
         if batch == batches // 2:  # move everything elsewhere on the way
-            packed = state.export(slots)
+            ends, items = state.entries(slots)
             other = make_minmax(type)
             other.ensure(groups)
-            other.import_(slots, packed)
+            other.import_(slots, items.pack(ends))
             state.clear(slots)
             assert_nothing_left(state)
             state = make_minmax(type)
@@ -187,7 +187,8 @@ def test_weights_of_one_value_beyond_32_bits() -> None:
     state.import_(slot, [fixed(np.array([[5, 7]])), fixed(np.array([[5 << 31, 1]]))])
     for _ in range(100):  # force the leaf to merge repeated entries
         state.add(np.zeros(100, np.int32), np.ones(100, np.int8), np.full(100, 5))
-    values, weights = state.export(slot)
+    ends, items = state.entries(slot)
+    values, weights = items.pack(ends)
     assert values.words(np.int64).tolist() == [5, 7]
     assert weights.words(np.int64).tolist() == [(5 << 31) + 10_000, 1]
     state.add(slot, np.full(1, -1, np.int8), np.array([7]))

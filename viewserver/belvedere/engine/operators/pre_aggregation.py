@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from belvedere.engine.arrangement import Arrangement, Grouping
 from belvedere.engine.kernels import Touched
@@ -109,11 +110,22 @@ class PreAggregation:
         del self.arrangement.facets[self._name]
 
     def export(self, groups: np.ndarray) -> Ragged:
-        return self.accumulators.export(groups)
+        return self.accumulators.export(groups, self)
 
     def import_(self, groups: np.ndarray, values: Ragged) -> None:
-        self.accumulators.import_(groups, values)
+        self.accumulators.import_(groups, values, self)
         self._remember(groups)
+
+    def ids(self, groups: np.ndarray) -> np.ndarray:
+        return self.arrangement.index.ids(groups)
+
+    def save_pages(self, kind: int, ids: np.ndarray, values: pa.BinaryArray) -> None:
+        assert self.arrangement.store is not None
+        self.arrangement.store.save(f"{self.arrangement.name} pages {self._name} {kind}", ids, values)
+
+    def load_pages(self, kind: int, ids: np.ndarray) -> pa.BinaryArray:
+        assert self.arrangement.store is not None
+        return self.arrangement.store.load(f"{self.arrangement.name} pages {self._name} {kind}", ids)
 
     def evict(self, groups: np.ndarray) -> None:
         self.accumulators.clear(groups)
@@ -124,10 +136,10 @@ class PreAggregation:
             self._last_error[groups] = Status.VALUE
 
     def drop(self, groups: np.ndarray) -> None:
-        """A group has nothing beside its value."""
+        self.accumulators.drop(groups, self)
 
     def settle(self) -> None:
-        """Nothing is kept for one epoch only."""
+        self.accumulators.settle()
 
     def current(self) -> Iterator[Paired]:
         """Every group as if it had just appeared."""

@@ -25,6 +25,7 @@ from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.members import Members
+from belvedere.engine.state.pages import Paging, Rewrite
 from belvedere.engine.state.ragged import Ragged, find_tagged, join_tagged, segments, where
 from belvedere.engine.vec import Status
 from belvedere.plan import nodes
@@ -77,12 +78,8 @@ class ReverseJoin:
         self._touched = Touched()
         self._marked: list[np.ndarray] = []
         self._gone: list[tuple[np.ndarray, np.ndarray]] = []
-        # With a store: how many pages a group has (as a power of 2, 0: its rows are in its own value), and which rows
-        # of groups with pages the epoch changed.
         self._codec = RowCodec(self._types)
-        self._level = np.zeros(64, np.uint8)
-        self._paged = False
-        self._dirty: list[tuple[np.ndarray, np.ndarray]] = []
+        self._paging = Paging(pages.ROWS)
 
     def apply(self, grouping: Grouping) -> Sided:
         limit = self.arrangement.index.limit
@@ -186,7 +183,7 @@ class ReverseJoin:
             yield self.read(chosen, np.ones(len(chosen), np.int8))
 
     def end_epoch(self) -> None:
-        if self._paged:
+        if self._paging.used:
             for slots in self._marked:
                 self._note(self._group_of[slots], slots)
         for groups, slots in self._gone:
@@ -207,10 +204,9 @@ class ReverseJoin:
 
     def _note(self, groups: np.ndarray, slots: np.ndarray) -> None:
         """Rows of groups that are kept in pages: their pages must be written."""
-        if self._paged and len(groups):
-            paged = self._level[groups] > 0
-            if paged.any():
-                self._dirty.append((groups[paged], self.index.ids(slots[paged])))
+        big = self._paging.pick(groups)
+        if big is not None:
+            self._paging.note(groups[big], self.index.ids(slots[big])[:, 1])
 
     def detach(self) -> None:
         """The operator goes, the arrangement may stay for others."""
@@ -221,18 +217,15 @@ class ReverseJoin:
     def export(self, groups: np.ndarray) -> Ragged:
         """The rows of each group in the order of their ids, with what joins count for them. Of a big group only its
         level: its rows are in pages of their own, of which those are written that changed."""
-        self._level = grown(self._level, self.arrangement.index.limit)
-        old, sizes = self._level[groups], self.members.sizes(groups)
-        new = pages.level_for(sizes, old)
-        self._level[groups] = new
-        if (old | new).any():
-            self._paged = True
-            self._save_pages(groups, old, new)
-        self._dirty = []
-        inline = np.where(new > 0, np.int32(-1), groups)
+        change = self._paging.rewrite(groups, self.members.sizes(groups))
+        inline, levels = groups, np.zeros(len(groups), np.uint8)
+        if change is not None:
+            self._save_pages(groups, change)
+            levels = change.levels
+            inline = np.where(levels > 0, np.int32(-1), groups)
         at, slots = self._members_of(inline)
         parts = self._pack(np.cumsum(np.bincount(at, minlength=len(groups))), *self._sorted(at, slots))
-        return join_tagged([(_LEVEL, where(new, new > 0)), *parts])
+        return join_tagged([(_LEVEL, where(levels, levels > 0)), *parts])
 
     def _members_of(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = list(self.probe(groups))
@@ -260,78 +253,49 @@ class ReverseJoin:
             parts.append((rider.tag, segments(ends, rider.values[slots])))
         return parts
 
-    def _save_pages(self, groups: np.ndarray, old: np.ndarray, new: np.ndarray) -> None:
+    def _save_pages(self, groups: np.ndarray, change: Rewrite) -> None:
         """Write the pages of big groups that changed; where the number of pages did, all of them."""
         store = self.arrangement.store
         assert store is not None
-        ids = self.arrangement.index.ids(groups)
-        moved = np.flatnonzero((new > 0) & (new != old))
-        at, number = pages.every(moved, new[moved])
-        known = np.full(self.arrangement.index.limit, -1, np.int64)
-        known[groups] = np.where((new > 0) & (new == old), np.arange(len(groups)), -1)
-        for dirty_groups, row_ids in self._dirty:
-            position = known[dirty_groups]
-            stay = position >= 0
-            at = np.concatenate([at, position[stay]])
-            number = np.concatenate([number, pages.page_of(row_ids[stay], new[position[stay]])])
-        wanted = np.unique(at << 32 | number)
-        stale, stale_number = pages.every(np.flatnonzero((old > 0) & (new != old)), old[(old > 0) & (new != old)])
-        members, slots = self._members_of(np.where(np.isin(np.arange(len(groups)), wanted >> 32), groups, np.int32(-1)))
-        keys = members << 32 | pages.page_of(self.index.ids(slots), new[members])
-        place = np.searchsorted(wanted, keys)
-        inside = place < len(wanted)
-        inside[inside] = wanted[place[inside]] == keys[inside]
-        place, slots = place[inside], slots[inside]
-        counts = np.bincount(place, minlength=len(wanted))
+        at, slots = self._members_of(np.where(change.groups(), groups, np.int32(-1)))
+        place = change.place(at, self.index.ids(slots)[:, 1])
+        inside = place >= 0
+        counts = np.bincount(place[inside], minlength=len(change.wanted))
         full = counts > 0
-        parts = self._pack(np.cumsum(counts)[full], *self._sorted(place, slots))
-        at, number = wanted >> 32, wanted & 0xFFFFFFFF
-        gone = ~full
-        page_ids = np.concatenate(
-            [
-                pages.page_ids(ids[at[full]], new[at[full]], number[full]),
-                pages.page_ids(ids[at[gone]], new[at[gone]], number[gone]),
-                pages.page_ids(ids[stale], old[stale], stale_number),
-            ]
-        )
-        if len(page_ids):
-            values = join_tagged(parts).arrow(int(gone.sum()) + len(stale))
-            store.save(self._pages_table, page_ids, values)
+        ids = change.ids(self.arrangement.index.ids(groups), full)
+        if len(ids):
+            parts = self._pack(np.cumsum(counts)[full], *self._sorted(place[inside], slots[inside]))
+            store.save(self._pages_table, ids, join_tagged(parts).arrow(len(ids) - int(full.sum())))
 
     @property
     def _pages_table(self) -> str:
         return f"{self.arrangement.name} pages {self._name}"
 
     def drop(self, groups: np.ndarray) -> None:
-        self._level = grown(self._level, self.arrangement.index.limit)
-        levels = self._level[groups]
+        levels = self._paging.levels(groups)
         if levels.any():
             store = self.arrangement.store
             assert store is not None
-            at, number = pages.every(np.flatnonzero(levels), levels[levels > 0])
-            ids = pages.page_ids(self.arrangement.index.ids(groups)[at], levels[at], number)
+            ids, _ = pages.all_ids(self.arrangement.index.ids(groups), levels)
             store.save(self._pages_table, ids, pa.nulls(len(ids), pa.binary()))
 
     def import_(self, groups: np.ndarray, values: Ragged) -> None:
         level, *parts = find_tagged(values, [_LEVEL, *self._tags])
-        self._level = grown(self._level, self.arrangement.index.limit)
-        self._level[groups] = 0
         self._adopt(groups, parts)
-        paged = level.lengths > 0
-        if paged.any():
-            self._paged = True
-            self._level[groups[paged]] = level.words(np.uint8)
-            self._load_pages(groups[paged])
+        big = level.lengths > 0
+        levels = np.zeros(len(groups), np.uint8)
+        if big.any():
+            levels[big] = level.words(np.uint8)
+            self._load_pages(groups, levels)
+        self._paging.set(groups, levels)
 
-    def _load_pages(self, groups: np.ndarray) -> None:
+    def _load_pages(self, groups: np.ndarray, levels: np.ndarray) -> None:
         store = self.arrangement.store
         assert store is not None
-        at, number = pages.every(np.arange(len(groups)), self._level[groups])
-        ids = pages.page_ids(self.arrangement.index.ids(groups)[at], self._level[groups[at]], number)
+        ids, at = pages.all_ids(self.arrangement.index.ids(groups), levels)
         values = store.load(self._pages_table, ids)
         there = np.asarray(values.is_valid())
-        parts = find_tagged(Ragged.of_arrow(values.drop_null()), self._tags)
-        self._adopt(groups[at[there]], parts)
+        self._adopt(groups[at[there]], find_tagged(Ragged.of_arrow(values.drop_null()), self._tags))
 
     @property
     def _tags(self) -> list[int]:
@@ -359,12 +323,11 @@ class ReverseJoin:
             self.members.remove(groups[rows], slots)
             self.columns.release(slots)
         self.index.end_epoch()
-        self._level = grown(self._level, self.arrangement.index.limit)
-        self._level[groups] = 0
+        self._paging.clear(groups)
 
     def settle(self) -> None:
         self.end_epoch()
-        self._dirty = []
+        self._paging.settle()
 
     def size(self) -> StateSize:
         own = self.index.nbytes() + self.columns.nbytes() + self.members.nbytes() + 5 * self.index.limit

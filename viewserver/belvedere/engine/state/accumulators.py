@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from belvedere.engine.delta import take_ids
 from belvedere.engine.kernels import order_by_slot
+from belvedere.engine.state.pages import PageStore
 from belvedere.engine.state.ragged import Ragged, fixed, join, split
 from belvedere.engine.state.selection import Arrays, Key, Selection, result_name
 from belvedere.engine.state.tally import ErrorTally, Tally
@@ -24,6 +25,8 @@ SORT_ROWS = 1 << 16
 """Batches from this size on are ordered by group first."""
 CHUNK = 1 << 16
 """Rows per kernel call: bounds the room that is kept free for the worst case of a batch."""
+KINDS = 4
+"""Names of pages that each selection has for itself."""
 
 
 class Accumulators:
@@ -164,16 +167,16 @@ class Accumulators:
             prefix = f"{i}."
             selection.load({k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)})
 
-    def export(self, groups: np.ndarray) -> Ragged:
+    def export(self, groups: np.ndarray, store: PageStore | None = None) -> Ragged:
         """The state of each group by itself, independent of slots and of the order of changes; the slots keep theirs
-        until cleared."""
+        until cleared. What is big goes to the store in pages, if there is one."""
         groups = np.ascontiguousarray(groups, np.int32)
         parts = [fixed(self.counts(groups)), self._row_errors.export(groups, self._limit)]
-        for selection in self._selections.values():
-            parts += selection.export(groups, self._limit)
+        for i, selection in enumerate(self._selections.values()):
+            parts += selection.export(groups, self._limit, store, KINDS * i)
         return join(parts)
 
-    def import_(self, groups: np.ndarray, packed: Ragged) -> None:
+    def import_(self, groups: np.ndarray, packed: Ragged, store: PageStore | None = None) -> None:
         """Put exported groups into slots that hold nothing."""
         groups = np.ascontiguousarray(groups, np.int32)
         self._reach(groups)
@@ -181,9 +184,19 @@ class Accumulators:
         self._rows.set(groups, parts[0].words(np.int64), self._limit)
         self._row_errors.import_(groups, parts[1], self._limit)
         at = 2
-        for selection in self._selections.values():
-            selection.import_(groups, parts[at : at + selection.parts], self._limit)
+        for i, selection in enumerate(self._selections.values()):
+            selection.import_(groups, parts[at : at + selection.parts], self._limit, store, KINDS * i)
             at += selection.parts
+
+    def drop(self, groups: np.ndarray, store: PageStore) -> None:
+        """These groups are empty: so are their pages."""
+        for i, selection in enumerate(self._selections.values()):
+            selection.drop(groups, store, KINDS * i)
+
+    def settle(self) -> None:
+        """Changes since the last export will not be exported."""
+        for selection in self._selections.values():
+            selection.settle()
 
 
 def warm() -> None:

@@ -340,9 +340,10 @@ def _collect(root: Any, height: Any, mem: Any, m32: Any, ctl: Any, values: Any, 
         h, level = stack[depth, 0], stack[depth, 1]
         o = h * UNIT
         p = payload(h, (mem[o] >> 16) & 255)
-        for i in range(mem[o] & 0xFFFF):
-            if level > 0:
-                stack[depth, 0], stack[depth, 1] = np.int64(m32[p + i]), level - 1
+        n = mem[o] & 0xFFFF
+        for i in range(n):
+            if level > 0:  # the last child goes onto the stack first: leaves come in the order of their values
+                stack[depth, 0], stack[depth, 1] = np.int64(m32[p + n - 1 - i]), level - 1
                 depth += 1
             else:
                 if found < values.shape[0]:

@@ -8,6 +8,7 @@ that move or go.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.jit import BLOCK
 from belvedere.engine.state.memory import Buffer
 from belvedere.engine.state.minmax import read_weights, weight_part
+from belvedere.engine.state.pages import VALUES, Paging
 from belvedere.engine.state.ragged import Ragged, segments
 from belvedere.engine.state.tally import Tally
 from belvedere.engine.state.wide import inlined, kernel, prefetch
@@ -27,6 +29,23 @@ Arrays = dict[str, np.ndarray]
 COUNT, NEXT, PREVIOUS, OWNER, TOUCHED = 0, 2, 3, 4, 5
 ENTRY, ENTRY32 = 3, 6
 """Words and half-words of an entry: int64 count; int32 next, previous (entry + 1, 0 = none), owner, touched."""
+
+
+@dataclass(slots=True)
+class PairItems:
+    """Ids of pairs (group, value), with how often they occur."""
+
+    ids: np.ndarray
+    counts: np.ndarray
+
+    def hashes(self) -> np.ndarray:
+        return np.ascontiguousarray(self.ids[:, 1])
+
+    def take(self, index: np.ndarray) -> PairItems:
+        return PairItems(self.ids[index], self.counts[index])
+
+    def pack(self, ends: np.ndarray) -> list[Ragged]:
+        return [segments(ends, self.ids), weight_part(ends, self.counts)]
 
 
 class DistinctCounts:
@@ -40,6 +59,7 @@ class DistinctCounts:
         self._heads = Buffer(np.int32)
         self._live = Tally()
         self._slots = 0
+        self.paging = Paging(VALUES)
 
     def ensure(self, slots: int) -> None:
         self._slots = max(self._slots, slots)
@@ -57,6 +77,9 @@ class DistinctCounts:
 
         Only the net effect of the batch counts, so a retraction may come before its insertion."""
         ids = combine(group_ids, hash_rows([Vec(values.type, values.data)], len(groups)))
+        big = self.paging.pick(groups)
+        if big is not None:
+            self.paging.note(groups[big], np.ascontiguousarray(ids[big, 1]))
         found, fresh = self._index.insert(ids)
         entries = self._arrays()
         rows, change = np.empty(len(groups), np.int64), np.empty(len(groups), np.int8)
@@ -83,6 +106,7 @@ class DistinctCounts:
         return members, ends
 
     def clear(self, groups: np.ndarray) -> None:
+        self.paging.clear(groups)
         members, _ = self._members(groups)
         if len(members):
             self._index.remove(self._index.ids(members))
@@ -91,14 +115,12 @@ class DistinctCounts:
         self._heads.array[groups] = 0
         self._live.set(groups, 0, self._slots)
 
-    def export(self, groups: np.ndarray) -> list[Ragged]:
-        """Of each group the ids of its pairs in order, and their counts unless all are 1."""
+    def entries(self, groups: np.ndarray) -> tuple[np.ndarray, PairItems]:
         members, ends = self._members(groups)
         ids = self._index.ids(members)
-        owner = np.repeat(np.arange(len(groups)), np.diff(np.concatenate([[0], ends])))
+        owner = np.repeat(np.arange(len(groups)), np.diff(ends, prepend=0))
         order = np.lexsort((ids[:, 1], ids[:, 0], owner))
-        counts = self._arrays()[0][members[order] * ENTRY + COUNT]
-        return [segments(ends, ids[order]), weight_part(ends, counts)]
+        return ends, PairItems(ids[order], self._arrays()[0][members[order] * ENTRY + COUNT])
 
     def import_(self, groups: np.ndarray, parts: Sequence[Ragged]) -> None:
         sizes = parts[0].lengths // 16

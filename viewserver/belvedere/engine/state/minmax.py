@@ -7,6 +7,7 @@ binaries and wide decimals become byte strings that do and live in treaps (`trea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,13 +16,15 @@ import pyarrow as pa
 from belvedere.engine.state import btree, treap
 from belvedere.engine.state.arena import string_parts
 from belvedere.engine.state.btree_nodes import UNIT
+from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.kernels.rows import sort_segments
 from belvedere.engine.state.memory import Buffer
+from belvedere.engine.state.pages import VALUES, Paging
 from belvedere.engine.state.ragged import Ragged, segments
 from belvedere.engine.state.wide import kernel
-from belvedere.engine.vec import Data
-from belvedere.types import Kind, Type
+from belvedere.engine.vec import Data, Vec
+from belvedere.types import BINARY, Kind, Type
 
 Arrays = dict[str, np.ndarray]
 
@@ -30,17 +33,69 @@ class MinMax(Protocol):
     """A multiset per group slot."""
 
     parts: int
-    """How many parts `export` has: of each group the values in order, and their weights unless all are 1."""
+    """How many parts packed entries have: the values in order, and their weights unless all are 1."""
+    paging: Paging
 
     def ensure(self, slots: int) -> None: ...
     def add(self, slots: np.ndarray, weight: np.ndarray, data: Data) -> None: ...
     def read(self, slots: np.ndarray, low: bool, high: bool) -> tuple[Data | None, Data | None]: ...
     def clear(self, slots: np.ndarray) -> None: ...
-    def export(self, slots: np.ndarray) -> list[Ragged]: ...
+    def entries(self, slots: np.ndarray) -> tuple[np.ndarray, Any]: ...
     def import_(self, slots: np.ndarray, parts: Sequence[Ragged]) -> None: ...
     def nbytes(self) -> int: ...
     def dump(self, slots: int) -> Arrays: ...
     def load(self, arrays: Arrays) -> None: ...
+
+
+_NOTHING = np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class WordItems:
+    """Values as integers that sort like them, with their weights."""
+
+    values: np.ndarray
+    weights: np.ndarray
+
+    def hashes(self) -> np.ndarray:
+        return mixed(self.values.view(np.uint64))
+
+    def take(self, index: np.ndarray) -> WordItems:
+        return WordItems(self.values[index], self.weights[index])
+
+    def pack(self, ends: np.ndarray) -> list[Ragged]:
+        return [segments(ends, self.values), weight_part(ends, self.weights)]
+
+
+@dataclass(slots=True)
+class TextItems:
+    """Values as byte strings that sort like them, with their weights."""
+
+    texts: Ragged
+    weights: np.ndarray
+
+    def hashes(self) -> np.ndarray:
+        offsets, data = self.texts.compact()
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))]
+        texts = pa.Array.from_buffers(pa.binary(), len(self.texts), buffers, 0)
+        return np.ascontiguousarray(hash_rows([Vec(BINARY, texts)], len(texts))[:, 1])
+
+    def take(self, index: np.ndarray) -> TextItems:
+        return TextItems(self.texts.take(index), self.weights[index])
+
+    def pack(self, ends: np.ndarray) -> list[Ragged]:
+        offsets, data = self.texts.compact()
+        bounds = offsets[np.concatenate([[0], ends])]
+        joined = Ragged(bounds[:-1], bounds[1:], data if len(data) else np.zeros(1, np.uint8))
+        return [segments(ends, self.texts.lengths.astype(np.uint32)), joined, weight_part(ends, self.weights)]
+
+
+def mixed(words: np.ndarray) -> np.ndarray:
+    """Words whose high bits depend on all of theirs (splitmix64)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(words ^ (words >> np.uint64(31)))
 
 
 def make_minmax(type: Type) -> MinMax:
@@ -60,6 +115,7 @@ class Words:
         self._ctl = np.zeros(16, np.int64)
         self._path = np.zeros((btree.DEPTH, 2), np.int64)
         self._slots = 0
+        self.paging = Paging(VALUES)
 
     def ensure(self, slots: int) -> None:
         self._slots = max(self._slots, slots)
@@ -83,7 +139,11 @@ class Words:
             self._room()
 
     def add(self, slots: np.ndarray, weight: np.ndarray, data: Data) -> None:
-        self._feed(slots, self._images(data), weight.astype(np.int32))
+        images = self._images(data)
+        big = self.paging.pick(slots)
+        if big is not None:
+            self.paging.note(slots[big], mixed(images[big].view(np.uint64)))
+        self._feed(slots, images, weight.astype(np.int32))
 
     def _images(self, data: np.ndarray) -> np.ndarray:
         """Integers that sort like the values."""
@@ -104,9 +164,10 @@ class Words:
         return self._values(least) if low else None, self._values(greatest) if high else None
 
     def clear(self, slots: np.ndarray) -> None:
+        self.paging.clear(slots)
         btree.clear(slots, *self._arrays())
 
-    def export(self, slots: np.ndarray) -> list[Ragged]:
+    def entries(self, slots: np.ndarray) -> tuple[np.ndarray, WordItems]:
         ends = np.empty(len(slots), np.int64)
         none = np.empty(0, np.int64)
         btree.export(slots, *self._arrays(), ends, none, none)
@@ -115,7 +176,7 @@ class Words:
         btree.export(slots, *self._arrays(), ends, values, weights)
         sort_segments(ends, values, weights)
         ends, values, weights = _merged(ends, values, weights)
-        return [segments(ends, values), weight_part(ends, weights)]
+        return ends, WordItems(values, weights)
 
     def import_(self, slots: np.ndarray, parts: Sequence[Ragged]) -> None:
         sizes = parts[0].lengths // 8
@@ -153,6 +214,7 @@ class Texts:
         self._text = Buffer(np.uint8, slack=64)
         self._ctl = np.zeros(treap.CONTROL, np.int64)
         self._slots = 0
+        self.paging = Paging(VALUES)
 
     def ensure(self, slots: int) -> None:
         self._slots = max(self._slots, slots)
@@ -171,6 +233,11 @@ class Texts:
             offsets, text = np.arange(len(data) + 1, dtype=np.int32) * 16, _decimal_bytes(data)
         else:
             offsets, text = string_parts(data)
+        big = self.paging.pick(slots)
+        if big is not None:
+            bounds = offsets.astype(np.int64)
+            changed = Ragged(bounds[:-1], bounds[1:], text).take(np.flatnonzero(big))
+            self.paging.note(slots[big], TextItems(changed, _NOTHING).hashes())
         self._room(len(slots), int(offsets[-1]) - int(offsets[0]))
         treap.add(slots, offsets[:-1], offsets[1:], text, weight.astype(np.int32), *self._arrays())
 
@@ -201,9 +268,10 @@ class Texts:
 
     def clear(self, slots: np.ndarray) -> None:
         self._room(0, 0)
+        self.paging.clear(slots)
         treap.forget(slots, *self._arrays())
 
-    def export(self, slots: np.ndarray) -> list[Ragged]:
+    def entries(self, slots: np.ndarray) -> tuple[np.ndarray, TextItems]:
         self._room(0, 0)
         roots, _, n32, _, _ = self._arrays()
         ends = np.empty(len(slots), np.int64)
@@ -212,9 +280,7 @@ class Texts:
         treap.in_order(slots, roots, n32, ends, nodes)
         offsets, text = self._fetch(nodes)
         weights = self._nodes.array[nodes * treap.NODE + treap.WEIGHT]
-        bounds = offsets[np.concatenate([[0], ends])]
-        texts = Ragged(bounds[:-1], bounds[1:], text if len(text) else np.zeros(1, np.uint8))
-        return [segments(ends, np.diff(offsets).astype(np.uint32)), texts, weight_part(ends, weights)]
+        return ends, TextItems(Ragged(offsets[:-1], offsets[1:], text if len(text) else np.zeros(1, np.uint8)), weights)
 
     def import_(self, slots: np.ndarray, parts: Sequence[Ragged]) -> None:
         sizes = parts[0].lengths // 4

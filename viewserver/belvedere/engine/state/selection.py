@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from belvedere.engine.state import paged
 from belvedere.engine.state.distinct import DistinctCounts
-from belvedere.engine.state.minmax import MinMax, make_minmax
+from belvedere.engine.state.minmax import MinMax, Texts, Words, make_minmax
+from belvedere.engine.state.pages import PageStore
 from belvedere.engine.state.ragged import Ragged
-from belvedere.engine.state.sums import Sum, Values, make_sum
+from belvedere.engine.state.sums import DoubleSum, IntegerSum, Sum, Values, make_sum
 from belvedere.engine.state.tally import ErrorTally, Tally
 from belvedere.engine.vec import Data, Status, Vec
 from belvedere.plan.nodes import Call
@@ -190,23 +192,57 @@ class Selection:
     @property
     def parts(self) -> int:
         """How many parts `export` has."""
-        return 2 + sum(part.parts for part in self._parts(0).values())
+        return 2 + sum(_width(part) for part in self._parts(0).values())
 
-    def export(self, groups: np.ndarray, limit: int) -> list[Ragged]:
-        """The state of each group by itself: skipped rows, errors, then what the calls need."""
+    def export(self, groups: np.ndarray, limit: int, store: PageStore | None, kind: int) -> list[Ragged]:
+        """The state of each group by itself: skipped rows, errors, then what the calls need. `kind`, and the three
+        numbers after it: names of pages."""
         out = [self._skipped.export(groups, limit), self._errors.export(groups, limit)]
-        for part in self._parts(limit).values():
-            out += part.export(groups)
+        for i, part in enumerate(self._parts(limit).values()):
+            if isinstance(part, (DoubleSum, IntegerSum)):
+                out += part.export(groups)
+            else:
+                multiset = _multiset(part)
+                out += paged.export(multiset, multiset.paging, groups, store, kind + i)
         return out
 
-    def import_(self, groups: np.ndarray, parts: Sequence[Ragged], limit: int) -> None:
+    def import_(
+        self, groups: np.ndarray, parts: Sequence[Ragged], limit: int, store: PageStore | None, kind: int
+    ) -> None:
         """Groups that come from elsewhere, into slots that hold nothing."""
         self._skipped.import_(groups, parts[0], limit)
         self._errors.import_(groups, parts[1], limit)
         at = 2
-        for part in self._parts(limit).values():
-            part.import_(groups, parts[at : at + part.parts])
-            at += part.parts
+        for i, part in enumerate(self._parts(limit).values()):
+            mine = parts[at : at + _width(part)]
+            at += _width(part)
+            if isinstance(part, (DoubleSum, IntegerSum)):
+                part.import_(groups, mine)
+            else:
+                multiset = _multiset(part)
+                paged.restore(multiset, multiset.paging, groups, mine, store, kind + i)
+
+    def drop(self, groups: np.ndarray, store: PageStore, kind: int) -> None:
+        """These groups are empty: so are their pages."""
+        for i, part in enumerate(self._parts(0).values()):
+            if not isinstance(part, (DoubleSum, IntegerSum)):
+                paged.drop(_multiset(part).paging, groups, store, kind + i)
+
+    def settle(self) -> None:
+        """Changes since the last export will not be exported."""
+        for part in self._parts(0).values():
+            if not isinstance(part, (DoubleSum, IntegerSum)):
+                _multiset(part).paging.settle()
+
+
+def _width(part: Sum | MinMax | DistinctCounts) -> int:
+    """Parts of an export: a multiset has its level before its entries."""
+    return part.parts if isinstance(part, (DoubleSum, IntegerSum)) else 1 + part.parts
+
+
+def _multiset(part: Sum | MinMax | DistinctCounts) -> MinMax | DistinctCounts:
+    assert isinstance(part, (Words, Texts, DistinctCounts))
+    return part
 
 
 def _below(arrays: Arrays, name: str) -> Arrays:

@@ -217,23 +217,18 @@ def gather_bytes(starts, stops, data, at, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def sort_segments(ends, values, weights):  # type: ignore[no-untyped-def]
-    """Sort the values of each segment, their weights with them."""
+    """Sort the values of each segment, their weights with them. They come nearly sorted (by leaves of a tree)."""
     begin = np.int64(0)
     for j in range(ends.shape[0]):
         end = ends[j]
-        if end - begin <= 48:
-            for i in range(begin + 1, end):
-                v = values[i]
-                w = weights[i]
-                k = i - 1
-                while k >= begin and values[k] > v:
-                    values[k + 1] = values[k]
-                    weights[k + 1] = weights[k]
-                    k -= 1
-                values[k + 1] = v
-                weights[k + 1] = w
-        else:
-            order = np.argsort(values[begin:end])
-            values[begin:end] = values[begin:end][order]
-            weights[begin:end] = weights[begin:end][order]
+        for i in range(begin + 1, end):
+            v = values[i]
+            w = weights[i]
+            k = i - 1
+            while k >= begin and values[k] > v:
+                values[k + 1] = values[k]
+                weights[k + 1] = weights[k]
+                k -= 1
+            values[k + 1] = v
+            weights[k + 1] = w
         begin = end
