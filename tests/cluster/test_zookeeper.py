@@ -16,8 +16,7 @@ import pytest
 
 from belvedere.cluster.coordination import Session
 from belvedere.cluster.local_zookeeper import LocalZooKeeper
-from belvedere.cluster.zookeeper import Credentials, ZooKeeperCoordination
-from belvedere.cluster.zookeeper.link import Link
+from belvedere.cluster.zookeeper import Credentials, KazooLink, ZooKeeperCoordination
 from belvedere.errors import CoordinationUnavailable, Incompatible
 from tests.cluster.coordination_worlds import SESSION_TIMEOUT, Ear, ZooKeeperWorld, ids, member, wait_for_session
 from tests.cluster.zookeeper_server import Proxy, eventually, require_zookeeper
@@ -159,7 +158,7 @@ def test_a_server_that_freezes_is_left_for_another_in_the_same_session(world: Zo
 
 
 def test_the_server_that_froze_is_not_the_first_to_be_tried_again(world: ZooKeeperWorld) -> None:
-    link = Link(world.server.hosts, 2.0, None, threading.RLock(), lambda link, state: None)
+    link = KazooLink(world.server.hosts, 2.0, None, threading.RLock(), lambda link, state: None)
     tried: list[object] = []
     link._create_connection = lambda **options: tried.append(options["address"])
     link._connect(address=("127.0.0.1", 1))

@@ -1,12 +1,11 @@
-"""`ZooKeeperCoordination`: the session, and the threads that keep up with it.
+"""`Coordination` by sessions at a ZooKeeper: the present `Link`, and the threads that keep up with it.
 
-*Whether the session lives* is decided by `Lease` from what was answered when. kazoo alone would not notice that a
-server has stopped answering as long as it is asked often enough (it counts a request as a ping and waits for no
-answer), so the socket is shut when the lease runs out, and kazoo looks for another server.
+*Whether the session lives* is decided by `Lease` from what was answered when. When it runs out the
+connection is broken on purpose, so that another server is looked for while the session may still live.
 
-*Threads.* kazoo's own threads only note what happened. `heart` keeps time: heartbeats, the lease. `worker` makes what
-is there equal to what is wanted (session set up, members known, candidacy in place), again after every failure, so no
-watch and no answer that gets lost loses more than time. The notifier calls the listeners.
+*Threads.* The client's own threads only note what happened. `heart` keeps time: heartbeats, the lease. `worker` makes
+what is there equal to what is wanted (session set up, members known, candidacy in place), again after every failure, so
+no watch and no answer that gets lost loses more than time. The notifier calls the listeners.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ import logging
 import threading
 from collections.abc import Callable
 from typing import TypeVar
-
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from belvedere.cluster.coordination import (
     Session,
@@ -30,10 +27,23 @@ from belvedere.cluster.coordination import (
 )
 from belvedere.cluster.lease import HEARTBEAT
 from belvedere.cluster.listeners import Notifier
-from belvedere.cluster.zookeeper.election import Election
-from belvedere.cluster.zookeeper.link import GRACE, Link, now
-from belvedere.cluster.zookeeper.members import MembersView
-from belvedere.cluster.zookeeper.nodes import Credentials, PoolNodes
+from belvedere.cluster.zookeeper_election import Election
+from belvedere.cluster.zookeeper_members import MembersView
+from belvedere.cluster.zookeeper_nodes import PoolNodes
+from belvedere.cluster.zookeeper_requests import (
+    GRACE,
+    BadVersion,
+    Create,
+    Delete,
+    Get,
+    Link,
+    MakeLink,
+    NodeExists,
+    NoNode,
+    Set,
+    Sync,
+    now,
+)
 from belvedere.errors import CoordinationUnavailable, Incompatible
 from belvedere.protocol.messages import Member
 from belvedere.protocol.ring import MemberId
@@ -43,21 +53,12 @@ log = logging.getLogger(__name__)
 _Told = TypeVar("_Told")
 
 
-class ZooKeeperCoordination:
-    """`hosts`: `host:port,host:port`, optionally followed by a path below which everything is kept."""
-
-    def __init__(
-        self,
-        hosts: str,
-        pool: str,
-        *,
-        session_timeout: float = 4.0,
-        credentials: Credentials | None = None,
-    ) -> None:
-        check_name("pool", pool)
-        self._nodes = PoolNodes(hosts, pool, credentials)
-        self._digest = f"{credentials.user}:{credentials.password}" if credentials else None
+class SessionCoordination:
+    def __init__(self, nodes: PoolNodes, session_timeout: float, make_link: MakeLink) -> None:
+        check_name("pool", nodes.pool)
+        self._nodes = nodes
         self._timeout = session_timeout
+        self._make_link = make_link
 
         self._lock = threading.RLock()
         self._progress = threading.Condition(self._lock)
@@ -87,7 +88,7 @@ class ZooKeeperCoordination:
             self._refused = None
             self._closing = closing = threading.Event()
             self._notifier = Notifier("belvedere-zookeeper-listeners")
-            link = self._link = self._new_link()
+            link = self._link = self._make_link(self._lock, self._heed)
             link.open()
         for name, work in (("worker", self._work), ("heart", self._keep_time)):
             thread = threading.Thread(target=work, args=(closing,), name=f"belvedere-zookeeper-{name}", daemon=True)
@@ -114,7 +115,7 @@ class ZooKeeperCoordination:
     def session_identity(self) -> tuple[int, bytes] | None:
         """Number and password of the present session, by which ZooKeeper's own tools know it."""
         link = self._link
-        return None if link is None else link.client.client_id
+        return None if link is None else link.identity
 
     def on_session(self, listener: Callable[[Session], None]) -> None:
         with self._lock:
@@ -157,18 +158,21 @@ class ZooKeeperCoordination:
         path, data = f"{self._nodes.members}/{member.id}", encode_member(member)
         try:
             self._nodes.create_ephemeral(link, path, data)
-        except NodeExistsError:
+        except NodeExists:
             self._replace_member(link, member.id, path, data)
 
     def _replace_member(self, link: Link, member: MemberId, path: str, data: bytes) -> None:
         try:
-            _, found = link.ask(lambda client: client.get_async(path))
-            if found.ephemeralOwner != link.session_id:
+            _, found = link.ask(Get(path))
+            identity = link.identity
+            if identity is None:
+                raise CoordinationUnavailable(f"the connection to ZooKeeper {self._nodes.hosts} broke")
+            if found.owner != identity[0]:
                 with self._lock:
                     self._joined = None
                 raise name_is_taken(member, self._nodes.pool)
-            link.ask(lambda client: client.set_async(path, data))
-        except NoNodeError:
+            link.ask(Set(path, data))
+        except NoNode:
             raise CoordinationUnavailable(f"member {member!r} went away while it joined: join again") from None
 
     def leave(self) -> None:
@@ -177,8 +181,8 @@ class ZooKeeperCoordination:
             member = self._joined
         if member is None:
             return
-        with contextlib.suppress(NoNodeError):
-            link.ask(lambda client: client.delete_async(f"{self._nodes.members}/{member}"))
+        with contextlib.suppress(NoNode):
+            link.ask(Delete(f"{self._nodes.members}/{member}"))
         with self._lock:
             self._spend_name()
 
@@ -204,8 +208,8 @@ class ZooKeeperCoordination:
     def read(self) -> Versioned | None:
         link, path = self._connected_link(), self._nodes.record
         # Another server of the ensemble may be behind; what was written before must be seen.
-        _, answer = link.ask_all([lambda client: client.sync_async(path), lambda client: client.get_async(path)])
-        if isinstance(answer, NoNodeError):
+        _, answer = link.ask_all([Sync(path), Get(path)])
+        if isinstance(answer, NoNode):
             return None
         data, found = answer
         return Versioned(data, found.version, found.mtime)
@@ -214,10 +218,8 @@ class ZooKeeperCoordination:
         check_size(self._nodes.pool, data)
         link, path = self._connected_link(), self._nodes.record
         try:
-            _, made = link.ask(
-                lambda client: client.create_async(path, bytes(data), acl=self._nodes.access(), include_data=True)
-            )
-        except NodeExistsError:
+            made = link.ask(Create(path, bytes(data)))
+        except NodeExists:
             return None
         return Versioned(bytes(data), made.version, made.mtime)
 
@@ -227,16 +229,16 @@ class ZooKeeperCoordination:
             return None
         link, path = self._connected_link(), self._nodes.record
         try:
-            written = link.ask(lambda client: client.set_async(path, bytes(data), version=version))
-        except (NoNodeError, BadVersionError):
+            written = link.ask(Set(path, bytes(data), version))
+        except (NoNode, BadVersion):
             return None
         return Versioned(bytes(data), written.version, written.mtime)
 
     def clock(self) -> int:
         link = self._connected_link()
         try:
-            return int(link.ask(lambda client: client.set_async(self._nodes.own(link), b"")).mtime)
-        except NoNodeError:
+            return int(link.ask(Set(self._nodes.own(link), b"")).mtime)
+        except NoNode:
             raise CoordinationUnavailable(f"the session at ZooKeeper {self._nodes.hosts} ended") from None
 
     # --- what happens (with the lock held)
@@ -253,7 +255,7 @@ class ZooKeeperCoordination:
         for listener in self._session_listeners:
             self._tell(listener, state)
         if state is Session.CONNECTED:
-            # kazoo forgets its watches when a connection breaks: look at everything again.
+            # Watches are forgotten when a connection breaks: look at everything again.
             self._members.forget()
             self._election.look_again()
         elif state is Session.LOST:
@@ -318,7 +320,7 @@ class ZooKeeperCoordination:
 
     def _reconcile(self) -> None:
         link = self._living_link()
-        if link is None or not link.client.connected:
+        if link is None or link.identity is None:
             return
         if not link.ready:
             self._set_up(link)
@@ -341,15 +343,12 @@ class ZooKeeperCoordination:
             link = self._link
             if link is None or not link.lost:
                 return link
-            self._link = self._new_link()
+            self._link = self._make_link(self._lock, self._heed)
             self._link.open()
         # In the background: its server may need to be waited for, and nothing of it is of interest any more.
         threading.Thread(target=link.stop, name="belvedere-zookeeper-lost", daemon=True).start()
         self._closing.wait(self._timeout / 16)  # sessions that end as soon as they begin must not keep a core busy
         return None
-
-    def _new_link(self) -> Link:
-        return Link(self._nodes.hosts, self._timeout, self._digest, self._lock, self._heed)
 
     def _connected_link(self) -> Link:
         with self._lock:

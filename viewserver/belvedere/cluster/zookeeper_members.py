@@ -1,6 +1,6 @@
 """The members of a pool as the watches tell them: what was read before is kept, what a watch names is read again.
 
-One watch on the list and one on each entry. kazoo forgets its watches when a connection breaks; then everything is read
+One watch on the list and one on each entry. Watches are forgotten when a connection breaks; then all is read
 again (`forget`). A watch is armed anew by the read that follows it, so a change between the two is in what is read. An
 update that fails forgets everything and is tried again.
 """
@@ -10,12 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from kazoo.exceptions import ZookeeperError
-from kazoo.protocol.states import EventType, WatchedEvent
-
 from belvedere.cluster.coordination import decode_member
-from belvedere.cluster.zookeeper.link import Link, Request
-from belvedere.cluster.zookeeper.nodes import PoolNodes
+from belvedere.cluster.zookeeper_nodes import PoolNodes
+from belvedere.cluster.zookeeper_requests import Children, Get, Link, Refusal, Sync, Watch
 from belvedere.protocol.messages import Member
 
 Tell = Callable[[Callable[[list[Member]], None], list[Member]], None]
@@ -44,8 +41,8 @@ class MembersView:
 
     def read(self, link: Link) -> list[Member]:
         """From ZooKeeper, without a watch."""
-        link.ask(lambda client: client.sync_async(self._nodes.members))
-        names = link.ask(lambda client: client.get_children_async(self._nodes.members))
+        link.ask(Sync(self._nodes.members))
+        names = link.ask(Children(self._nodes.members))
         return _decode_all(self._read_entries(link, names, watch=None))
 
     def forget(self) -> None:
@@ -64,9 +61,7 @@ class MembersView:
         try:
             names = list(known)
             if list_again:
-                names = link.ask(
-                    lambda client: client.get_children_async(self._nodes.members, watch=self._list_changed)
-                )
+                names = link.ask(Children(self._nodes.members, self._list_changed))
             unknown = [name for name in names if name in stale or name not in known]
             found = self._read_entries(link, unknown, watch=self._entry_changed)
         except BaseException:
@@ -84,32 +79,20 @@ class MembersView:
                 for listener in self._listeners:
                     self._tell(listener, list(listing))
 
-    def _read_entries(
-        self, link: Link, names: list[str], watch: Callable[[WatchedEvent], None] | None
-    ) -> dict[str, bytes]:
+    def _read_entries(self, link: Link, names: list[str], watch: Watch | None) -> dict[str, bytes]:
         """Without those that went away meanwhile (of which a watch on their parent tells)."""
+        answers = link.ask_all(Get(f"{self._nodes.members}/{name}", watch) for name in names)
+        return {name: answer[0] for name, answer in zip(names, answers, strict=True) if not isinstance(answer, Refusal)}
 
-        def read(name: str) -> Request:
-            return lambda client: client.get_async(f"{self._nodes.members}/{name}", watch=watch)
+    def _list_changed(self, _: str) -> None:
+        with self._lock:
+            self._list_is_stale = True
+            self._wake.set()
 
-        answers = link.ask_all(map(read, names))
-        return {
-            name: answer[0]
-            for name, answer in zip(names, answers, strict=True)
-            if not isinstance(answer, ZookeeperError)
-        }
-
-    def _list_changed(self, event: WatchedEvent) -> None:
-        if event.type != EventType.NONE:
-            with self._lock:
-                self._list_is_stale = True
-                self._wake.set()
-
-    def _entry_changed(self, event: WatchedEvent) -> None:
-        if event.type != EventType.NONE:
-            with self._lock:
-                self._stale_entries.add(event.path.rpartition("/")[2])
-                self._wake.set()
+    def _entry_changed(self, path: str) -> None:
+        with self._lock:
+            self._stale_entries.add(path.rpartition("/")[2])
+            self._wake.set()
 
 
 def _decode_all(entries: dict[str, bytes]) -> list[Member]:

@@ -12,15 +12,9 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
-from kazoo.protocol.states import EventType, WatchedEvent
-
-from belvedere.cluster.zookeeper.link import Link
-from belvedere.cluster.zookeeper.nodes import PoolNodes
+from belvedere.cluster.zookeeper_nodes import PoolNodes
+from belvedere.cluster.zookeeper_requests import Children, Delete, Exists, Link, NoNode, Sync
 
 Tell = Callable[[Callable[[bool], None], bool], None]
 
@@ -94,8 +88,8 @@ class Election:
 
     def _candidates(self, link: Link) -> list[str]:
         """The names of the nodes, in order. After a reconnection the server may not know yet what was made before."""
-        link.ask(lambda client: client.sync_async(self._nodes.election))
-        return sorted(link.ask(lambda client: client.get_children_async(self._nodes.election)), key=_sequence)
+        link.ask(Sync(self._nodes.election))
+        return sorted(link.ask(Children(self._nodes.election)), key=_sequence)
 
     def _clear_away(self, link: Link, keys: tuple[str, ...]) -> None:
         if not keys:
@@ -107,8 +101,8 @@ class Election:
             self._given_up = [key for key in self._given_up if key not in keys]
 
     def _delete_candidate(self, link: Link, name: str) -> None:
-        with contextlib.suppress(NoNodeError):
-            link.ask(lambda client: client.delete_async(f"{self._nodes.election}/{name}"))
+        with contextlib.suppress(NoNode):
+            link.ask(Delete(f"{self._nodes.election}/{name}"))
 
     def _hold_election(self, link: Link, candidacy: _Candidacy) -> None:
         """Watches one node only: the predecessor, or, when elected, the own one (an administrator may remove it)."""
@@ -124,7 +118,7 @@ class Election:
                 self._delete_candidate(link, duplicate)
             place = names.index(own[0])
             watched = f"{self._nodes.election}/{names[max(place - 1, 0)]}"
-            if link.ask(partial(_watch, path=watched, watch=self._election_changed)) is not None:
+            if link.ask(Exists(watched, self._election_changed)) is not None:
                 self._tell_elected(candidacy, place == 0)
                 return
 
@@ -134,13 +128,8 @@ class Election:
                 candidacy.elected = elected
                 self._tell(candidacy.listener, elected)
 
-    def _election_changed(self, event: WatchedEvent) -> None:
-        if event.type != EventType.NONE:
-            self.look_again()
-
-
-def _watch(client: KazooClient, path: str, watch: Callable[[WatchedEvent], None]) -> Any:
-    return client.exists_async(path, watch=watch)
+    def _election_changed(self, _: str) -> None:
+        self.look_again()
 
 
 def _sequence(name: str) -> int:

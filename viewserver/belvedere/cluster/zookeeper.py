@@ -1,6 +1,15 @@
-"""One kazoo client with one session, and what is known about whether that session lives.
+"""`Coordination` on a real ZooKeeper, with kazoo. This is the only module that knows kazoo.
 
-kazoo opens a new session by itself when one has expired. A `Link` is over then: whoever holds it makes another.
+    zookeeper.py            kazoo: one client for one session
+    zookeeper_requests.py   what is asked of it
+    zookeeper_nodes.py      the nodes of a pool
+    zookeeper_members.py    the members, by watches
+    zookeeper_election.py   the candidacy
+    zookeeper_session.py    the whole, with its threads
+
+kazoo opens a new session by itself when one has expired, and goes on with what it was asked to do. So a client is given
+up with its session. And kazoo does not notice that a server has stopped answering as long as it is asked often enough
+(a request counts as a ping, and no answer is waited for). So the lease decides, and shuts the socket.
 """
 
 from __future__ import annotations
@@ -9,10 +18,10 @@ import contextlib
 import logging
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -26,21 +35,47 @@ from kazoo.exceptions import (
     NoNodeError,
     OperationTimeoutError,
     RequestTimeoutError,
+    RolledBackError,
     SessionExpiredError,
     SessionMovedError,
     ZookeeperError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Permissions, make_acl
 
 from belvedere.cluster.coordination import Session
 from belvedere.cluster.lease import Lease
+from belvedere.cluster.zookeeper_nodes import PoolNodes
+from belvedere.cluster.zookeeper_requests import (
+    GRACE,
+    Access,
+    Announce,
+    BadVersion,
+    ChangeableByAll,
+    Children,
+    Create,
+    CreateIf,
+    Credentials,
+    Delete,
+    Exists,
+    Get,
+    NodeExists,
+    NoNode,
+    Refusal,
+    Request,
+    Set,
+    Stat,
+    Sync,
+    Watch,
+    now,
+)
+from belvedere.cluster.zookeeper_session import SessionCoordination
 from belvedere.errors import CoordinationUnavailable, Incompatible
 
-log = logging.getLogger(__name__)
+__all__ = ["Credentials", "ZooKeeperCoordination"]
 
-Request = Callable[[KazooClient], Any]
-"""Begins something with kazoo and returns its result to come."""
+log = logging.getLogger(__name__)
 
 _NO_ANSWER = (
     ConnectionLoss,
@@ -52,34 +87,47 @@ _NO_ANSWER = (
 )
 _IN_FLIGHT = 100
 """Requests that are sent without waiting: kazoo's queue has a wake-up pipe that is not meant to be filled."""
-GRACE = 1.0
-"""Seconds that a server has to answer to the end of a session before the socket is shut."""
+_REFUSALS: dict[type[ZookeeperError], type[Refusal]] = {
+    NoNodeError: NoNode,
+    NodeExistsError: NodeExists,
+    BadVersionError: BadVersion,
+}
 
 
-def now() -> float:
-    """Seconds; the clock that also runs while the machine sleeps, where there is one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+class ZooKeeperCoordination(SessionCoordination):
+    """`hosts`: `host:port,host:port`, optionally followed by a path below which everything is kept."""
+
+    def __init__(
+        self,
+        hosts: str,
+        pool: str,
+        *,
+        session_timeout: float = 4.0,
+        credentials: Credentials | None = None,
+    ) -> None:
+        nodes = PoolNodes(hosts, pool, protected=credentials is not None)
+        super().__init__(nodes, session_timeout, partial(KazooLink, nodes.hosts, session_timeout, credentials))
 
 
-class Link:
+class KazooLink:
     """One kazoo client with one session. `lock` is the coordination's; `announce` is called with it held."""
 
     def __init__(
         self,
         hosts: str,
         timeout: float,
-        digest: str | None,
+        credentials: Credentials | None,
         lock: threading.RLock,
-        announce: Callable[[Link, Session | None], None],
+        announce: Announce,
     ) -> None:
         self.lease = Lease(timeout)
         self.key = uuid.uuid4().hex
         self.ready = False
-        """The session's own node is there."""
-        self.session_id = 0
         self.problem = "no server accepted a connection"
         self._hosts = hosts
         self._timeout = timeout
+        self._access = _access_lists(credentials)
+        self._watches: dict[Watch, Callable[[WatchedEvent], None]] = {}
         self._lock = lock
         self._announce = announce
         self._socket: socket.socket | None = None
@@ -93,7 +141,7 @@ class Link:
             timeout=timeout,
             handler=handler,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": timeout / 8},
-            auth_data=[("digest", digest)] if digest else None,
+            auth_data=[("digest", f"{credentials.user}:{credentials.password}")] if credentials else None,
         )
         self.client.add_listener(self._changed)
         # kazoo keeps the timeout that the server granted to itself: two thirds of it is what this returns.
@@ -112,6 +160,11 @@ class Link:
     def lost(self) -> bool:
         return self.lease.state is Session.LOST
 
+    @property
+    def identity(self) -> tuple[int, bytes] | None:
+        found: tuple[int, bytes] | None = self.client.client_id
+        return found
+
     def open(self) -> None:
         self.client.start_async()
 
@@ -120,32 +173,67 @@ class Link:
             self.client.exists_async(path).rawlink(partial(self._heard, now()))
 
     def ask(self, request: Request) -> Any:
-        """Raises kazoo's `NoNodeError`, `NodeExistsError`, `BadVersionError`; `Incompatible` for what is not allowed;
-        `CoordinationUnavailable` for everything whose outcome is not known."""
         (answer,) = self.ask_all([request])
-        if isinstance(answer, ZookeeperError):
+        if isinstance(answer, Refusal):
             raise answer
         return answer
 
     def ask_all(self, requests: Iterable[Request]) -> list[Any]:
-        """Several at once; what a node answers with an error is in the list as that error."""
         answers: list[Any] = []
-        waiting = list(requests)
-        for first in range(0, len(waiting), _IN_FLIGHT):
+        waiting = iter(requests)
+        while some := list(islice(waiting, _IN_FLIGHT)):
             sent = now()
-            begun = [request(self.client) for request in waiting[first : first + _IN_FLIGHT]]
-            answers.extend(self._await(result) for result in begun)
+            begun = [(request, self._begin(request)) for request in some]
+            answers.extend(self._await(request, result) for request, result in begun)
             with self._lock:
                 self._announce(self, self.lease.answered(sent, now()))
                 if self.lost:
                     raise CoordinationUnavailable(f"the session at ZooKeeper {self._hosts} ended")
         return answers
 
-    def _await(self, result: Any) -> Any:
+    def _begin(self, request: Request) -> Any:
+        client = self.client
+        match request:
+            case Exists(path, watch):
+                return client.exists_async(path, watch=self._watcher(watch))
+            case Children(path, watch):
+                return client.get_children_async(path, watch=self._watcher(watch))
+            case Get(path, watch):
+                return client.get_async(path, watch=self._watcher(watch))
+            case Set(path, data, version):
+                return client.set_async(path, data, version=version)
+            case Create(path, data, access, ephemeral):
+                acl = self._access[access]
+                return client.create_async(path, data, acl=acl, ephemeral=ephemeral, include_data=True)
+            case CreateIf(guard, path, data, sequence):
+                transaction = client.transaction()
+                transaction.check(guard, -1)
+                acl = self._access[Access.POOL]
+                transaction.create(path, data, acl=acl, ephemeral=True, sequence=sequence)
+                return transaction.commit_async()
+            case Delete(path):
+                return client.delete_async(path)
+            case Sync(path):
+                return client.sync_async(path)
+            case ChangeableByAll(path):
+                return client.get_acls_async(path)
+
+    def _watcher(self, watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
+        """The same one for the same watch: kazoo keeps a set of them for each path."""
+        if watch is None:
+            return None
+
+        def heard(event: WatchedEvent) -> None:
+            if event.type != EventType.NONE:
+                watch(event.path)
+
+        return self._watches.setdefault(watch, heard)
+
+    def _await(self, request: Request, result: Any) -> Any:
         try:
-            return result.get(timeout=self._timeout)
+            return _plain(request, result.get(timeout=self._timeout))
         except (NoNodeError, NodeExistsError, BadVersionError) as answer:
-            return answer
+            return _REFUSALS[type(answer)](str(answer))
         except NoAuthError:
             raise Incompatible(f"ZooKeeper {self._hosts} does not allow this with the given credentials") from None
         except KazooTimeoutError:
@@ -153,18 +241,16 @@ class Link:
                 f"ZooKeeper {self._hosts} did not answer within {self._timeout:g} s"
             ) from None
         except KazooException as problem:
-            raise CoordinationUnavailable(f"ZooKeeper {self._hosts}: {describe(problem)}") from problem
+            raise CoordinationUnavailable(f"ZooKeeper {self._hosts}: {_describe(problem)}") from problem
 
     def drop(self) -> None:
-        """Shut the socket: kazoo sees a broken connection and looks for a server, another one first, in the same
-        session."""
+        # kazoo sees a broken connection and looks for a server, in the same session: another one first.
         current, self._shunned = self._socket, self._address
         if current is not None:
             with contextlib.suppress(OSError):
                 current.shutdown(socket.SHUT_RDWR)
 
     def stop(self) -> None:
-        """End the session if the server can still be told; give up after a moment if not."""
         impatience = threading.Timer(GRACE, self.drop)
         impatience.daemon = True
         impatience.start()
@@ -211,7 +297,46 @@ class Link:
                 self._announce(self, self.lease.answered(sent, now()))
 
 
-def describe(problem: Exception) -> str:
+def _plain(request: Request, answer: Any) -> Any:
+    match request:
+        case CreateIf():
+            # A transaction that fails says why at the operation that failed, and at the others that it was undone.
+            for outcome in answer:
+                if isinstance(outcome, ZookeeperError) and not isinstance(outcome, RolledBackError):
+                    raise outcome
+            return None
+        case Get():
+            return answer[0], _stat(answer[1])
+        case Create():
+            return _stat(answer[1])
+        case Set():
+            return _stat(answer)
+        case Exists():
+            return None if answer is None else _stat(answer)
+        case ChangeableByAll():
+            return any(entry.id.scheme == "world" and entry.perms & ~Permissions.READ for entry in answer[0])
+        case Children():
+            return answer
+        case Delete() | Sync():
+            return None
+
+
+def _stat(found: ZnodeStat) -> Stat:
+    return Stat(found.version, found.mtime, found.ephemeralOwner)
+
+
+def _access_lists(credentials: Credentials | None) -> dict[Access, list[ACL]]:
+    if credentials is None:
+        return dict.fromkeys(Access, OPEN_ACL_UNSAFE)
+    # "Creator" and not a digest of our own making: which one it is, the server decides.
+    return {
+        Access.POOL: [*CREATOR_ALL_ACL, *(READ_ACL_UNSAFE if credentials.world_read else [])],
+        Access.POOLS: [*CREATOR_ALL_ACL, make_acl("world", "anyone", read=True, create=True)],
+        Access.EVERYONE: OPEN_ACL_UNSAFE,
+    }
+
+
+def _describe(problem: Exception) -> str:
     words = {
         ConnectionLoss: "the connection broke",
         OperationTimeoutError: "the operation timed out",
