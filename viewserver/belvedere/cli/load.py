@@ -25,6 +25,7 @@ from belvedere.cli import context, exits, output, rowfiles
 from belvedere.embedded.rows import Rows
 from belvedere.errors import CatalogError, DataError
 from belvedere.sql.catalog import TableDef
+from belvedere.store.embedded.commit import Token
 
 if TYPE_CHECKING:
     from belvedere.embedded.statements import Executing
@@ -85,7 +86,7 @@ def load(
     with _on_disk(file) as path, settings.writer() as db:
         kind = format or (rowfiles.format_of(file) if str(file) != "-" else "csv")
         definition = base_table(db, table)
-        outcome = Outcome()
+        outcome, tokens = Outcome(), list[Token]()
         started = time.monotonic()
         if strict:
             check = Rows(definition)
@@ -94,7 +95,9 @@ def load(
             outcome.rows = 0
         if not outcome.problems:
             for piece in _with_progress(path, kind, definition, options, "loading"):
-                _each(piece, lambda rows: db.put(definition.name, rows), outcome)
+                _each(piece, lambda rows: tokens.append(db.put(definition.name, rows)), outcome)
+        for token in tokens:
+            db.wait(token)  # whoever reads next finds the rows in the views
         outcome.seconds = time.monotonic() - started
     _report(outcome, definition, settings.json, errors)
     if outcome.problems:
