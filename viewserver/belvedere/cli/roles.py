@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -56,11 +55,10 @@ def pool_options(command: F) -> F:
                 help="For rows on their way; more spill to disk.",
             ),
             _option(
-                "--log-format",
-                "BELVEDERE_LOG_FORMAT",
+                "--log-form",
+                "BELVEDERE_LOG_FORM",
                 type=click.Choice(["text", "json"]),
-                default="text",
-                help="Lines for people or for programs.",
+                help="Lines for people or for programs; by default text on a terminal, else JSON.",
             ),
             click.option("--end-with-parent", is_flag=True, hidden=True),
         ]
@@ -99,13 +97,9 @@ def _run(role: str, **settings: Any) -> None:
 
         end_with_parent()
     options = Options(Role(role), tls=tls, memory_limit=limit, **settings)
-    from belvedere.cluster.saying import configure
-
-    configure(options.pool, role)
     code = run(options)
     # Everything is closed and durable. What the interpreter would do now (ending threads of libraries) takes a second
     # in which others wait for the end of this process.
-    logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -36,6 +36,8 @@ class Kept:
         """Batches and bytes that went to the file so far."""
         self._limit = memory_limit
         self._directory = directory
+        self.rows = self.batches = 0
+        """That wait."""
         self._lock = threading.Lock()
         self._stages: _Stages = {}
         self._bytes = 0
@@ -55,6 +57,8 @@ class Kept:
             else:
                 stage[key] = (batch, payload)
                 self._bytes += len(payload)
+            self.batches += 1
+            self.rows += batch.rows
 
     def take(self, epoch: Epoch, attempt: Attempt, stage: Stage) -> Iterator[tuple[Batch, bytes]]:
         """The batches of a stage by sender and number, each forgotten when the next one is asked for."""
@@ -64,14 +68,14 @@ class Kept:
             batch, payload = held.pop(key)
             yield batch, self._fetch(payload)
             with self._lock:
-                self._release(payload)
+                self._release(batch, payload)
 
     def forget(self, gone: Callable[[Epoch, Attempt], bool]) -> None:
         """Drop what nobody will compute."""
         with self._lock:
             for key in [key for key in self._stages if gone(key[0], key[1])]:
-                for _, payload in self._stages.pop(key).values():
-                    self._release(payload)
+                for batch, payload in self._stages.pop(key).values():
+                    self._release(batch, payload)
 
     @property
     def nbytes(self) -> int:
@@ -81,7 +85,7 @@ class Kept:
     def close(self) -> None:
         with self._lock:
             self._stages.clear()
-            self._bytes = self._in_file = 0
+            self._bytes = self._in_file = self.rows = self.batches = 0
             if self._file is not None:
                 self._file.close()
                 self._file = None
@@ -107,7 +111,9 @@ class Kept:
             self._file.seek(payload.offset)
             return self._file.read(payload.size)
 
-    def _release(self, payload: bytes | _Spilled) -> None:
+    def _release(self, batch: Batch, payload: bytes | _Spilled) -> None:
+        self.batches -= 1
+        self.rows -= batch.rows
         if isinstance(payload, bytes):
             self._bytes -= len(payload)
             return

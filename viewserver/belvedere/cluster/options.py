@@ -7,6 +7,7 @@ import re
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from belvedere.errors import DataError
 from belvedere.protocol.membership import OLDEST_PROTOCOL
@@ -50,7 +51,8 @@ class Options:
     retention: float = 60.0
     leave_within: float = 9.5
     """Seconds from SIGTERM to the end, drained or not."""
-    log_format: str = "text"
+    log_form: Literal["text", "json"] | None = None
+    """None: text on a terminal, else JSON."""
     protocols: tuple[int, int] = field(default_factory=lambda: spoken_protocols(os.environ.get(TEST_PROTOCOL)))
     """The oldest and the newest that this process speaks."""
 

@@ -17,7 +17,6 @@ import abc
 import contextlib
 import enum
 import functools
-import logging
 import secrets
 import signal
 import sys
@@ -27,15 +26,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from belvedere import allocator, errors
+from belvedere import __version__, allocator, errors
 from belvedere.cluster.clock import Clock
 from belvedere.cluster.coordination import Coordination, Session, check_cluster
+from belvedere.cluster.health import Health
+from belvedere.cluster.logs import Log
 from belvedere.cluster.loop import Loop, Pauses, Worker
+from belvedere.cluster.metrics import CONTENT_TYPE, Metrics
 from belvedere.cluster.options import Options
 from belvedere.cluster.peers import Peers
 from belvedere.cluster.retrying import Troubles
 from belvedere.cluster.roles.base_tables import Administration
-from belvedere.cluster.saying import say
 from belvedere.cluster.transport import Handler, Payload, Transport
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Note
@@ -43,16 +44,13 @@ from belvedere.protocol.messages import Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.store.seam import Store
 
-log = logging.getLogger(__name__)
-
 TICK_SECONDS = 0.02
 FIGURES_SECONDS = 1.0
 SWITCH_SECONDS = 0.0005
 CONNECT_SECONDS = 5.0
-WARNINGS = dict.fromkeys(
-    ("failed", "attempt failed", "contradiction", "member refused", "store does not answer"), logging.WARNING
-) | dict.fromkeys(("committed", "planned"), logging.DEBUG)
-"""How loud a note of a machine is, if not INFO."""
+WARNINGS = frozenset(("failed", "attempt failed", "contradiction", "member refused", "store does not answer"))
+WHISPERS = frozenset(("committed", "planned"))
+"""Notes of machines that are warnings, and those that come with every epoch."""
 
 
 class Ended(enum.Enum):
@@ -76,6 +74,10 @@ class Surroundings:
     """The store's base tables, where it has any."""
     transport: Transport
     trouble: Troubles
+    log: Log
+    metrics: Metrics
+    tick: Callable[[], None]
+    """To be called in every round of the loop."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,13 @@ class Incarnation(abc.ABC):
 
     def __init__(self, around: Surroundings) -> None:
         self.around, self.options, self.me = around, around.options, around.me
+        self.log, self.metrics = around.log, around.metrics
         self.loop = Loop()
         self._workers: list[Worker] = []
         self.peers = Peers(around.transport, self.may_act)
         self.zookeeper = self.worker("zookeeper")
         self.clock = Clock()
+        self.joined = False
         self.ended: Ended | None = None
         self.leave_by: float | None = None
         self._figures_at = 0.0
@@ -150,7 +154,10 @@ class Incarnation(abc.ABC):
         return worker
 
     def note(self, note: Note) -> None:
-        say(log, WARNINGS.get(note.event, logging.INFO), note.event, **note.fields)
+        write = self.log.warning if note.event in WARNINGS else self.log.info
+        if note.event in WHISPERS:
+            write = self.log.debug
+        write(note.event, **note.fields)
 
     def run(self) -> Ended:
         """Until the end, in this thread."""
@@ -180,7 +187,7 @@ class Incarnation(abc.ABC):
         if self.leave_by is not None:
             return
         self.leave_by = time.monotonic() + self.options.leave_within
-        log.info("asks to leave")
+        self.log.info("asks to leave")
         self.zookeeper.do(functools.partial(self._announce, replace(self.member, leaving=True), lambda: None))
 
     def _announce(self, member: Member, then: Callable[[], None]) -> None:
@@ -198,7 +205,8 @@ class Incarnation(abc.ABC):
             return
 
     def _began(self) -> None:
-        say(log, logging.INFO, "joined", member=self.me, address=self.member.address)
+        self.joined = True
+        self.log.info("joined", id=self.me, address=self.member.address)
         self.began()
 
     def _from_transport(self, sender: MemberId, message: Message, payload: memoryview | None) -> None:
@@ -206,8 +214,12 @@ class Incarnation(abc.ABC):
 
     def _session(self, session: Session) -> None:
         if session is Session.LOST:
+            self.metrics.session_lost()
             self.end(Ended.LOST)
         else:
+            if session is Session.SUSPENDED:
+                self.metrics.session_suspended()
+                self.log.warning("suspended")
             self.peers.flush()
             self.session_changed(session)
 
@@ -216,6 +228,7 @@ class Incarnation(abc.ABC):
         self.members_changed(members)
 
     def _tick(self) -> None:
+        self.around.tick()
         self.peers.flush()
         self.ticked()
         if self.leave_by is not None:
@@ -246,13 +259,41 @@ class Process:
         connect: Callable[[Options], Coordination],
         transport: Callable[[Options, MemberId, Store], Transport],
         open_store: Callable[[Options, str], OpenStore],
+        log: Log,
     ) -> None:
-        self.options = options
-        self.trouble = Troubles()
+        self.options, self.log = options, log
+        self.trouble = Troubles(log)
+        self.metrics = Metrics(
+            options.pool, options.role.value, options.name, version=__version__, protocol=options.protocols[1]
+        )
+        self.health = self._serve_health()
         self.current: Incarnation | None = None
         self._make, self._connect, self._transport, self._open_store = make, connect, transport, open_store
         self._stopping = threading.Event()
         self._store: tuple[str, OpenStore] | None = None
+
+    def _serve_health(self) -> Health | None:
+        if self.options.http_port is None:
+            return None
+        return Health(
+            self.options.host,
+            self.options.http_port,
+            metrics=self.metrics.render,
+            reasons=self._reasons,
+            metrics_type=CONTENT_TYPE,
+        )
+
+    def _reasons(self) -> list[str]:
+        """Why this process is not ready."""
+        if self._stopping.is_set():
+            return ["it is leaving"]
+        if self.trouble.reason:
+            return [self.trouble.reason]
+        return [] if self.current is not None and self.current.joined else ["it has not joined the pool yet"]
+
+    def _tick(self) -> None:
+        if self.health is not None:
+            self.health.tick()
 
     # ------------------------------------------------------------------ signals
 
@@ -281,23 +322,22 @@ class Process:
         pauses = Pauses(0.1, 5.0)
         while not self._stopping.is_set():
             begun = time.monotonic()
+            self.current = None
             try:
                 ended = self._incarnate()
             except errors.Incompatible as error:
-                log.error("refused: %s", error)
+                self.log.error("refused", reason=error)
                 return 1
-            except errors.BelvedereError as error:
-                log.warning("starts again as a new incarnation: %s", error)
-            except Exception:
-                log.exception("unexpected failure; starts again as a new incarnation")
+            except Exception as error:
+                self.log.failure("begins again as a new incarnation", error)
             else:
                 if ended is Ended.GAVE_UP:
-                    log.warning("%s: %s", ended.value, self._why_stuck())
+                    self.log.warning("left without being released", reason=self._why_stuck())
                     return 1
                 if ended is Ended.LEFT:
-                    log.info("left the pool")
+                    self.log.info("left the pool")
                     return 0
-                log.warning("%s; starts again as a new incarnation", ended.value if ended else "stopped")
+                self.log.warning("begins again as a new incarnation", reason=ended.value)
             if time.monotonic() - begun > 10.0:
                 pauses.reset()
             self._stopping.wait(pauses.next())
@@ -319,7 +359,19 @@ class Process:
             transport = self._transport(self.options, me, store)
             undo.callback(transport.close)
             self.current = self._make(
-                Surroundings(self.options, me, cluster, coordination, store, opened.base, transport, self.trouble)
+                Surroundings(
+                    self.options,
+                    me,
+                    cluster,
+                    coordination,
+                    store,
+                    opened.base,
+                    transport,
+                    self.trouble,
+                    self.log,
+                    self.metrics,
+                    self._tick,
+                )
             )
             if self._stopping.is_set():
                 return Ended.LEFT
@@ -327,6 +379,8 @@ class Process:
 
     def close(self) -> None:
         """Give up what lasts longer than an incarnation."""
+        if self.health is not None:
+            self.health.close()
         if self._store is not None:
             self._store[1].close()
             self._store = None
@@ -340,6 +394,7 @@ class Process:
             except errors.Unavailable as error:
                 coordination.close()
                 self.trouble.zookeeper.set(str(error))
+                self._tick()
                 if self._stopping.wait(pauses.next()):
                     raise
                 continue
@@ -359,6 +414,7 @@ class Process:
                 found.store.identity()
             except errors.Unavailable as error:
                 self.trouble.store.set(str(error))
+                self._tick()
                 if self._stopping.wait(pauses.next()):
                     raise
                 continue

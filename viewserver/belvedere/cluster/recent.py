@@ -34,7 +34,8 @@ class _Rows:
 
     @functools.cached_property
     def _sorted(self) -> np.ndarray:
-        return _sortable(self.write.ids)[self._order]
+        found: np.ndarray = _sortable(self.write.ids)[self._order]
+        return found
 
     def find(self, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each wanted id its row, and whether it is there."""

@@ -6,7 +6,6 @@ What the trouble is stays visible meanwhile (`trouble`): status, /readyz and the
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -15,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
+from belvedere.cluster.logs import Log
 from belvedere.cluster.loop import Pauses
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
 from belvedere.store.seam import SourceInfo, Store, TableWrite
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
-
 TROUBLES = (errors.Unavailable, errors.DiskError)
 
 
@@ -29,33 +27,34 @@ class Superseded(Exception):
     """Nobody wants the result any more."""
 
 
+class Trouble:
+    """Why something does not go on, for people; empty if it does."""
+
+    def __init__(self, log: Log) -> None:
+        self.reason = ""
+        self._log = log
+
+    def set(self, reason: str) -> None:
+        if reason != self.reason:
+            self._log.warning("waits", reason=reason)
+        self.reason = reason
+
+    def clear(self) -> None:
+        if self.reason:
+            self._log.info("goes on", reason=self.reason)
+        self.reason = ""
+
+
 class Troubles:
     """Why a process does not go on, by what it waits for."""
 
-    def __init__(self) -> None:
-        self.store, self.zookeeper = Trouble(), Trouble()
+    def __init__(self, log: Log) -> None:
+        self.store, self.zookeeper = Trouble(log), Trouble(log)
 
     @property
     def reason(self) -> str:
         """Empty if nothing is wrong."""
         return "; ".join(trouble.reason for trouble in (self.zookeeper, self.store) if trouble.reason)
-
-
-class Trouble:
-    """Why something does not go on, for people; empty if it does."""
-
-    def __init__(self) -> None:
-        self.reason = ""
-
-    def set(self, reason: str) -> None:
-        if reason != self.reason:
-            log.warning("waiting: %s", reason)
-        self.reason = reason
-
-    def clear(self) -> None:
-        if self.reason:
-            log.info("goes on: %s", self.reason)
-        self.reason = ""
 
 
 class Retrying:

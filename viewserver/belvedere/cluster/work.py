@@ -276,7 +276,7 @@ class ServerWork:
         return {"moved_bytes": float(self._moved), "spilled_bytes": float(self._spilled_so_far() - self._spilled)}
 
     def _spilled_so_far(self) -> int:
-        return self.kept.spilled_bytes + int(self._shard.figures().get("spilled_bytes", 0))
+        return self.kept.spilled_bytes + self._shard.spilled_bytes
 
     def persisted(self, epoch: Epoch) -> None:
         """What `finish` gave for this epoch (and all before) is durable in the store."""
@@ -303,7 +303,7 @@ class ServerWork:
         return {
             **self._shard.figures(),
             "kept_bytes": float(self.kept.nbytes),
-            "spills": float(self.kept.spills),
+            "kept_spilled_bytes": float(self.kept.spilled_bytes),
         }
 
     def evict(self, share: float) -> int:

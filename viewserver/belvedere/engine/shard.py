@@ -507,7 +507,7 @@ class Shard:
             if groups.dirty:
                 groups.end_epoch()
         for name, change in running.base.items():
-            ledger.save(delta_table(name), *self._tables[name].export(change.touched))
+            ledger.save(delta_table(name), *self._tables[name].export(change.mentioned))
         return logged
 
     def _save_view(self, view: nodes.View, changed: ViewDelta, logged: set[str]) -> None:
@@ -540,7 +540,7 @@ class Shard:
             groups.born = False
         if running is not None:
             for name, change in running.base.items():
-                self._tables[name].evict(self._tables[name].slots_of(change.touched))
+                self._tables[name].evict(self._tables[name].slots_of(change.mentioned))
         for one in undone:
             self._forget(one.touched)
 
@@ -551,6 +551,11 @@ class Shard:
                 tables[name].evict(tables[name].slots_of(ids))
             elif name in self._groups:
                 self._groups[name].evict_ids(ids)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes that went to disk so far, for want of memory."""
+        return self._budget.spilled_bytes
 
     def figures(self) -> dict[str, float]:
         """What it holds, and how often it had to ask the store."""

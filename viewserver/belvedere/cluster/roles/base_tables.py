@@ -28,12 +28,13 @@ class Administration(Protocol):
 def adjust(base: Administration, document: bytes) -> None:
     """Make, widen and drop tables as this catalog wants them."""
     wanted = {table.stored.name: table.stored for table in catalogs.compile(document).tables.values()}
-    dropped = {table.physical for table in load(document).tables if table.until is not None}
     known = base.tables()
+    ever = load(document).names
+    dropped = [name for name in known if name.lower() in ever and name not in wanted]
     for name, table in wanted.items():
         if name not in known:
             base.create_table(table)
         elif len(known[name].columns) < len(table.columns):
             base.add_columns(name, table.columns[len(known[name].columns) :])
-    for name in known.keys() & dropped:
+    for name in dropped:
         base.drop_table(name)

@@ -11,10 +11,10 @@ Calls of clients come in threads of the transport; whatever they need of the mac
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from belvedere import errors
@@ -24,7 +24,7 @@ from belvedere.cluster.loop import Pauses
 from belvedere.cluster.process import Ended, Incarnation, Surroundings
 from belvedere.cluster.roles.ddl import Catalog
 from belvedere.cluster.roles.overview import MEMBER, Overview
-from belvedere.cluster.saying import say
+from belvedere.cluster.roles.sweep import Sweep
 from belvedere.cluster.transport import Handler, Payload
 from belvedere.protocol import coordinator as machines
 from belvedere.protocol import wire
@@ -61,15 +61,14 @@ from belvedere.protocol.driving import (
     Tick,
     WriteDocument,
 )
-from belvedere.protocol.exactly_once import Chunk, SourceId
+from belvedere.protocol.exactly_once import START, Chunk, Seq, SourceId
 from belvedere.protocol.membership import Leadership, Membership
-from belvedere.protocol.messages import EpochPlan, Member, Message, PoolState, Role
+from belvedere.protocol.messages import Epoch, EpochPlan, Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
-
-log = logging.getLogger(__name__)
 
 CAMPAIGN_PAUSE = 0.2
 PUBLISH_PAUSE = 0.2
+SWEEP_SECONDS = 5.0
 SOURCES_SECONDS = 1.0
 """How long a listing of sources is good for, as long as INPUT has none that is not in it."""
 
@@ -91,9 +90,14 @@ class CoordinatorMember(Incarnation):
         self.store_worker, self.publisher = self.worker("store"), self.worker("publisher")
         self.chores = self.worker("chores")
         self.listing = Listing(around)
+        around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
         self.committed = CommittedBoard()
         self.ddl = Catalog(self)
         self.overview = Overview(self)
+        self.sweep = Sweep(around.store)
+        self._sweep_at = 0.0
+        self._retired: tuple[int, str, tuple[int, ...]] = (0, "", ())
+        """The state of the catalog in which replaced views were last looked for."""
         self._repaired = 0
         """The last term in which base tables were looked after."""
         self._unpublished: EpochPlan | None = None
@@ -127,7 +131,7 @@ class CoordinatorMember(Incarnation):
     def ticked(self) -> None:
         now = self.clock.now()
         if self.clock.lost:
-            log.warning("the clock was set back")
+            self.log.warning("the clock was set back")
             self.end(Ended.LOST)
             return
         self.tell(Tick(now))
@@ -148,8 +152,31 @@ class CoordinatorMember(Incarnation):
                 self.ddl.repair()
                 return
             except errors.BelvedereError as error:
-                log.info("base tables are looked after later: %s", error)
+                self.log.info("base tables are looked after later", reason=error)
                 time.sleep(pauses.next())
+
+    def figures(self) -> None:
+        if self.machine.phase is not machines.Phase.LEADING:
+            self.metrics.oldest_change(None)
+            return
+        waiting = self.waiting()
+        self.metrics.oldest_change(waiting.oldest / 1000 or None)
+        self.metrics.input_bytes(waiting.bytes)
+        state = self.machine.catalog
+        if state != self._retired and not state[2]:
+            self._retired = state
+            self.chores.do(self._retire)
+
+    def waiting(self) -> Waiting:
+        """What is not committed yet."""
+        return self.listing.waiting(self.committed.after(-1, 0.0).positions)
+
+    def _retire(self) -> None:
+        try:
+            self.ddl.retire()
+        except errors.BelvedereError as error:
+            self._retired = (0, "", ())
+            self.log.info("replaced views are dropped later", reason=error)
 
     # ------------------------------------------------------------------ the machine
 
@@ -180,7 +207,7 @@ class CoordinatorMember(Incarnation):
             case ReadDocument(request, name):
                 self._ask(request, lambda: store.get_document(name), lambda data: DocumentRead(request, data))
             case ReadInput(request):
-                self._ask(request, self.listing.read, lambda found: InputRead(request, *found))
+                self._ask(request, self._read_input, lambda found: InputRead(request, *found))
             case ListDocuments(request, prefixes):
                 self._ask(request, lambda: self._names(prefixes), lambda names: DocumentsListed(request, names))
             case Publish(plan):
@@ -191,12 +218,13 @@ class CoordinatorMember(Incarnation):
                 self._chore(lambda: store.remove_documents(names))
             case Collect(horizon, tombstones):
                 self._chore(lambda: store.collect(horizon, tombstones))
+                self._sweep(horizon)
             case ForgetSources(sources):
                 self.publisher.do(functools.partial(self._forget_sources, sources))
             case Forget(member):
                 self.peers.forget(member)
             case Resign(reason):
-                say(log, logging.WARNING, "resigns", reason=reason)
+                self.log.warning("resigns", reason=reason)
                 self.zookeeper.do(self._campaign_again)
             case CatalogTaken():
                 self.ddl.taken(instruction)
@@ -237,6 +265,7 @@ class CoordinatorMember(Incarnation):
 
     def _swap(self, request: int, state: PoolState, version: int | None) -> None:
         coordination, data = self.around.coordination, wire.encode(state)
+        begin = time.monotonic()
         try:
             found = coordination.create(data) if version is None else coordination.swap(data, version)
         except errors.Unavailable as error:
@@ -244,6 +273,7 @@ class CoordinatorMember(Incarnation):
             self._report(Swapped(request, "unknown"))
             return
         self.around.trouble.zookeeper.clear()
+        self.metrics.epoch_step("commit", time.monotonic() - begin)
         if found is None:
             self._report(Swapped(request, "conflict"))
         else:
@@ -264,6 +294,12 @@ class CoordinatorMember(Incarnation):
 
         self.store_worker.do(work)
 
+    def _read_input(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
+        begin = time.monotonic()
+        found = self.listing.read()
+        self.metrics.epoch_step("plan", time.monotonic() - begin)
+        return found
+
     def _names(self, prefixes: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for prefix in prefixes for name in self.around.store.list_documents(prefix))
 
@@ -273,9 +309,23 @@ class CoordinatorMember(Incarnation):
                 if self.may_act():
                     call()
             except errors.BelvedereError as error:
-                log.info("left for later: %s", error)
+                self.log.info("left for later", reason=error)
 
         self.chores.do(work)
+
+    def _sweep(self, horizon: Epoch) -> None:
+        if time.monotonic() < self._sweep_at:
+            return
+        self._sweep_at = time.monotonic() + SWEEP_SECONDS
+        newest = self.committed.after(-1, 0.0)
+
+        def sweep() -> None:
+            document = self.around.store.get_document(newest.catalog_document) if newest.catalog else None
+            dropped = [] if document is None else self.sweep.sweep(document, newest.epoch, horizon)
+            if dropped:
+                self.log.info("tables are dropped", tables=dropped)
+
+        self._chore(sweep)
 
     def _publish(self, plan: EpochPlan) -> None:
         self.committed.show(calls.committed_of(plan))
@@ -293,7 +343,7 @@ class CoordinatorMember(Incarnation):
         try:
             calls.publish(self.around.store, plan)
         except errors.BelvedereError as error:
-            log.info("epoch %s is committed, readers of the store do not know yet: %s", plan.epoch, error)
+            self.log.info("readers of the store do not know yet", epoch=plan.epoch, reason=error)
             with self._publishing:
                 self._unpublished = self._unpublished or plan
             time.sleep(PUBLISH_PAUSE)
@@ -370,6 +420,15 @@ class CommittedBoard:
             self._changed.notify_all()
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """Changes that are durable and not committed. `oldest`: when the first of them came (milliseconds), 0 if none."""
+
+    rows: int
+    bytes: int
+    oldest: int
+
+
 class Listing:
     """INPUT's index after a listing of sources. The listing may be older than the index by any time: it is asked for
     anew once in a while, and when INPUT has a source that is not in it."""
@@ -378,10 +437,13 @@ class Listing:
         self._store = around.store
         self._facts: list[SourceFact] = []
         self._listed = -SOURCES_SECONDS
-        self.rows = 0
-        """In INPUT, committed or not."""
-        self.oldest = 0
-        """When the oldest of them came (milliseconds), 0 if there is nothing."""
+        self._chunks: Sequence[Chunk] = ()
+
+    def waiting(self, positions: Mapping[SourceId, Seq]) -> Waiting:
+        """What of INPUT lies behind these positions, as it was when it was last read."""
+        chunks = [chunk for chunk in self._chunks if chunk.last > positions.get(chunk.source, START)]
+        oldest = min((chunk.at for chunk in chunks), default=0)
+        return Waiting(sum(chunk.rows for chunk in chunks), sum(chunk.size for chunk in chunks), oldest)
 
     def read(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
         if time.monotonic() - self._listed > SOURCES_SECONDS:
@@ -391,8 +453,7 @@ class Listing:
         if any(chunk.source not in known for chunk in chunks):
             self._list()
             chunks = self._store.chunks()
-        self.rows = sum(chunk.rows for chunk in chunks)
-        self.oldest = min((chunk.at for chunk in chunks), default=0)
+        self._chunks = chunks
         return chunks, self._facts
 
     def _list(self) -> None:

@@ -12,7 +12,6 @@ When a build is complete, versions of views that it replaces are dropped with an
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,6 @@ from belvedere.protocol.messages import Epoch
 
 if TYPE_CHECKING:
     from belvedere.cluster.roles.coordinator import CoordinatorMember
-
-log = logging.getLogger(__name__)
 
 TAKEN_SECONDS = 30.0
 TRIES = 5

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -25,7 +24,6 @@ from belvedere.cluster.process import Incarnation, Surroundings
 from belvedere.cluster.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
 from belvedere.cluster.roles.push import PUSH
-from belvedere.cluster.saying import say
 from belvedere.cluster.transport import Handler, Payload
 from belvedere.cluster.work import DistributorWork, failure
 from belvedere.protocol import exactly_once as input
@@ -36,8 +34,6 @@ from belvedere.protocol.messages import Message, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.source import chunks
 from belvedere.source.pusher import unpack_request
-
-log = logging.getLogger(__name__)
 
 INPUT_THREADS = 4
 """Chunks of different sources that are written at the same time; the store commits them together."""
@@ -63,6 +59,8 @@ class DistributorMember(Incarnation):
         self.busy = Busy(self.sender, *self.inputs)
         self._requests = itertools.count(1)
         self._distributing: Distribute | None = None
+        self._told = (0, 0, 0, 0)
+        around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
 
     @property
     def released(self) -> bool:
@@ -128,7 +126,7 @@ class DistributorMember(Incarnation):
         try:
             index = self.around.store.chunks()
         except errors.BelvedereError as error:
-            say(log, logging.INFO, "begins without knowing INPUT", reason=str(error))
+            self.log.info("begins without knowing INPUT", reason=error)
             return
         self.loop.post(functools.partial(self._tell_filter, input.Restored(index, {})))
 
@@ -147,6 +145,7 @@ class DistributorMember(Incarnation):
                 case Distribute():
                     self.sender.do(functools.partial(self._distribute, instruction))
                 case Settle(epoch):
+                    self.metrics.committed(epoch)
                     self.sender.do(functools.partial(self.work.settle, epoch))
 
     def _sending_is_wanted(self) -> bool:
@@ -158,16 +157,19 @@ class DistributorMember(Incarnation):
         self._distributing = distribute
         if not self._sending_is_wanted():
             return
+        begin = time.monotonic()
         try:
-            distribution = self.work.distribute(distribute)
-            for dispatch in distribution:
-                self._wait_for_receivers()
-                self.peers.send(dispatch.to, dispatch.batch, dispatch.payload)
+            with self.metrics.busy():
+                distribution = self.work.distribute(distribute)
+                for dispatch in distribution:
+                    self._wait_for_receivers()
+                    self.peers.send(dispatch.to, dispatch.batch, dispatch.payload)
             event: DistributorEvent = distribution.distributed()
+            self.metrics.epoch_step("flow", time.monotonic() - begin)
         except Superseded:
             return
         except Exception as error:
-            log.warning("epoch %s cannot be distributed: %s", distribute.plan.epoch, error)
+            self.log.failure("cannot distribute", error, epoch=distribute.plan.epoch)
             event = failure(distribute.plan.epoch, distribute.generation.number, error)
         self.loop.post(functools.partial(self._tell, event))
 
@@ -177,7 +179,17 @@ class DistributorMember(Incarnation):
                 raise Superseded
             time.sleep(BACKLOG_PAUSE)
 
-    # ------------------------------------------------------------------ status
+    # ------------------------------------------------------------------ figures, status
+
+    def figures(self) -> None:
+        dropped, told, chunks = self.filter.dropped, self._told, self.work.chunks
+        now = (dropped.entries, dropped.rows, chunks.hits, chunks.misses)
+        entries, rows, hits, misses = (after - before for after, before in zip(now, told, strict=True))
+        self._told = now
+        self.metrics.duplicates("entries", entries)
+        self.metrics.duplicates("rows", rows)
+        self.metrics.cache(hits, misses)
+        self.metrics.queue(0, self.pushes.waiting())
 
     def status(self) -> dict[str, object]:
         work = self.work.chunks

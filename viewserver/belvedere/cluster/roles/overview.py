@@ -32,12 +32,27 @@ class Overview:
         self._last: EpochPlan | None = None
         self._committed_at = 0.0
         self._refused: dict[str, str] = {}
+        self._reason = "members changed"
+        """Why the next generation does epochs again, if nothing else is said until then."""
 
     # ------------------------------------------------------------------ the loop
 
     def noted(self, note: Note) -> None:
-        if note.event == "member refused":
-            self._refused[str(note.fields["member"])] = str(note.fields["reason"])
+        fields, metrics = note.fields, self._member.metrics
+        match note.event:
+            case "member refused":
+                self._refused[str(fields["member"])] = str(fields["reason"])
+            case "committed":
+                metrics.epoch_step("total", fields["took_ms"] / 1000)
+                metrics.committed(fields["epoch"])
+            case "leading":
+                self._reason = "leader changed"
+            case "attempt failed":
+                self._reason = "failed"
+            case "generation":
+                for _ in self._member.machine.epochs.open:
+                    metrics.attempt_repeated(self._reason)
+                self._reason = "members changed"
 
     def committed(self, plan: EpochPlan) -> None:
         self._last, self._committed_at = plan, time.time()
@@ -91,8 +106,7 @@ class Overview:
             shares = {name: float(load) / BUCKETS for name, load in zip(generation.servers, loads, strict=True)}
         now = member.clock.now()
         open_plans = [epoch.plan for epoch in machine.epochs.open]
-        oldest = min((plan.oldest for plan in open_plans if plan.oldest), default=0)
-        oldest = min(filter(None, (oldest, member.listing.oldest)), default=0)
+        waiting = member.waiting()
         return {
             "pool": member.options.pool,
             "cluster": member.around.cluster,
@@ -103,8 +117,8 @@ class Overview:
             "epoch": machine.epochs.committed,
             "open_epochs": [plan.epoch for plan in open_plans],
             "age_ms": max(0, now - machine.epochs.committed) if machine.epochs.committed else None,
-            "lag_ms": max(0, now - oldest) if oldest else 0,
-            "backlog_rows": member.listing.rows,
+            "lag_ms": max(0, now - waiting.oldest) if waiting.oldest else 0,
+            "backlog_rows": waiting.rows,
             "catalog": machine.catalog[0],
             "building": list(machine.catalog[2]),
             "stalled": "" if state is None else state.stalled or member.around.trouble.reason,

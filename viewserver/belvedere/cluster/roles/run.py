@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable
 
+from belvedere.cluster import logs
 from belvedere.cluster.coordination import Coordination
 from belvedere.cluster.options import TEST_PROTOCOL, Options
 from belvedere.cluster.process import Incarnation, OpenStore, Process, Surroundings
@@ -24,8 +25,12 @@ def run(options: Options) -> int:
         from belvedere.cluster.next_protocol import speak_next
 
         speak_next()
-    process = Process(options, _maker(options.role), connect, transport, open_store)
+    log = logs.get(options.pool, options.role.value, options.name, form=options.log_form)
+    for library in ("belvedere", "kazoo"):
+        log.adopt(library)
+    process = Process(options, _maker(options.role), connect, transport, open_store, log)
     with contextlib.ExitStack() as undo:
+        undo.callback(log.flush)
         undo.callback(process.close)
         return process.main()
 

@@ -6,7 +6,6 @@ open from incarnation to incarnation; a session that is lost costs nothing but a
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 
@@ -26,8 +25,6 @@ from belvedere.store.served.base_service import BaseService
 from belvedere.store.served.lmdb_store import LmdbStore
 from belvedere.store.served.server import StoreServer, Tls
 from belvedere.store.served.service import StoreService
-
-log = logging.getLogger(__name__)
 
 PUSH_SECONDS = 30.0
 CLOSE_SECONDS = 3.0

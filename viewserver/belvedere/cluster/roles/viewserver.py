@@ -11,7 +11,6 @@ pause here, and not a failure of the attempt.
 from __future__ import annotations
 
 import functools
-import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -20,9 +19,8 @@ from belvedere.cluster.loop import Busy
 from belvedere.cluster.process import Incarnation, Surroundings
 from belvedere.cluster.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
-from belvedere.cluster.saying import say
 from belvedere.cluster.transport import Handler, Payload
-from belvedere.cluster.work import Dispatch, ServerWork, failure
+from belvedere.cluster.work import Dispatch, ServerWork, failure, ring_of
 from belvedere.protocol.driving import (
     Adopt,
     Compute,
@@ -36,13 +34,13 @@ from belvedere.protocol.driving import (
     ServerEvent,
     Settle,
 )
-from belvedere.protocol.messages import Attempt, Epoch, Message, Role
-from belvedere.protocol.ring import MemberId
+from belvedere.protocol.messages import Attempt, Batch, Epoch, Generation, Message, Role
+from belvedere.protocol.ring import MemberId, Ring
 from belvedere.protocol.viewserver import ViewServer
 from belvedere.store.seam import TableWrite
 
-log = logging.getLogger(__name__)
-
+ZONES = "all"
+"""The label of figures that are told for all zones together."""
 SUSPENDED_SECONDS = 0.02
 """How often a writer looks whether the session is known to live again."""
 
@@ -68,6 +66,9 @@ class ViewServerMember(Incarnation):
         """The newest that the machine has adopted: workers drop what belongs to others."""
         self._working = Attempt(-1)
         """The one that is being computed."""
+        self._figures: dict[str, float] = {}
+        self._ring: Ring | None = None
+        around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
 
     @property
     def released(self) -> bool:
@@ -84,7 +85,10 @@ class ViewServerMember(Incarnation):
     # ------------------------------------------------------------------ the loop
 
     def received(self, sender: MemberId, message: Message, payload: Payload | None) -> None:
-        for instruction in self.machine.handle(Received(sender, message)):
+        instructions = self.machine.handle(Received(sender, message))
+        if isinstance(message, Batch) and not instructions and message.attempt == self.machine.attempt:
+            self.metrics.duplicates("batches", 1)
+        for instruction in instructions:
             match instruction:
                 case Keep(batch):
                     # An early one comes again with its generation: then its payload is here already.
@@ -109,7 +113,7 @@ class ViewServerMember(Incarnation):
                 self.note(instruction)
             case Adopt(generation):
                 self._attempt = generation.number
-                say(log, logging.INFO, "adopts", generation=generation.number, servers=len(generation.servers))
+                self._note_ring(generation)
                 self.compute.do(functools.partial(self._adopt, instruction))
             case Open(plan, attempt):
                 self.compute.do(functools.partial(self._try, plan.epoch, attempt, lambda: self.work.open(instruction)))
@@ -118,6 +122,7 @@ class ViewServerMember(Incarnation):
             case Persist(epoch, attempt):
                 self.compute.do(functools.partial(self._try, epoch, attempt, lambda: self._finish(instruction)))
             case Settle(epoch):
+                self.metrics.committed(epoch)
                 self.compute.do(functools.partial(self.work.settle, epoch))
 
     # ------------------------------------------------------------------ computing
@@ -130,26 +135,30 @@ class ViewServerMember(Incarnation):
             self._working = self._attempt
             try:
                 self.work.adopt(adopt)
-            except Exception:
+            except Exception as error:
                 # The next `Open` finds no generation and fails, with a reason for the leader.
-                log.exception("cannot adopt generation %s", adopt.generation.number)
+                self.log.failure("cannot adopt the generation", error, generation=adopt.generation.number)
 
     def _try(self, epoch: Epoch, attempt: Attempt, work: Callable[[], None]) -> None:
         if attempt != self._attempt:
             return
         self._working = attempt
         try:
-            work()
+            with self.metrics.busy():
+                work()
         except Superseded:
             return
         except Exception as error:
-            log.warning(
-                "epoch %s, attempt %s failed: %s", epoch, attempt, error, exc_info=log.isEnabledFor(logging.DEBUG)
-            )
+            self.log.failure("attempt failed", error, epoch=epoch, attempt=attempt)
             self._report(failure(epoch, attempt, error))
 
     def _compute(self, compute: Compute) -> None:
+        begin = time.monotonic()
         stepped = self.work.compute(compute)
+        self.metrics.epoch_step("stage", time.monotonic() - begin, compute.stage)
+        self.metrics.stage_rows(
+            compute.stage, ZONES, stepped.computed.rows, sum(d.batch.rows for d in stepped.dispatches)
+        )
         for dispatch in stepped.dispatches:
             self._dispatch(dispatch)
         self._report(stepped.computed)
@@ -183,13 +192,49 @@ class ViewServerMember(Incarnation):
         if not wanted():
             return
         figures["rows_written"] = float(sum(len(write.ids) for write in writes))
-        figures["persist_ms"] = (time.monotonic() - begin) * 1000
+        self.metrics.epoch_step("persist", time.monotonic() - begin)
         self.compute.do(functools.partial(self._persisted, persist))
         self._report(Persisted(persist.epoch, persist.attempt, figures))
 
     def _persisted(self, persist: Persist) -> None:
         if persist.attempt == self._attempt:
             self.work.persisted(persist.epoch)
+
+    # ------------------------------------------------------------------ figures
+
+    def _note_ring(self, generation: Generation) -> None:
+        ring, before = ring_of(generation), self._ring
+        own = set(ring.owned(self.me).tolist())
+        changed = own if before is None else own ^ set(before.owned(self.me).tolist())
+        self._ring = ring
+        self.metrics.ring(len(own), len(changed))
+        self.log.info(
+            "adopts",
+            generation=generation.number,
+            servers=len(generation.servers),
+            buckets=len(own),
+            moved=len(changed),
+        )
+
+    def figures(self) -> None:
+        self.compute.do(self._tell_figures)
+
+    def _tell_figures(self) -> None:
+        """In the computing thread: the shard is nobody else's."""
+        before, now = self._figures, self.work.figures()
+        self._figures = now
+
+        def grown(name: str) -> int:
+            return max(0, int(now.get(name, 0) - before.get(name, 0)))
+
+        metrics = self.metrics
+        metrics.queue(self.work.kept.rows, self.work.kept.batches)
+        metrics.state(ZONES, int(now["state_rows"]), int(now["state_bytes"]))
+        metrics.cache(grown("keys_held"), grown("keys_loaded") + grown("keys_absent"))
+        metrics.spilled(grown("spilled_bytes") + grown("kept_spilled_bytes"))
+        for name in now:
+            if name.startswith("view_rows:"):
+                metrics.view_rows(name.removeprefix("view_rows:"), grown(name), grown(name))
 
     # ------------------------------------------------------------------ reads, status
 
@@ -213,5 +258,5 @@ class ViewServerMember(Incarnation):
             "queue_bytes": self.work.kept.nbytes,
             "busy": round(self.busy.share(), 3),
             "trouble": self.around.trouble.reason,
-            "figures": self.work.figures(),
+            "figures": self._figures,
         }
