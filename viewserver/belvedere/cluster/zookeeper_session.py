@@ -1,7 +1,7 @@
 """`Coordination` by sessions at a ZooKeeper: the present `Link`, and the threads that keep up with it.
 
-*Whether the session lives* is decided by `Lease` from what was answered when. When it runs out the
-connection is broken on purpose, so that another server is looked for while the session may still live.
+*Whether the session lives* is decided by `Lease` from what was answered when. When it runs out the connection is broken
+on purpose, so that another server is looked for while the session may still live.
 
 *Threads.* The client's own threads only note what happened. `heart` keeps time: heartbeats, the lease. `worker` makes
 what is there equal to what is wanted (session set up, members known, candidacy in place), again after every failure, so
