@@ -170,3 +170,22 @@ def test_an_epoch_that_always_fails_is_named_and_gets_through_when_mended() -> N
     table.run_until(lambda: not table.chunks)
     assert table.states[-1].stalled == ""
     check_once(table, {"a": 2})
+
+
+def test_a_plan_that_is_missing_stops_the_leader_and_says_which() -> None:
+    table = pool(17, coordinators=1)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 1)
+    held = dict(table.documents)
+    for name in [n for n in table.documents if n.startswith("plan/")]:
+        del table.documents[name]
+    table.kill(next(n for n, m in table.members.items() if m.role is Role.COORDINATOR))
+    heir = table.start(Role.COORDINATOR)
+    table.run(400)
+    reason = table.machines[heir].leadership.reason
+    assert reason.startswith("plan of epoch") and reason.endswith("is missing")
+    assert table.leader() is None
+    table.documents |= held
+    table.write("a")
+    table.run_until(lambda: not table.chunks)
+    check_once(table, {"a": 2})

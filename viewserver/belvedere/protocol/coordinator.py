@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from belvedere.errors import Contradiction, Damaged
+from belvedere.errors import Contradiction
 from belvedere.protocol import wire
 from belvedere.protocol.assign import Assign
 from belvedere.protocol.driving import (
@@ -304,8 +304,11 @@ class Coordinator:
         def read(event: Answer) -> list[CoordinatorInstruction]:
             assert isinstance(event, DocumentRead)
             if event.data is None or wire.digest(event.data) != pointer.digest:
+                # Damage, or a successor has removed it rightly since. Whoever leads next reads the record anew.
                 what = "is missing" if event.data is None else "has another digest than the record says"
-                raise Damaged(f"plan of epoch {pointer.epoch}: document {pointer.document!r} {what}")
+                return self._led(
+                    self.leadership.stand_back(f"plan of epoch {pointer.epoch}: document {pointer.document!r} {what}")
+                )
             plan = wire.decode(event.data)
             assert isinstance(plan, EpochPlan)
             self._restoring[pointer.document] = plan
@@ -395,7 +398,9 @@ class Coordinator:
         joins = self.assign.observe(wanted.joining, open_epochs, self._now)
         leaves = self.withdraw.observe(wanted.leaving, present, open_epochs, self._now)
         failed = self._failure.retry_at is not None and self._failure.retry_at <= self._now
-        if not (self._regenerate or wanted.lost or joins or leaves or failed or self._is_quiet()):
+        # The last one of a rolling upgrade may be someone without a part in generations: a store, a coordinator.
+        speaks = current is not None and wanted.protocol != current.protocol and open_epochs == 0
+        if not (self._regenerate or wanted.lost or joins or leaves or failed or speaks or self._is_quiet()):
             return None
         number = Attempt(old.generation + 1)
         return Generation(number, old.term, self.me, number, wanted.servers, wanted.distributors, wanted.protocol)

@@ -488,6 +488,10 @@ class Leadership:
             f" a leader's may be {CLOCK_OFF_MS} ms off: set it right"
         )
 
+    def stand_back(self, reason: str) -> list[LeadershipInstruction]:
+        """This one cannot lead now, for a reason of its own: stop, and look again after a while."""
+        return self._stand_back(reason)
+
     def _stand_back(self, reason: str) -> list[LeadershipInstruction]:
         self._not_before = self._now + STAND_BACK_MS
         return self._stop(reason)
