@@ -10,7 +10,6 @@ import pytest
 
 import belvedere
 from belvedere.cluster import catalogs
-from belvedere.engine.shard import view_table
 from belvedere.errors import BelvedereError, CatalogError, Damaged, FormatError, SqlError
 from belvedere.plan.nodes import Plan, topological
 
@@ -89,8 +88,9 @@ def test_a_replaced_view_and_its_dependants_are_swapped_together() -> None:
     final = catalogs.retire(document, [1, 2, 3])
     assert final is not None and circuits(final) == {3: ["spend", "big"]}
     assert catalogs.retire(final, [3]) is None
-    gone = catalogs.dropped(document, final)
-    assert [view_table(view) for view in gone.views] == ["view spend 1", "view big 2"] and gone.circuits == (1, 2)
+    gone = catalogs.store_tables(document) - catalogs.store_tables(final)
+    assert {"view spend 1", "view big 2", "quarantine spend 1"} <= gone
+    assert "delta orders" in catalogs.store_tables(final) and "view spend 3" in catalogs.store_tables(final)
 
 
 def test_an_unfinished_circuit_that_is_replaced_is_dropped_at_once() -> None:

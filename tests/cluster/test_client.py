@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import belvedere
+from belvedere.cluster import catalogs
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.token import Token
 from belvedere.errors import (
@@ -260,8 +261,6 @@ def test_a_read_whose_epoch_is_collected_meanwhile_is_done_again(pool: FakePool)
 
 
 def pool_table(pool: FakePool) -> Any:
-    from belvedere.cluster import catalogs
-
     return catalogs.compile(pool.document).tables["orders"].stored
 
 
@@ -473,3 +472,22 @@ def test_a_table_that_the_store_does_not_have_yet_is_waited_for(pool: FakePool, 
     pool.unknown_tables.add("orders")
     with pytest.raises(CatalogError, match="no base table 'orders' here"):
         db.put("orders", order(1, 7, "1"), timeout=0.1)
+
+
+def test_tables_of_the_store_are_those_that_the_catalog_names(pool: FakePool, db: ClusterDatabase) -> None:
+    create(
+        pool,
+        db,
+        ORDERS,
+        SPEND,
+        "CREATE TABLE people (id BIGINT PRIMARY KEY, name STRING)",
+        "CREATE MATERIALIZED VIEW named AS SELECT o.id, 1 / o.customer AS x, p.name FROM orders o JOIN people p "
+        "ON o.customer = p.id",
+        "CREATE MATERIALIZED VIEW names AS SELECT DISTINCT name FROM people",
+    )
+    db.put("orders", [order(1, 7, "1"), order(2, 0, "1")])
+    db.put("people", [{"id": 7, "name": "x"}, {"id": 0, "name": "y"}])
+    pool.step()
+    found = set(pool.store.usage()) - {"committed"}
+    named = catalogs.store_tables(pool.document)
+    assert found <= named and named - found == {"quarantine spend 1", "quarantine names 3"}, "nothing failed in these"

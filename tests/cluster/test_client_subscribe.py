@@ -97,12 +97,13 @@ def test_history_that_is_gone_is_refused(pool: FakePool, db: ClusterDatabase) ->
 
 def test_what_was_not_published_comes_with_the_next_epoch(pool: FakePool, db: ClusterDatabase) -> None:
     subscription = db.subscribe("spend", timeout=0.05)
-    pool.publishes = False
-    db.put("orders", {"id": 1, "customer": 1, "price": 1.0})
-    pool.step()
-    pool.publishes = True
-    db.put("orders", {"id": 2, "customer": 1, "price": 1.0})
-    pool.step()
+    with pool.connect() as other:
+        pool.publishes = False
+        other.put("orders", {"id": 1, "customer": 1, "price": 1.0})
+        pool.step()
+        pool.publishes = True
+        other.put("orders", {"id": 2, "customer": 1, "price": 1.0})
+        pool.step()
     (change,) = list(subscription)
     assert rows(change) == [(1, (1, 2, 2.0))]
 

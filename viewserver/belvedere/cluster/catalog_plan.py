@@ -19,6 +19,7 @@ from belvedere.cluster.catalog_document import Document, load
 from belvedere.embedded import ddl
 from belvedere.embedded.builds import shape_of
 from belvedere.engine import shard
+from belvedere.engine.graph import Arranged
 from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views
 from belvedere.plan.rewriting import bottom_up
@@ -224,10 +225,27 @@ def serving(document: bytes, building: Collection[int]) -> frozenset[int]:
     return frozenset(ready)
 
 
-def names_at(document: bytes, building: Collection[int]) -> dict[str, ServedView | ServedTable]:
+def names_at(document: bytes, building: Collection[int]) -> Mapping[str, ServedView | ServedTable]:
     """Tables and views that can be read while the circuits `building` are under construction: of each view the newest
     version that is complete."""
+    return _names_at(document, tuple(sorted(building)))
+
+
+@functools.lru_cache(maxsize=256)
+def _names_at(document: bytes, building: tuple[int, ...]) -> Mapping[str, ServedView | ServedTable]:
     compiled = compile(document)
     ready = serving(document, building)
     views = {v.definition.name: v for c in compiled.circuits if c.number in ready for v in c.views}
     return {**compiled.tables, **views}
+
+
+def store_tables(document: bytes) -> frozenset[str]:
+    """Every versioned table that members of a pool with this catalog write: rows and state."""
+    compiled = compile(document)
+    found = {shard.delta_table(table.name) for table in compiled.shard.tables}
+    for circuit in compiled.shard.circuits:
+        for view in circuit.views:
+            found |= {shard.view_table(view), shard.quarantine_table(view)}
+    for laid in shard.layout(compiled.shard).circuits:
+        found |= {name for step, name in laid.names.items() if isinstance(step, Arranged)}
+    return frozenset(found)

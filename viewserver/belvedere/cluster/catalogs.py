@@ -14,7 +14,7 @@ what the embedded database raises. `building` are the circuits that are not comp
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from belvedere.cluster.catalog_document import Circuit, Document, Table, View, dump, load
 from belvedere.cluster.catalog_plan import (
@@ -25,6 +25,7 @@ from belvedere.cluster.catalog_plan import (
     names_at,
     plan_circuits,
     serving,
+    store_tables,
 )
 from belvedere.embedded import ddl
 from belvedere.errors import CatalogError
@@ -38,7 +39,6 @@ from belvedere.store.embedded.describe import schema_json
 
 __all__ = [
     "Compiled",
-    "Dropped",
     "ServedTable",
     "ServedView",
     "add_columns",
@@ -48,13 +48,13 @@ __all__ = [
     "create_table",
     "create_views",
     "drop",
-    "dropped",
     "empty",
     "execute",
     "has_ticket",
     "names_at",
     "retire",
     "serving",
+    "store_tables",
     "version",
     "with_ticket",
 ]
@@ -286,29 +286,6 @@ def retire(document: bytes, complete: Collection[int]) -> bytes | None:
         if circuit.number < newest.get(view.name, 0)
     }
     return _next(_without_views(content, gone, content.version + 1)) if gone else None
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """What a catalog has and a later one has not: their tables in the store may go when no reader needs them."""
-
-    tables: tuple[TableDef, ...]
-    """Under their names in the store."""
-    views: tuple[nodes.View, ...]
-    circuits: tuple[int, ...]
-    """Those of which nothing is left."""
-
-
-def dropped(before: bytes, after: bytes) -> Dropped:
-    old, new = compile(before), compile(after)
-    kept_tables = {table.name for table in new.shard.tables}
-    kept_views = {view for circuit in new.shard.circuits for view in circuit.views}
-    kept_circuits = {circuit.number for circuit in new.circuits}
-    return Dropped(
-        tuple(table for table in old.shard.tables if table.name not in kept_tables),
-        tuple(view for circuit in old.shard.circuits for view in circuit.views if view not in kept_views),
-        tuple(circuit.number for circuit in old.circuits if circuit.number not in kept_circuits),
-    )
 
 
 def _without_views(content: Document, gone: Collection[tuple[str, int]], following: int) -> Document:

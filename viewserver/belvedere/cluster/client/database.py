@@ -106,9 +106,9 @@ class ClusterDatabase(Executing):
         """An epoch that includes the write."""
         found = self.epochs.wait(lambda known: self.epochs.includes(known.committed, token, deadline), deadline)
         if found is None:
-            newest = self.epochs.newest(self.deadline(), 1.0)
+            newest = self.epochs.known
             lag = max(0.0, time.time() * 1000 - newest.epoch)
-            why = f"; {newest.stalled}" if newest.stalled else ""
+            why = "".join(f"; {reason}" for reason in (newest.stalled, self.epochs.trouble) if reason)
             raise NotYet(
                 f"the write of token {token} is not committed after {deadline.seconds:g} s; the newest epoch is "
                 f"{newest.epoch}{why}",
@@ -305,51 +305,40 @@ class ClusterDatabase(Executing):
 
     def _write(self, name: str, ts: Any, timeout: float | None, read: Callable[[given.Rows], Changes | None]) -> Token:
         deadline = self.deadline(timeout)
-        request, pause = uuid.uuid4().hex, FIRST_PAUSE
         known = self.epochs.newest(deadline)
-        while True:
-            try:
-                return self._try_to_write(name, ts, read, known, request, deadline)
-            except (CatalogError, DataError):
-                # The table or a column may have come a moment ago: here, or in the store.
-                newest = self.epochs.newest(deadline, 0.0)
-                if newest.committed.catalog_document == known.committed.catalog_document and not self._store_lags(
-                    name, newest, deadline
-                ):
-                    raise
-                if deadline.left(pause) < pause:
-                    raise
-                known = newest
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _try_to_write(
-        self,
-        name: str,
-        ts: Any,
-        read: Callable[[given.Rows], Changes | None],
-        known: Known,
-        request: str,
-        deadline: Deadline,
-    ) -> Token:
-        table, changes = self._changes(name, known, read, deadline)
+        try:
+            table, changes = self._changes(name, known, read, deadline)
+        except (CatalogError, DataError):
+            newest = self.epochs.newest(deadline, 0.0)  # the table or a column may have come a moment ago
+            if newest.committed.catalog_document == known.committed.catalog_document:
+                raise
+            table, changes = self._changes(name, newest, read, deadline)
         if changes is None:
             return Token(known.epoch)
         if ts is not None:
             changes.ts = given.timestamps(ts, len(changes))
-        return Token.of(self.stores(deadline).write_base(table.stored, changes, ts is None, request))
+        return self._send(table, changes, ts is None, deadline)
 
-    def _store_lags(self, name: str, known: Known, deadline: Deadline) -> bool:
-        """Whether the store has yet to hear of the table as the catalog has it: the leader tells it when the catalog
-        is taken, which readers may know before."""
-        try:
-            served = self._served(name, known, deadline)
-        except CatalogError:
-            return False
-        if isinstance(served, ServedView):
-            return False
-        held = self.stores(deadline).base_table(served.stored.name)
-        return held is None or len(held.columns) < len(served.stored.columns)
+    def _send(self, table: ServedTable, changes: Changes, own_clock: bool, deadline: Deadline) -> Token:
+        request, pause = uuid.uuid4().hex, FIRST_PAUSE
+        while True:
+            store = self.stores(deadline)
+            try:
+                return Token.of(store.write_base(table.stored, changes, own_clock, request))
+            except (CatalogError, DataError):
+                # The leader tells the store of a table when the catalog is taken; readers may know it before that.
+                held = store.base_table(table.stored.name)
+                lags = held is None or len(held.columns) < len(table.stored.columns)
+                if not lags or deadline.left(pause) < pause or not self._still_there(table, deadline):
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _still_there(self, table: ServedTable, deadline: Deadline) -> bool:
+        names = self.epochs.names(self.epochs.newest(deadline, 0.0).committed, deadline)
+        return any(
+            isinstance(found, ServedTable) and found.stored.name == table.stored.name for found in names.values()
+        )
 
     def _changes(
         self, name: str, known: Known, read: Callable[[given.Rows], Changes | None], deadline: Deadline

@@ -61,6 +61,8 @@ class Epochs:
         self._newest = Known(calls.Committed(), None)
         self._heard = float("-inf")
         self._silent_until = float("-inf")
+        self.trouble = ""
+        """Why nothing was heard at last, for people."""
         self._documents: OrderedDict[str, bytes] = OrderedDict()
 
     # ------------------------------------------------------------------ the newest
@@ -73,17 +75,27 @@ class Epochs:
 
     def wait(self, condition: Callable[[Known], bool], deadline: Deadline) -> Known | None:
         """The first state heard of that fulfils the condition; None if there was none in time."""
-        known = self.newest(deadline)
-        while not condition(known):
+        if condition(self._newest):
+            return self._newest
+        try:
+            self._ask(-1, 0.0, max(deadline.left(WAIT_SECONDS), 0.001))
+        except errors.Unavailable as error:
+            self.trouble = str(error)
+        while not condition(self._newest):
             if deadline.over:
                 return None
             wait = deadline.left(WAIT_SECONDS)
             try:
-                self._ask(known.epoch, wait, wait + 1.0)
-            except errors.Unavailable:
+                self._ask(self._newest.epoch, wait, wait + 1.0)
+            except errors.Unavailable as error:
+                self.trouble = str(error)
                 time.sleep(deadline.left(MAX_AGE))
-            known = self._newest
-        return known
+        return self._newest
+
+    @property
+    def known(self) -> Known:
+        """The newest epoch that was heard of, without asking."""
+        return self._newest
 
     def _ask(self, after: int, wait: float, timeout: float) -> None:
         """Hear of the newest epoch, from the leader or else from the store."""
@@ -109,7 +121,7 @@ class Epochs:
 
     def _hear(self, known: Known) -> None:
         with self._lock:
-            self._heard = time.monotonic()
+            self._heard, self.trouble = time.monotonic(), ""
             if known.epoch >= self._newest.epoch:
                 # An answer that waited was true when it was given, later than it was asked for; too old is safe.
                 self._newest = known

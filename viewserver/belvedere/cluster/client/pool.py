@@ -75,11 +75,11 @@ class Pool:
         return known if known is not None else repeat("looking for the pool", deadline, self.refresh)
 
     def refresh(self, timeout: float) -> calls.Topology:
-        """Ask the coordinators that are known, one after the other, and believe the first that answers and sees a
-        leader."""
+        """Ask the coordinators that are known, one after the other, until one of them says that it leads itself: what
+        others know of a leader may be old."""
         asked = self._coordinators()
         reasons = []
-        second_best: calls.Topology | None = None
+        best: calls.Topology | None = None
         for address in asked:
             try:
                 data = self._caller.call(address, calls.TOPOLOGY, b"", max(timeout / len(asked), 0.001))
@@ -88,14 +88,16 @@ class Pool:
                 continue
             found = calls.decode(data, calls.Topology)
             self._check(found)
-            second_best = found
-            if _address(found, found.leader):
+            if best is None or not _address(best, best.leader):
+                best = found
+            if _address(found, found.leader) == address:
+                best = found
                 break
-        if second_best is None:
+        if best is None:
             raise errors.PeerUnavailable(f"no coordinator answers: {'; '.join(reasons)}")
         with self._lock:
-            self._topology = second_best
-        return second_best
+            self._topology = best
+        return best
 
     def _coordinators(self) -> list[str]:
         known = self._topology

@@ -81,9 +81,10 @@ class Subscription:
             )
             if committed is None or committed.epoch <= self.epoch:
                 continue
-            change = self._change(committed)
+            view = self._followed(committed)
+            change = self._change(view, committed.epoch)
             self._database.require_kept(self.epoch)
-            self.epoch = committed.epoch
+            self._view, self.epoch = view, committed.epoch
             if self._pin is not None:
                 self._database.pins.move(self._pin, self.epoch)
             if change is not None:
@@ -95,16 +96,16 @@ class Subscription:
         # the newest may be known from the leader before it is in the store, or may never be published
         return found if found and found[-1] == newest else [*found, newest]
 
-    def _change(self, committed: calls.Committed) -> ViewChange | None:
-        view, deadline = self._followed(committed), self._database.deadline()
+    def _change(self, view: ServedView, epoch: int) -> ViewChange | None:
+        """From where this subscription stands to the view at the epoch."""
+        deadline = self._database.deadline()
         if view.node == self._view.node:
-            parts = list(self._written(view, committed.epoch))
+            parts = list(self._written(view, epoch))
         else:
             old = self._database.rows.rows(self._view, self.epoch, deadline)
-            parts = _difference(old, self._database.rows.rows(view, committed.epoch, deadline))
-        self._view = view
+            parts = _difference(old, self._database.rows.rows(view, epoch, deadline))
         parts = [part for part in parts if len(part)]
-        return _made(view, committed.epoch, concat_deltas(parts)) if parts else None
+        return _made(view, epoch, concat_deltas(parts)) if parts else None
 
     def _followed(self, committed: calls.Committed) -> ServedView:
         """The version of the view that is served at the epoch."""
