@@ -172,7 +172,7 @@ class Engine:
         horizon = (epoch - self._retention) * 1000
         for name, merged in base.items():
             if self._store is not None:
-                self._store.save(f"DELTA {name}", *self.tables[name].export(merged.touched))
+                self._store.save(f"DELTA {name}", *self.tables[name].export(merged.mentioned))
             self.tables[name].collect(horizon)
         return result
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Delta
+from belvedere.engine.residency import distinct_ids
 from belvedere.engine.state.arena import SLACK, string_parts
 from belvedere.engine.state.jit import address, plain
 from belvedere.engine.state.kernels import images as k
@@ -56,6 +57,12 @@ class BaseChange:
     def touched(self) -> np.ndarray:
         """Ids of the rows touched."""
         return np.asarray(self._ids[self._change])
+
+    @property
+    def mentioned(self) -> np.ndarray:
+        """Ids of all rows that changes named, each once: what the table keeps of a row may change though the row does
+        not (a second delete makes a tombstone younger)."""
+        return distinct_ids(self._ids)
 
     def emit(self, columns: tuple[int, ...]) -> tuple[Delta, np.ndarray]:
         """The consolidated delta of these columns (removed images first), without pairs that do not differ in them; and
