@@ -6,7 +6,6 @@ Epochs happen when a test says so (`step`) or all the time (`running`). Two coor
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -72,6 +71,8 @@ class FakePool:
         self.publishes, self.stalled, self.store_down, self.reads_refused = True, "", False, ""
         self.lose_write_answers = 0
         self.unknown_tables: set[str] = set()
+        self.believed: dict[MemberId, MemberId] = {}
+        """Coordinators that take another one than the leader for the leader."""
         self.coordinators = [self._coordinator(name) for name in ("one", "two")]
         self.leader = self.coordinators[0]
         self.server = self.hub.transport(SERVER)
@@ -167,21 +168,25 @@ class FakePool:
     def _coordinator(self, name: str) -> LoopbackTransport:
         made = self.hub.transport(MemberId(name))
         handlers = {
-            calls.TOPOLOGY: lambda _: calls.encode(self._topology()),
+            calls.TOPOLOGY: lambda _: calls.encode(self._topology(made)),
             calls.COMMITTED: lambda request: self._ask(made, request),
             calls.DDL: lambda request: self._ddl(made, request),
-            calls.STATUS: lambda _: json.dumps({"leader": made.member, "stalled": self.stalled}).encode(),
+            calls.STATUS: lambda _: self._status(made),
         }
         made.start(lambda *_: None, handlers)
         return made
 
-    def _topology(self) -> calls.Topology:
+    def _status(self, asked: LoopbackTransport) -> bytes:
+        self._require_lead(asked)
+        return calls.status_json({"leader": asked.member, "stalled": self.stalled})
+
+    def _topology(self, asked: LoopbackTransport) -> calls.Topology:
         members = [Member(c.member, Role.COORDINATOR, c.address) for c in self.coordinators]
         members += [
             Member(SERVER, Role.VIEWSERVER, self.server.address),
             Member(MemberId("s"), Role.STORE, STORE_ADDRESS),
         ]
-        leader = self.leader.member
+        leader = self.believed.get(asked.member, self.leader.member)
         generation = Generation(Attempt(1), Term(1), leader, 1, (SERVER,), ())
         return calls.Topology("cluster", leader, tuple(members), generation, self.retention_ms)
 

@@ -491,3 +491,25 @@ def test_tables_of_the_store_are_those_that_the_catalog_names(pool: FakePool, db
     found = set(pool.store.usage()) - {"committed"}
     named = catalogs.store_tables(pool.document)
     assert found <= named and named - found == {"quarantine spend 1", "quarantine names 3"}, "nothing failed in these"
+
+
+def test_a_session_does_not_go_back_when_an_old_leader_answers(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    old = pool.plan
+    db.put("orders", order(1, 7, "1"))
+    pool.step()
+    epoch = db.epoch
+    assert db.get("spend", 7)["n"] == 1
+    pool.plan = old
+    assert db.epoch == epoch
+    assert db.get("spend", 7)["n"] == 1
+    with db.snapshot() as snapshot:
+        assert snapshot.epoch == epoch
+
+
+def test_who_leads_is_asked_of_the_one_who_says_so(pool: FakePool, db: ClusterDatabase) -> None:
+    """The first coordinator has not heard yet that the second one leads."""
+    create(pool, db, ORDERS)
+    first, second = pool.coordinators
+    pool.leader, pool.believed = second, {first.member: pool.server.member}
+    assert db.status()["leader"] == second.member
