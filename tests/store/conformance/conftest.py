@@ -15,16 +15,17 @@ from belvedere.store.served.lmdb_store import LmdbStore
 from belvedere.store.served.server import StoreServer
 from belvedere.store.served.service import StoreService
 
-KINDS = ["memory", "lmdb", "flight"]
+KINDS = ["memory", "lmdb", "small", "flight"]
+"""`small`: LMDB whose recent rows go to the tree all the time, `lmdb` one where they mostly stay in memory."""
 
 
 def make(kind: str, path: Path, stack: ExitStack) -> Store:
     """A store of this kind; what it needs is closed with the stack. The map is small, so that it has to grow."""
     if kind == "memory":
         return MemoryStore()
-    local = LmdbStore(path, map_size=1 << 20)
+    local = LmdbStore(path, map_size=1 << 20, collect_pause=0.0, merge_rows=10 if kind == "small" else 10**6)
     stack.callback(local.close)
-    if kind == "lmdb":
+    if kind != "flight":
         return local
     server = StoreServer([StoreService(local)])
     stack.callback(server.close)

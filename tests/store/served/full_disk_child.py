@@ -26,7 +26,7 @@ def count(store: LmdbStore, epoch: int) -> int:
 
 
 def main(path: str) -> None:
-    store = LmdbStore(path, map_size=1 << 20)
+    store = LmdbStore(path, map_size=1 << 20, merge_rows=800)
     write(store, 1)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (6 << 20, hard))

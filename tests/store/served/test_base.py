@@ -35,7 +35,7 @@ ALL = Piece(ChunkId(WriterId("w"), 1), SourceId("s"), START, Seq(2**62))
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[LmdbStore]:
-    made = LmdbStore(tmp_path / "store", nodes=("n0", "n1"))
+    made = LmdbStore(tmp_path / "store", nodes=("n0", "n1"), collect_pause=0.0)
     yield made
     made.close()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
@@ -24,6 +25,10 @@ from tests.store.served.writing_child import ROWS, THREADS, value
 ROOT = Path(__file__).parents[3]
 
 
+def open_store(path: Path, **options: Any) -> LmdbStore:
+    return LmdbStore(path, **{"collect_pause": 0.0, "merge_rows": 500, **options})
+
+
 def child(module: str, *arguments: str) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(ROOT / "viewserver"), str(ROOT)])
     return subprocess.Popen(
@@ -36,13 +41,13 @@ def child(module: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
-    first = LmdbStore(tmp_path)
+    first = open_store(tmp_path)
     write(first, 10, {1: b"a", 2: None}, logged=True)
     first.put_document("d", b"x")
     first.put_chunk(chunk(1), b"payload")
     identity = first.identity()
     first.close()
-    second = LmdbStore(tmp_path)
+    second = open_store(tmp_path)
     assert second.identity() == identity
     assert read(second, [1, 2]) == [b"a", None] and len(changed(second, 0, 10)[10]) == 2
     assert second.get_document("d") == b"x" and second.get_chunks([chunk(1).id]) == [b"payload"]
@@ -50,17 +55,17 @@ def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
 
 
 def test_bounds_and_what_is_to_be_collected_survive(tmp_path: Path) -> None:
-    first = LmdbStore(tmp_path)
+    first = open_store(tmp_path)
     for epoch in range(1, 6):
         write(first, epoch, dict.fromkeys(range(300), b"x"), logged=True)
     first.collect(4, 0)
     first.close()
-    second = LmdbStore(tmp_path)
+    second = open_store(tmp_path)
     collect(second, 4)
     assert second.usage()["t"] == 600 and list(changed(second, 0, 9)) == [5]
     second.drop_tables(["t"])
     second.close()
-    third = LmdbStore(tmp_path)
+    third = open_store(tmp_path)
     collect(third, 5)
     with third.environment.reading() as txn:
         assert txn.stat(third.environment.db["versions"])["entries"] == 0
@@ -68,23 +73,23 @@ def test_bounds_and_what_is_to_be_collected_survive(tmp_path: Path) -> None:
 
 
 def test_two_stores_have_two_identities(tmp_path: Path) -> None:
-    one, two = LmdbStore(tmp_path / "one"), LmdbStore(tmp_path / "two")
+    one, two = open_store(tmp_path / "one"), open_store(tmp_path / "two")
     assert one.identity() != two.identity()
     one.close()
     two.close()
 
 
 def test_a_directory_has_one_owner(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path)
+    store = open_store(tmp_path)
     with pytest.raises(Locked, match=str(tmp_path)):
-        LmdbStore(tmp_path)
+        open_store(tmp_path)
     store.close()
     store.close()
-    LmdbStore(tmp_path).close()
+    open_store(tmp_path).close()
 
 
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path)
+    store = open_store(tmp_path)
     store.close()
     with pytest.raises(Closed, match="closed"):
         read(store, [1])
@@ -93,30 +98,30 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    LmdbStore(tmp_path).close()
+    open_store(tmp_path).close()
     env = lmdb.open(str(tmp_path), max_dbs=20)
     meta = env.open_db(b"meta")
     with env.begin(write=True) as txn:
         txn.put(b"format", b"2", db=meta)
     env.close()
     with pytest.raises(FormatError, match="has format 2, this version of belvedere reads up to 1"):
-        LmdbStore(tmp_path)
+        open_store(tmp_path)
 
 
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(DiskError, match="cannot be used"):
-        LmdbStore(tmp_path / "file")
+        open_store(tmp_path / "file")
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
     with pytest.raises(Damaged, match="is damaged"):
-        LmdbStore(tmp_path)
+        open_store(tmp_path)
 
 
 def test_names_that_are_too_long_are_refused(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path)
+    store = open_store(tmp_path)
     with pytest.raises(DataError, match=r"document name 'nnn.* has 600 bytes, the store takes 479"):
         store.put_document("n" * 600, b"")
     with pytest.raises(DataError, match="table name"):
@@ -126,7 +131,7 @@ def test_names_that_are_too_long_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path)
+    store = open_store(tmp_path)
     store.put_chunk(chunk(1), b"a" * 5000)
     store.put_chunk(chunk(2), b"b" * 5000)
     store.close()
@@ -135,7 +140,7 @@ def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
     at = content.find(b"b" * 5000)
     content[at + 2500] ^= 1
     data.write_bytes(content)
-    store = LmdbStore(tmp_path)
+    store = open_store(tmp_path)
     assert store.get_chunks([chunk(1).id]) == [b"a" * 5000]
     with pytest.raises(Damaged, match="chunk 2 of writer 'w': the checksum over its 5000 bytes does not hold"):
         store.get_chunks([chunk(1).id, chunk(2).id])
@@ -212,7 +217,7 @@ def test_one_that_fails_does_not_take_others_with_it(tmp_path: Path) -> None:
 
 
 def test_the_map_grows_while_others_read(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path, map_size=1 << 20)
+    store = open_store(tmp_path, map_size=1 << 20)
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -252,7 +257,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, life: int) -> Non
     process.wait()
     process.stdout.close()
     assert lines >= 17 + 61 * life
-    store = LmdbStore(tmp_path)
+    store = open_store(tmp_path)
     for thread, last in acknowledged.items():
         found = int(store.get_document(f"d{thread}") or 0)
         assert last <= found <= last + 1

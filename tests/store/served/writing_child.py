@@ -32,7 +32,7 @@ def write(store: LmdbStore, thread: int, epoch: int) -> None:
 
 
 def main(path: str, first: int) -> None:
-    store = LmdbStore(path, map_size=1 << 20)
+    store = LmdbStore(path, map_size=1 << 20, collect_pause=0.0, merge_rows=300)
     said = threading.Lock()
 
     def work(thread: int) -> None:

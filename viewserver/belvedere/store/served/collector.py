@@ -1,32 +1,53 @@
-"""Removes versions that nobody can see any more, in steps of bounded size, each a transaction of its own.
+"""What the store does when nobody asks: takes recent rows to the tree, and removes what nobody can see any more.
 
-    collect(h, t) ──▶ bounds are durable ──▶ steps ──▶ all notes up to h and graves up to min(h, t) are done: collected
+    ┌─▶ WAITING ──enough recent rows, or a collection is due──▶ MERGING ──a collection is due──▶ COLLECTING ─┐
+    └────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+
+Each works through rows in the order of keys, in steps of bounded size, each a transaction of its own between those of
+writers. Collections wait a while for each other (`pause`): rows of many epochs then share pages, and rows that were
+written again meanwhile have been trimmed by that write.
 
 * A note of epoch e <= h: of each of its ids, versions older than the newest one <= h go.
 * A grave of epoch e <= min(h, t): the same, and that newest one goes as well if it is a tombstone <= t.
-* Entries of `changed` up to h go.
-* Tables that were dropped are emptied.
+* Entries of `changed` up to h go. Tables that were dropped are emptied.
 
-Why nothing is missed: a version v can go when a newer version n <= h exists. If v was there when n was written, n was
-noted (it had v behind it); if v was written later, the table had seen a newer epoch by then and v was noted. The note
-of either, looked at once the horizon has reached it, removes v. Why it may be interrupted at any point: a step removes
-records of ids only together with what they asked for.
+Why nothing is missed: a version v can go when a newer version n <= h exists. If v was in the tree when n was put, n was
+noted (it had v behind it), or both were put together and noted for it; if v came later, the tree had seen a newer epoch
+by then and v was noted. The note of either, looked at once the horizon has reached it, removes v.
+
+Why a tombstone that goes shields nothing any more: the bounds are read before recent rows are merged. Writes older than
+`tombstones` had all come when the bounds were given (the caller promises that), so they are in the tree, behind the
+tombstone, and go with it. Runs of merged rows are removed before anything is collected, so none of them comes again.
+
+Why it may be interrupted anywhere: records of ids are removed when all they asked for has been done.
 """
 
 from __future__ import annotations
 
 import struct
 import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from belvedere.errors import BelvedereError
-from belvedere.store.served import keys
-from belvedere.store.served.environment import Db, Environment, Txn
-from belvedere.store.served.versions import Table, get_ids, put_ids, remove
+import numpy as np
 
-_STEP_IDS = 4096
+from belvedere.engine.residency import distinct_ids
+from belvedere.errors import BelvedereError, Closed
+from belvedere.store.served import keys, versions
+from belvedere.store.served.environment import Db, Environment, Txn
+from belvedere.store.served.recent import Recent, Rows
+
+MERGE_ROWS = 250_000
+MERGE_BYTES = 96 << 20
+_FULL = 2
+"""At so many times the size at which a merge begins, writers wait for it."""
+_STEP_ROWS = 8192
 _STEP_KEYS = 16_384
+_PASS_IDS = 1 << 20
+"""Ids that a collection has in memory at a time."""
 _BOUNDS = struct.Struct("<QQ")
 _RETRY_SECONDS = 1.0
 _BY_TABLE = ("versions", "changed", "base_rows")
@@ -43,43 +64,50 @@ class Bounds:
 
 
 class Collector:
-    """One per store; a thread of its own does the steps."""
+    """One per store; a thread of its own does the work. `pause`: seconds between two collections, at least."""
 
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
+    def __init__(self, environment: Environment, recent: Recent, pause: float, merge_rows: int) -> None:
+        self._environment, self._db = environment, environment.db
+        self._recent = recent
+        self._pause, self._merge_rows = pause, merge_rows
         self._wake = threading.Condition()
         self._stopping = False
         self._wanted = True
-        self._collected = 0
+        self._last = float("-inf")
+        self.collected = 0
         with environment.reading() as txn:
-            self.bounds = _bounds(txn, environment.db["meta"])
+            found = txn.get(b"bounds", db=self._db["meta"])
+        self.bounds = Bounds(*_BOUNDS.unpack(found)) if found is not None else Bounds(0, 0)
         self._thread = threading.Thread(target=self._work, name="store-collector", daemon=True)
         self._thread.start()
 
-    @property
-    def collected(self) -> int:
-        return self._collected
-
     def collect(self, horizon: int, tombstones: int) -> None:
-        """Bounds only grow. Returns when they are durable; the steps follow."""
-        wanted = Bounds(horizon, min(tombstones, horizon))
-
-        def save(txn: Txn) -> Bounds:
-            bounds = _bounds(txn, self._environment.db["meta"]).with_(wanted)
-            txn.put(b"bounds", _BOUNDS.pack(bounds.horizon, bounds.tombstones), db=self._environment.db["meta"])
-            return bounds
-
-        saved = self._environment.run(save)
+        """Bounds only grow. They are durable with the first thing that is removed because of them."""
         with self._wake:
-            self.bounds = self.bounds.with_(saved)
+            self.bounds = self.bounds.with_(Bounds(horizon, min(tombstones, horizon)))
             self._wanted = True
             self._wake.notify_all()
 
     def wake(self) -> None:
-        """There is something to remove (a dropped table)."""
+        """A table was dropped."""
         with self._wake:
             self._wanted = True
             self._wake.notify_all()
+
+    def added(self) -> None:
+        """There are more recent rows."""
+        if self._enough():
+            with self._wake:
+                self._wake.notify_all()
+
+    def make_room(self) -> None:
+        """Wait until a merge that lags behind has caught up."""
+        if not self._enough(_FULL):
+            return
+        with self._wake:
+            self._wake.notify_all()
+            while self._enough(_FULL) and not self._stopping:
+                self._wake.wait(_RETRY_SECONDS)
 
     def close(self) -> None:
         with self._wake:
@@ -87,86 +115,149 @@ class Collector:
             self._wake.notify_all()
         self._thread.join()
 
+    # --- the thread
+
+    def _enough(self, times: int = 1) -> bool:
+        return self._recent.rows >= times * self._merge_rows or self._recent.size >= times * MERGE_BYTES
+
+    def _due(self) -> float | None:
+        """Seconds until there is something to do; None: nobody knows."""
+        if self._enough() or self._stopping:
+            return 0.0
+        return max(0.0, self._last + self._pause - time.monotonic()) if self._wanted else None
+
     def _work(self) -> None:
         while True:
             with self._wake:
-                while not self._wanted and not self._stopping:
-                    self._wake.wait()
+                while (due := self._due()) != 0.0:
+                    self._wake.wait(due)
                 if self._stopping:
                     return
-                self._wanted = False
+                collecting = self._wanted and self._last + self._pause <= time.monotonic()
+                self._wanted = self._wanted and not collecting
                 bounds = self.bounds
             try:
-                self._all(bounds)
+                self._turn(bounds, collecting)
+            except Closed:
+                return
             except BelvedereError:
                 # No room, or a failing disk: writers are told; here it is enough to try again later.
                 with self._wake:
-                    self._wanted = True
+                    self._wanted = self._wanted or collecting
                     self._wake.wait(_RETRY_SECONDS)
 
-    def _all(self, bounds: Bounds) -> None:
-        while self._pending(bounds):
-            if self._stopping:
-                return
-            self._environment.run(lambda txn: self.step(txn, bounds))
-        self._collected = max(self._collected, bounds.horizon)
+    def _turn(self, bounds: Bounds, collecting: bool) -> None:
+        self._merge(bounds)
+        with self._wake:
+            self._wake.notify_all()
+        if collecting and not self._stopping:
+            self._collect(bounds)
+            self._last = time.monotonic()
 
-    def _pending(self, bounds: Bounds) -> bool:
-        """Looked up without a write transaction: a collector that has nothing to do costs no fsync."""
-        db = self._environment.db
+    def _run(self, operation: Callable[[Txn], None]) -> None:
+        """A step; those that follow the order to stop are not begun."""
+        if self._stopping:
+            raise Closed("the store is being closed")
+        self._environment.run(operation, _STEP_ROWS)
+
+    # --- merging
+
+    def _merge(self, bounds: Bounds) -> None:
+        # In the place of a writer: no write is between its commit and its rows in memory.
+        self._environment.run(lambda txn: None, then=lambda _: self._recent.switch())
+        tables, last = self._recent.merging(bounds.horizon)
+        if not last:
+            return
+        for table, rows in tables.items():
+            for at in range(0, len(rows), _STEP_ROWS):
+                self._run(partial(self._put, table, rows.slice(at, at + _STEP_ROWS), bounds.horizon))
+        self._run(lambda txn: self._remove_runs(txn, last))
+        self._recent.merged(last)
+
+    def _put(self, table: int, rows: Rows, horizon: int, txn: Txn) -> None:
+        versions.put_rows(txn, self._db, table, rows, horizon)
+
+    def _remove_runs(self, txn: Txn, last: int) -> None:
+        cursor = txn.cursor(self._db["runs"])
+        more = cursor.first()
+        while more and cursor.key() <= last.to_bytes(8, "big"):
+            more = cursor.delete() and bool(cursor.key())
+
+    # --- collecting
+
+    def _collect(self, bounds: Bounds) -> None:
+        for name, upto, tombstones in (
+            ("notes", bounds.horizon, 0),
+            ("graves", min(bounds.horizon, bounds.tombstones), bounds.tombstones),
+        ):
+            while found := self._records(name, upto):
+                self._do_records(name, found, Bounds(bounds.horizon, tombstones))
+        while self._some_old_changes(bounds.horizon):
+            self._run(lambda txn: self._remove_changes(txn, bounds.horizon))
+        while self._some_dropped():
+            self._run(lambda txn: _empty_dropped(txn, self._db))
+        self.collected = max(self.collected, bounds.horizon)
+
+    def _records(self, name: str, upto: int) -> dict[bytes, np.ndarray]:
+        """Some of the records of ids that are due."""
+        found: dict[bytes, np.ndarray] = {}
+        count = 0
         with self._environment.reading() as txn:
-            return (
-                txn.stat(db["dropped"])["entries"] > 0
-                or _first(txn, db["notes"], bounds.horizon) is not None
-                or _first(txn, db["graves"], min(bounds.horizon, bounds.tombstones)) is not None
-                or self._old_changes(txn, bounds.horizon) is not None
-            )
+            for key, value in txn.cursor(self._db[name]):
+                if key[:8] > keys.ascending(upto) or count >= _PASS_IDS:
+                    break
+                found[key] = versions.get_ids(value)
+                count += len(found[key])
+        return found
 
-    def step(self, txn: Txn, bounds: Bounds) -> None:
-        db = self._environment.db
-        sizes = _Sizes(txn, db)
-        left = _STEP_IDS
-        for name, upto in (("notes", bounds.horizon), ("graves", min(bounds.horizon, bounds.tombstones))):
-            tombstones = bounds.tombstones if name == "graves" else 0
-            while left > 0 and (found := _first(txn, db[name], upto)) is not None:
-                left -= self._record(txn, db[name], found, Bounds(bounds.horizon, tombstones), sizes, left)
-        sizes.save()
-        if left > 0 and (table := self._old_changes(txn, bounds.horizon)) is not None:
-            left -= _remove_range(txn, db["changed"], table, table + keys.ascending(bounds.horizon + 1), left)
-        if left > 0:
-            _empty_dropped(txn, db)
+    def _do_records(self, name: str, records: dict[bytes, np.ndarray], bounds: Bounds) -> None:
+        by_table: dict[int, list[np.ndarray]] = {}
+        for key, ids in records.items():
+            by_table.setdefault(int.from_bytes(key[8:12], "big"), []).append(ids)
+        for table, parts in by_table.items():
+            for ids in _slices(distinct_ids(np.concatenate(parts))):
+                self._run(partial(self._collect_ids, table, ids, bounds))
 
-    def _record(self, txn: Txn, records: Db, name: bytes, bounds: Bounds, sizes: _Sizes, limit: int) -> int:
-        """Do what one record of ids asks for, or as much of it as the step has room for."""
-        ids = get_ids(txn.get(name, db=records))
-        table = int.from_bytes(name[8:12], "big")
-        txn.delete(name, db=records)
-        put_ids(txn, records, name[:12], ids[limit:])
-        ids = ids[:limit]
-        cursor = txn.cursor(self._environment.db["versions"])
-        packed = keys.keys_of(table, ids, bounds.horizon)
-        before = sizes.entries()
-        oldest_kept = keys.inverted(bounds.tombstones)
+        def done(txn: Txn) -> None:
+            for key in records:
+                txn.delete(key, db=self._db[name])
+
+        self._run(done)
+
+    def _collect_ids(self, table: int, ids: np.ndarray, bounds: Bounds, txn: Txn) -> None:
+        size = versions.find_size(txn, self._db, table)
+        if size is None:
+            return
+        txn.put(b"bounds", _BOUNDS.pack(self.bounds.horizon, self.bounds.tombstones), db=self._db["meta"])
+        before = versions.entries(txn, self._db)
+        packed = keys.pack_keys(table, keys.rotated(ids), ids[:, 1], bounds.horizon)
+        graves = keys.inverted(bounds.tombstones) if bounds.tombstones else None
+        cursor = txn.cursor(self._db["versions"])
         for at in range(0, len(packed), keys.KEY):
-            _collect_id(cursor, packed[at : at + keys.KEY], oldest_kept if bounds.tombstones else None)
-        sizes.add(table, sizes.entries() - before)
-        return len(ids)
+            _collect_id(cursor, packed[at : at + keys.KEY], graves)
+        removed = before - versions.entries(txn, self._db)
+        if removed:
+            versions.save_size(txn, self._db, table, versions.Size(size.count - removed, size.newest))
 
-    def _old_changes(self, txn: Txn, horizon: int) -> bytes | None:
-        """The number of a table that has entries of `changed` up to the horizon."""
-        cursor = txn.cursor(self._environment.db["changed"])
-        found = cursor.first()
-        while found:
-            name = cursor.key()
-            if name[4:12] <= keys.ascending(horizon):
-                return bytes(name[:4])
-            found = cursor.set_range((int.from_bytes(name[:4], "big") + 1).to_bytes(4, "big"))
-        return None
+    def _some_old_changes(self, horizon: int) -> bool:
+        with self._environment.reading() as txn:
+            return _old_changes(txn, self._db["changed"], horizon) is not None
+
+    def _remove_changes(self, txn: Txn, horizon: int) -> None:
+        table = _old_changes(txn, self._db["changed"], horizon)
+        if table is not None:
+            _remove_range(txn, self._db["changed"], table, table + keys.ascending(horizon + 1), _STEP_KEYS)
+
+    def _some_dropped(self) -> bool:
+        with self._environment.reading() as txn:
+            return bool(txn.stat(self._db["dropped"])["entries"])
 
 
-def _bounds(txn: Txn, meta: Db) -> Bounds:
-    found = txn.get(b"bounds", db=meta)
-    return Bounds(*_BOUNDS.unpack(found)) if found is not None else Bounds(0, 0)
+def _slices(ids: np.ndarray) -> Iterator[np.ndarray]:
+    """Ids in the order of keys, in pieces for a step."""
+    ids = ids[keys.sort_order(ids)]
+    for at in range(0, len(ids), _STEP_ROWS):
+        yield ids[at : at + _STEP_ROWS]
 
 
 def _collect_id(cursor: Any, key: bytes, graves: bytes | None) -> None:
@@ -175,15 +266,19 @@ def _collect_id(cursor: Any, key: bytes, graves: bytes | None) -> None:
     if not cursor.set_range(key) or not cursor.key().startswith(prefix):
         return
     if (graves is not None and cursor.key()[keys.PREFIX :] >= graves and not cursor.value()) or cursor.next():
-        remove(cursor, prefix)
+        versions.remove(cursor, prefix)
 
 
-def _first(txn: Txn, records: Db, upto: int) -> bytes | None:
-    """The first record of ids of an epoch `<= upto`."""
-    cursor = txn.cursor(records)
-    if not cursor.first() or cursor.key()[:8] > keys.ascending(upto):
-        return None
-    return bytes(cursor.key())
+def _old_changes(txn: Txn, changed: Db, horizon: int) -> bytes | None:
+    """The number of a table that has entries of `changed` up to the horizon."""
+    cursor = txn.cursor(changed)
+    found = cursor.first()
+    while found:
+        name = cursor.key()
+        if name[4:12] <= keys.ascending(horizon):
+            return bytes(name[:4])
+        found = cursor.set_range((int.from_bytes(name[:4], "big") + 1).to_bytes(4, "big"))
+    return None
 
 
 def _remove_range(txn: Txn, db: Db, first: bytes, stop: bytes, limit: int) -> int:
@@ -206,31 +301,3 @@ def _empty_dropped(txn: Txn, db: dict[str, Db]) -> None:
     removed = sum(_remove_range(txn, db[kind], name, stop, _STEP_KEYS) for kind in _BY_TABLE)
     if not removed:
         txn.delete(name, db=db["dropped"])
-
-
-class _Sizes:
-    """How many versions a step removed, by table number, for the counts that `usage` shows."""
-
-    def __init__(self, txn: Txn, db: dict[str, Db]) -> None:
-        self._txn, self._db = txn, db
-        self._removed: dict[int, int] = {}
-
-    def entries(self) -> int:
-        found: int = self._txn.stat(self._db["versions"])["entries"]
-        return found
-
-    def add(self, table: int, change: int) -> None:
-        self._removed[table] = self._removed.get(table, 0) + change
-
-    def save(self) -> None:
-        changed = {table: change for table, change in self._removed.items() if change}
-        if not changed:
-            return
-        for name, _ in list(self._txn.cursor(self._db["tables"])):
-            table = Table.find(self._txn, self._db, name[1:].decode())
-            if table is not None and table.number in changed:
-                found = Table(table.number, table.count + changed[table.number], table.newest)
-                found.save(self._txn, self._db, name[1:].decode())
-
-
-__all__ = ["Bounds", "Collector"]

@@ -48,16 +48,17 @@ _GROUP = 1 << 17
 """Weight (rows) of one transaction at most, if it has more than one operation: it holds changed pages in memory."""
 _FIRST_MAP = 1 << 28
 _DATABASES = tuple(
-    "meta documents index payloads tables versions changed notes graves dropped"
+    "meta documents index payloads tables sizes runs versions changed notes graves dropped"
     " base_tables base_rows base_sources base_log base_acked base_requests".split()
 )
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class _Job(Generic[T]):
-    def __init__(self, operation: Operation[T], weight: int) -> None:
+    def __init__(self, operation: Operation[T], weight: int, then: Callable[[T], Any] | None) -> None:
         self.operation = operation
         self.weight = weight
+        self.then = then
         self.woken = threading.Event()
         self.done = False
         self.result: T | None = None
@@ -77,6 +78,8 @@ class Environment:
         self._readers = 0
         self._exchanging = False
         self._closed = False
+        self.reopened: Callable[[], None] = lambda: None
+        """Called when what was committed last is not known and has to be read again; nobody writes meanwhile."""
         self._lock = self._take()
         try:
             self._env = self._open()
@@ -163,11 +166,12 @@ class Environment:
 
     # --- writing
 
-    def run(self, operation: Operation[T], weight: int = 1) -> T:
+    def run(self, operation: Operation[T], weight: int = 1, then: Callable[[T], Any] | None = None) -> T:
         """Runs it in a write transaction, perhaps with others, perhaps more than once; returns when it is durable.
 
-        `weight`: about how many rows it writes."""
-        job = _Job(operation, weight)
+        `weight`: about how many rows it writes. `then` is called with the result when it is durable, before anything
+        that is committed later; it must not fail."""
+        job = _Job(operation, weight, then)
         with self._mutex:
             self._queue.append(job)
             lead = not self._leading
@@ -222,6 +226,8 @@ class Environment:
                 raise self._failure(error) from error
         for job, result in zip(batch, results, strict=True):
             job.result = result
+            if job.then is not None:
+                job.then(result)
 
     # --- growth, failure, the end
 
@@ -268,6 +274,7 @@ class Environment:
             self._env.close()
             self._env = self._open()
             self.db.update(self._databases())
+        self.reopened()
 
     def _refuse_closed(self) -> None:
         if self._closed:

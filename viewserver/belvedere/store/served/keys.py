@@ -20,7 +20,8 @@ PREFIX = 20
 """Bytes of a key without the epoch: one id of one table."""
 _TABLE = 4
 _BUCKET_BITS = 14
-_REST = 64 - _BUCKET_BITS
+REST = 64 - _BUCKET_BITS
+"""Bits of the rotated word behind the bucket."""
 _WORD = struct.Struct(">Q")
 _NUMBER = struct.Struct(">I")
 _LAST = 2**64 - 1
@@ -45,12 +46,12 @@ def table_bytes(number: int) -> bytes:
 
 def bucket_key(table: int, bucket: int) -> bytes:
     """Before every key of this bucket and behind every key of the one before."""
-    return _NUMBER.pack(table) + _WORD.pack(bucket << _REST) if bucket >> _BUCKET_BITS == 0 else _NUMBER.pack(table + 1)
+    return _NUMBER.pack(table) + _WORD.pack(bucket << REST) if bucket >> _BUCKET_BITS == 0 else _NUMBER.pack(table + 1)
 
 
 def rotated(ids: np.ndarray) -> np.ndarray:
     low = ids[:, 0]
-    return (low >> np.uint64(_BUCKET_BITS)) | (low << np.uint64(_REST))
+    return (low >> np.uint64(_BUCKET_BITS)) | (low << np.uint64(REST))
 
 
 def sort_order(ids: np.ndarray) -> np.ndarray:
@@ -58,27 +59,32 @@ def sort_order(ids: np.ndarray) -> np.ndarray:
     return np.argsort(rotated(ids))
 
 
-def keys_of(table: int, ids: np.ndarray, epoch: int) -> bytes:
-    """The keys of these ids at this epoch, one behind the other."""
-    count = len(ids)
+def unrotated(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Ids of which the first word was rotated."""
+    ids = np.empty((len(high), 2), np.uint64)
+    ids[:, 0] = (high << np.uint64(_BUCKET_BITS)) | (high >> np.uint64(REST))
+    ids[:, 1] = low
+    return ids
+
+
+def pack_keys(table: int, high: np.ndarray, low: np.ndarray, epochs: np.ndarray | int) -> bytes:
+    """Keys one behind the other, of ids whose first word is rotated."""
+    count = len(high)
     words = np.empty((count, 3), ">u8")
-    words[:, 0] = rotated(ids)
-    words[:, 1] = ids[:, 1]
-    words[:, 2] = _LAST - min(epoch, _LAST)
+    words[:, 0] = high
+    words[:, 1] = low
+    words[:, 2] = np.uint64(_LAST) - np.asarray(epochs).astype(np.uint64)
     keys = np.empty((count, KEY), np.uint8)
     keys[:, :_TABLE] = np.frombuffer(_NUMBER.pack(table), np.uint8)
     keys[:, _TABLE:] = words.view(np.uint8).reshape(count, KEY - _TABLE)
     return keys.tobytes()
 
 
-def ids_of(prefixes: np.ndarray) -> np.ndarray:
-    """The ids in keys or prefixes of keys (uint8[n, 20 or more])."""
-    words = np.ascontiguousarray(prefixes[:, _TABLE:PREFIX]).view(">u8").astype(np.uint64)
-    first = words[:, 0]
-    ids = np.empty((len(words), 2), np.uint64)
-    ids[:, 0] = (first << np.uint64(_BUCKET_BITS)) | (first >> np.uint64(_REST))
-    ids[:, 1] = words[:, 1]
-    return ids
+def unpack_keys(packed: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """High and low words and epochs (int64) of keys that lie one behind the other."""
+    found = np.frombuffer(packed, np.uint8).reshape(-1, KEY)
+    words = np.ascontiguousarray(found[:, _TABLE:]).view(">u8").astype(np.uint64)
+    return words[:, 0], words[:, 1], (np.uint64(_LAST) - words[:, 2]).astype(np.int64)
 
 
 def cells(values: pa.BinaryArray) -> list[bytes]:

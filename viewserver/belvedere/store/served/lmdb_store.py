@@ -1,8 +1,8 @@
 """The served store: `Store` in one LMDB directory of one process, which `server.py` offers to others.
 
-Documents, the INPUT index with its chunks, and versioned tables are databases of one LMDB environment. How tables are
-laid out and cleaned up is in `versions.py` and `collector.py`, how calls become durable in `environment.py`. Every call
-is one transaction, so nothing of a call that failed is visible; only writes of many rows are cut into several.
+Documents, the INPUT index with its chunks, versioned tables (`tables.py`) and base tables (`base.py`) are databases of
+one LMDB environment; how calls become durable is in `environment.py`. Every call is one transaction, so nothing of a
+call that failed is visible; only writes of many rows are cut into several.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import xxhash
 
 from belvedere.errors import Damaged, DataError
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
-from belvedere.store.seam import SourceInfo, TableWrite, check_write
-from belvedere.store.served import keys, versions
+from belvedere.store.seam import SourceInfo, TableWrite
 from belvedere.store.served.base import BaseTables, Clock, wall_clock
-from belvedere.store.served.collector import Collector
+from belvedere.store.served.collector import MERGE_ROWS
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
+from belvedere.store.served.tables import VersionedTables
 
 _DIGEST = 8
-_BUCKETS = 16_384
 
 
 class LmdbStore:
@@ -38,11 +37,19 @@ class LmdbStore:
         nodes: Sequence[str] = ("node-0",),
         map_size: int = 1 << 28,
         clock: Clock = wall_clock,
+        collect_pause: float = 10.0,
+        merge_rows: int = MERGE_ROWS,
     ) -> None:
+        """`collect_pause`: seconds between two collections. `merge_rows`: recent rows go to their tables when there are
+        so many of them."""
         self.environment = Environment(path, map_size=map_size)
         self._db = self.environment.db
-        self._collector = Collector(self.environment)
-        self.base = BaseTables(self.environment, nodes, clock, self._collector.wake)
+        try:
+            self._tables = VersionedTables(self.environment, collect_pause, merge_rows)
+            self.base = BaseTables(self.environment, nodes, clock, self._tables.wake)
+        except BaseException:
+            self.environment.close()
+            raise
 
     def identity(self) -> str:
         return self.environment.identity
@@ -128,79 +135,31 @@ class LmdbStore:
     # --- versioned tables
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        with self.environment.reading() as txn:
-            found = versions.Table.find(txn, self._db, table)
-            if found is None:
-                return pa.nulls(len(ids), pa.binary())
-            return versions.read(txn, self._db["versions"], found.number, ids, below)
+        return self._tables.read(table, ids, below)
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        with self.environment.reading() as txn:
-            found = versions.Table.find(txn, self._db, table)
-        if found is None or first >= stop:
-            return
-        begin, end = keys.bucket_key(found.number, first), keys.bucket_key(found.number, min(stop, _BUCKETS))
-        going_on = versions.Scan(begin, end, below)
-        while True:
-            with self.environment.reading() as txn:
-                piece = going_on.piece(txn, self._db["versions"])
-            if piece is None:
-                return
-            if len(piece[0]):
-                yield piece
+        return self._tables.scan(table, first, stop, below)
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
-        for write in writes:
-            check_write(write)
-        for group in versions.groups(writes):
-            self._write(epoch, group)
-
-    def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
-        def put(txn: Txn) -> None:
-            horizon = self._collector.bounds.horizon
-            for write in writes:
-                versions.write(txn, self._db, epoch, write, horizon)
-
-        self.environment.run(put, sum(len(write.ids) for write in writes))
+        self._tables.write(epoch, writes)
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
-        while True:
-            with self.environment.reading() as txn:
-                known = versions.Table.find(txn, self._db, table)
-                found = known and versions.changed(txn, self._db["changed"], known.number, after, upto)
-            if not found:
-                return
-            yield found
-            after = found[0]
+        return self._tables.changed(table, after, upto)
 
     def collect(self, horizon: int, tombstones: int) -> None:
-        self._collector.collect(horizon, tombstones)
+        self._tables.collect(horizon, tombstones)
 
     def collected(self) -> int:
-        return self._collector.collected
+        return self._tables.collected()
 
     def drop_tables(self, tables: Sequence[str]) -> None:
-        """Names are free at once; the rows go step by step."""
-
-        def drop(txn: Txn) -> None:
-            for name in tables:
-                table = versions.Table.find(txn, self._db, name)
-                if table is not None:
-                    txn.put(keys.table_bytes(table.number), b"", db=self._db["dropped"])
-                    txn.delete(versions.table_name(name), db=self._db["tables"])
-
-        if tables:
-            self.environment.run(drop)
-            self._collector.wake()
+        self._tables.drop(tables)
 
     def usage(self) -> Mapping[str, int]:
-        with self.environment.reading() as txn:
-            names = [key[1:].decode() for key in txn.cursor(self._db["tables"]).iternext(keys=True, values=False)]
-            found = {name: versions.Table.find(txn, self._db, name) for name in names}
-        return {name: table.count for name, table in found.items() if table is not None}
+        return self._tables.usage()
 
     def close(self) -> None:
-        self._collector.close()
+        self._tables.close()
         self.environment.close()
 
 

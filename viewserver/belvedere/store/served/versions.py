@@ -1,17 +1,17 @@
 """Versioned tables in LMDB: what one transaction reads and writes of them.
 
-    tables    name -> number (uint32), versions in it (int64), newest epoch written (uint64)
-    versions  the key of `keys.py` -> b"" for a tombstone, else a 1 and the value
+    tables    name -> number (uint32)
+    sizes     number -> versions in the tree (int64), newest epoch in the tree (int64)
+    runs      number of the run -> a write as it came, until all of it is in the tree (see `recent.py`)
+    versions  the key of `keys.py` -> b"" for a tombstone, else a 1 and the value: the tree
     changed   table, epoch, digest of the ids -> the ids of one logged write
     notes     epoch, table, digest -> ids of which versions are superfluous once the horizon has reached this epoch
-    graves    epoch, table, digest -> ids that have a tombstone of this epoch
+    graves    epoch, table, digest -> ids that have a tombstone, of this epoch or an older one
 
-A write looks at the versions behind the one it puts, since they are on the page it has in its hands, and removes those
-that the horizon has made superfluous: keys that change often never grow. What it leaves behind is in a note or a grave,
-so `collector.py` need not walk tables. No note is made of an id that has only this one version. That an id has newer
-versions already can only be if the table has seen a newer epoch; all ids of such a write are noted.
-
-Records of ids are named by a digest of their content: a write that is repeated writes the same records again.
+Whoever puts a version into the tree looks at the versions behind it, since they are on the page that it has in hands,
+and removes those that the horizon has made superfluous: keys that change often never grow. What it leaves behind is in
+a note or a grave, so `collector.py` need not walk tables. No note is made of an id that has only this one version. That
+an id has newer versions in the tree can only be if the tree has seen a newer epoch; all such rows are noted.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 
 from belvedere.errors import DataError
 from belvedere.store.seam import TableWrite
 from belvedere.store.served import keys
 from belvedere.store.served.environment import MAX_NAME, Db, Txn
+from belvedere.store.served.recent import Rows
 
-ID = 16
-"""Bytes of an id in a record of ids."""
 _RECORD_IDS = 8192
 """Ids in one record: values of LMDB that span many pages need as many pages in a row."""
 _WRITE_ROWS = 1 << 16
@@ -41,39 +39,50 @@ _WRITE_BYTES = 64 << 20
 _PIECE_ROWS = 8192
 _PIECE_BYTES = 4 << 20
 _FIRST_PIECE = 128
-_TABLE = struct.Struct("<IqQ")
+_SIZE = struct.Struct("<qq")
+_NUMBER = 4
 _WORD = struct.Struct(">Q")
 
-
-@dataclass(frozen=True)
-class Table:
-    number: int
-    count: int
-    newest: int
-
-    @staticmethod
-    def find(txn: Txn, db: dict[str, Db], name: str) -> Table | None:
-        found = txn.get(table_name(name), db=db["tables"])
-        return None if found is None else Table(*_TABLE.unpack(found))
-
-    @staticmethod
-    def open(txn: Txn, db: dict[str, Db], name: str) -> Table:
-        """The table, made now if it is not there. Numbers are never used again."""
-        table = Table.find(txn, db, name)
-        if table is None:
-            table = Table(next_number(txn, db), 0, 0)
-            table.save(txn, db, name)
-        return table
-
-    def save(self, txn: Txn, db: dict[str, Db], name: str) -> None:
-        txn.put(table_name(name), _TABLE.pack(self.number, self.count, self.newest), db=db["tables"])
+Dbs = dict[str, Db]
 
 
-def next_number(txn: Txn, db: dict[str, Db]) -> int:
+# --- tables
+
+
+def find_table(txn: Txn, db: Dbs, name: str) -> int | None:
+    found = txn.get(table_name(name), db=db["tables"])
+    return None if found is None else int.from_bytes(found, "big")
+
+
+def open_table(txn: Txn, db: Dbs, name: str) -> int:
+    """The number of the table, which is made now if it is not there."""
+    number = find_table(txn, db, name)
+    if number is None:
+        number = next_number(txn, db)
+        txn.put(table_name(name), number.to_bytes(_NUMBER, "big"), db=db["tables"])
+        save_size(txn, db, number, Size(0, 0))
+    return number
+
+
+def drop_table(txn: Txn, db: Dbs, name: str) -> int | None:
+    """The name is free at once; what is in the tree goes later, step by step."""
+    number = find_table(txn, db, name)
+    if number is not None:
+        txn.put(keys.table_bytes(number), b"", db=db["dropped"])
+        txn.delete(keys.table_bytes(number), db=db["sizes"])
+        txn.delete(table_name(name), db=db["tables"])
+    return number
+
+
+def next_number(txn: Txn, db: Dbs) -> int:
     """A number for a table, versioned or base. None is given twice."""
-    found = txn.get(b"tables", db=db["meta"])
+    return count_up(txn, db, b"tables")
+
+
+def count_up(txn: Txn, db: Dbs, name: bytes) -> int:
+    found = txn.get(name, db=db["meta"])
     number: int = 1 if found is None else _WORD.unpack(found)[0] + 1
-    txn.put(b"tables", _WORD.pack(number), db=db["meta"])
+    txn.put(name, _WORD.pack(number), db=db["meta"])
     return number
 
 
@@ -85,62 +94,84 @@ def table_name(name: str) -> bytes:
     return encoded
 
 
-# --- reading
+@dataclass(frozen=True)
+class Size:
+    count: int
+    newest: int
 
 
-def read(txn: Txn, versions: Db, table: int, ids: np.ndarray, below: int) -> pa.BinaryArray:
-    """In the order of keys, with one cursor: neighbours are on one page."""
+def find_size(txn: Txn, db: Dbs, table: int) -> Size | None:
+    """None if the table was dropped."""
+    found = txn.get(keys.table_bytes(table), db=db["sizes"])
+    return None if found is None else Size(*_SIZE.unpack(found))
+
+
+def save_size(txn: Txn, db: Dbs, table: int, size: Size) -> None:
+    txn.put(keys.table_bytes(table), _SIZE.pack(size.count, size.newest), db=db["sizes"])
+
+
+def entries(txn: Txn, db: Dbs) -> int:
+    found: int = txn.stat(db["versions"])["entries"]
+    return found
+
+
+# --- reading the tree
+
+
+def read(txn: Txn, db: Dbs, table: int, ids: np.ndarray, below: int, after: np.ndarray | None) -> list[bytes | None]:
+    """Of each id the newest version `< below` as it is stored; None where there is none, or none after `after`.
+
+    In the order of keys, with one cursor: neighbours are on one page."""
     count = len(ids)
     found: list[bytes | None] = [None] * count
-    if below <= 0:
-        return pa.array(found, pa.binary())
     order = keys.sort_order(ids)
-    wanted = keys.keys_of(table, ids[order], below - 1)
-    cursor = txn.cursor(versions)
+    high = keys.rotated(ids[order])
+    wanted = keys.pack_keys(table, high, ids[order, 1], below - 1)
+    cursor = txn.cursor(db["versions"])
     seek, key, value = cursor.set_range, cursor.key, cursor.value
     starts = range(0, count * keys.KEY, keys.KEY)
     for at, start in zip(order.tolist(), starts, strict=True):
-        if seek(wanted[start : start + keys.KEY]) and key()[: keys.PREFIX] == wanted[start : start + keys.PREFIX]:
-            stored = value()
-            if stored:
-                found[at] = stored[1:]
-    return pa.array(found, pa.binary())
+        if (
+            seek(wanted[start : start + keys.KEY])
+            and key()[: keys.PREFIX] == wanted[start : start + keys.PREFIX]
+            and (after is None or key()[keys.PREFIX :] < keys.inverted(int(after[at])))
+        ):
+            found[at] = value()
+    return found
 
 
 @dataclass
 class Scan:
-    """A scan that goes on where its last piece ended, so that each piece can have a transaction of its own."""
+    """A scan of the tree that goes on where its last piece ended: each piece can have a transaction of its own."""
 
     key: bytes
     stop: bytes
     below: int
     rows: int = _FIRST_PIECE
 
-    def piece(self, txn: Txn, versions: Db) -> tuple[np.ndarray, pa.BinaryArray] | None:
-        """The next rows (perhaps none); None at the end."""
+    def piece(self, txn: Txn, versions: Db) -> tuple[Rows, bytes]:
+        """Of the next ids the newest versions `< below`, tombstones included, and the first key that is not among
+        them: `stop` at the end."""
         cursor = txn.cursor(versions)
-        if not cursor.set_range(self.key):
-            return None
-        items: list[tuple[bytes, bytes]] = list(islice(cursor.iternext(), self.rows))
+        items: list[tuple[bytes, bytes]] = []
+        if cursor.set_range(self.key):
+            items = list(islice(cursor.iternext(), self.rows))
         ended = len(items) < self.rows
-        if items[-1][0] >= self.stop:
+        if items and items[-1][0] >= self.stop:
             ended = True
             items = [item for item in items if item[0] < self.stop]
-        if not items:
-            return None
-        found = np.frombuffer(b"".join([key for key, _ in items]), np.uint8).reshape(-1, keys.KEY)
-        chosen, complete = _newest(found, self.below)
-        values = [items[at][1] for at in chosen.tolist()]
-        rows = np.fromiter(map(bool, values), np.bool_, len(values))
+        high, low, epochs = keys.unpack_keys(b"".join([key for key, _ in items]))
+        at, complete = _newest(high, low, epochs, self.below)
         self._advance(items, complete, ended)
-        return keys.ids_of(found[chosen[rows]]), pa.array([value[1:] for value in values if value], pa.binary())
+        return Rows(high[at], low[at], epochs[at], [items[i][1] for i in at.tolist()]), self.key
 
     def _advance(self, items: list[tuple[bytes, bytes]], complete: bool, ended: bool) -> None:
         """Behind the last id if its version was found, else to where that version is."""
-        last = items[-1][0][: keys.PREFIX]
         if ended:
             self.key = self.stop
-        elif complete:
+            return
+        last = items[-1][0][: keys.PREFIX]
+        if complete:
             self.key = (int.from_bytes(last, "big") + 1).to_bytes(keys.PREFIX, "big")
         else:
             self.key = last + keys.inverted(self.below - 1)
@@ -148,17 +179,14 @@ class Scan:
         self.rows = max(1, min(_PIECE_ROWS, 2 * self.rows, _PIECE_BYTES // mean))
 
 
-def _newest(found: np.ndarray, below: int) -> tuple[np.ndarray, bool]:
+def _newest(high: np.ndarray, low: np.ndarray, epochs: np.ndarray, below: int) -> tuple[np.ndarray, bool]:
     """Positions of the newest version `< below` of each id, and whether the last id has one among these keys."""
-    prefixes = np.ascontiguousarray(found[:, : keys.PREFIX])
-    epochs = np.ascontiguousarray(found[:, keys.PREFIX :]).view(">u8").astype(np.uint64)[:, 0]
-    visible = epochs >= np.uint64(2**64 - below) if below > 0 else np.zeros(len(found), np.bool_)
-    at = np.flatnonzero(visible)
+    at = np.flatnonzero(epochs < below)
     if not len(at):
         return at, False
     first = np.ones(len(at), np.bool_)
-    first[1:] = (prefixes[at[1:]] != prefixes[at[:-1]]).any(axis=1)
-    return at[first], bool((prefixes[at[-1]] == prefixes[-1]).all())
+    first[1:] = (high[at[1:]] != high[at[:-1]]) | (low[at[1:]] != low[at[:-1]])
+    return at[first], bool(high[at[-1]] == high[-1] and low[at[-1]] == low[-1])
 
 
 def changed(txn: Txn, db: Db, table: int, after: int, upto: int) -> tuple[int, np.ndarray] | None:
@@ -175,50 +203,43 @@ def changed(txn: Txn, db: Db, table: int, after: int, upto: int) -> tuple[int, n
     while cursor.key().startswith(first[:12]):
         content.append(cursor.value())
         cursor.next()
-    found = np.frombuffer(b"".join(content), np.uint64).reshape(-1, 2)
+    found = get_ids(b"".join(content))
     found = found[np.lexsort((found[:, 1], found[:, 0]))]
     fresh = np.ones(len(found), np.bool_)
     fresh[1:] = (found[1:] != found[:-1]).any(axis=1)
     return epoch, found[fresh]
 
 
-# --- writing
+# --- writing the tree
 
 
-def write(txn: Txn, db: dict[str, Db], epoch: int, write: TableWrite, horizon: int) -> None:
-    """Put the versions of one table, trim what the horizon made superfluous, and note what will be."""
-    if not len(write.ids):
+def put_rows(txn: Txn, db: Dbs, table: int, rows: Rows, horizon: int) -> None:
+    """Put versions (in the order of keys), trim what the horizon made superfluous, and note what will be."""
+    size = find_size(txn, db, table)
+    if size is None or not len(rows):
         return
-    table = Table.open(txn, db, write.table)
-    order = keys.sort_order(write.ids)
-    ids = write.ids[order]
-    packed = keys.keys_of(table.number, ids, epoch)
+    packed = keys.pack_keys(table, rows.high, rows.low, rows.epochs)
     wanted = [packed[at : at + keys.KEY] for at in range(0, len(packed), keys.KEY)]
-    content = keys.cells(write.values)
-    values = [content[at] for at in order.tolist()]
-    before = txn.stat(db["versions"])["entries"]
-    cursor = txn.cursor(db["versions"])
-    if epoch < table.newest or epoch <= horizon:
-        cursor.putmulti(zip(wanted, values, strict=True))
-        noted = list(range(len(wanted)))
-    else:
-        noted = _put(cursor, wanted, values, keys.inverted(horizon))
-    graves = [at for at, value in enumerate(values) if not value] if write.values.null_count else []
-    count = table.count + txn.stat(db["versions"])["entries"] - before
-    Table(table.number, count, max(table.newest, epoch)).save(txn, db, write.table)
-    by_epoch = keys.ascending(epoch) + keys.table_bytes(table.number)
-    put_ids(txn, db["notes"], by_epoch, ids[noted])
-    put_ids(txn, db["graves"], by_epoch, ids[graves])
-    if write.logged:
-        put_ids(txn, db["changed"], keys.table_bytes(table.number) + keys.ascending(epoch), ids)
+    before = entries(txn, db)
+    noted = (rows.epochs < size.newest) | (rows.epochs <= horizon)
+    noted[:-1] |= (rows.high[1:] == rows.high[:-1]) & (rows.low[1:] == rows.low[:-1])
+    noted[_put(txn.cursor(db["versions"]), wanted, rows.cells, keys.inverted(horizon))] = True
+    buried = np.fromiter((not cell for cell in rows.cells), np.bool_, len(rows))
+    newest = max(size.newest, int(rows.epochs.max()))
+    save_size(txn, db, table, Size(size.count + entries(txn, db) - before, newest))
+    ids = rows.ids()
+    for name, mask in (("notes", noted), ("graves", buried)):
+        if mask.any():
+            prefix = keys.ascending(int(rows.epochs[mask].max())) + keys.table_bytes(table)
+            put_ids(txn, db[name], prefix, ids[mask])
 
 
-def _put(cursor: Any, wanted: Sequence[bytes], values: Sequence[bytes], bound: bytes) -> list[int]:
-    """Put newest versions; returns the positions of those that have older ones behind them."""
+def _put(cursor: Any, wanted: Sequence[bytes], cells: Sequence[bytes], bound: bytes) -> list[int]:
+    """Returns the positions of those that have older versions behind them."""
     put, following, key = cursor.put, cursor.next, cursor.key
     noted: list[int] = []
-    for at, (name, value) in enumerate(zip(wanted, values, strict=True)):
-        put(name, value)
+    for at, (name, cell) in enumerate(zip(wanted, cells, strict=True)):
+        put(name, cell)
         if following() and key()[: keys.PREFIX] == name[: keys.PREFIX]:
             noted.append(at)
             trim(cursor, name[: keys.PREFIX], bound)
@@ -241,6 +262,7 @@ def remove(cursor: Any, prefix: bytes) -> None:
 
 
 def put_ids(txn: Txn, db: Db, prefix: bytes, ids: np.ndarray) -> None:
+    """Records of ids are named by a digest of their content: a write that is repeated writes the same records again."""
     for at in range(0, len(ids), _RECORD_IDS):
         content = np.ascontiguousarray(ids[at : at + _RECORD_IDS]).tobytes()
         txn.put(prefix + xxhash.xxh3_64_digest(content), content, db=db)
@@ -250,14 +272,11 @@ def get_ids(content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.uint64).reshape(-1, 2)
 
 
-def _pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
-    """A write in pieces of at most so many rows."""
-    for at in range(0, len(write.ids), rows):
-        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged)
+# --- cutting writes
 
 
 def groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
-    """Writes in groups that fit into a transaction and a message."""
+    """Writes in groups that fit into a transaction and a message; empty ones are left out."""
     group: list[TableWrite] = []
     room = _WRITE_ROWS
     for write in writes:
@@ -270,3 +289,8 @@ def groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
             room -= len(piece.ids)
     if group:
         yield group
+
+
+def _pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
+    for at in range(0, len(write.ids), rows):
+        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged)

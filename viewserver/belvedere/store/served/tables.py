@@ -1,0 +1,189 @@
+"""The versioned tables of the served store: recent rows and the tree behind them, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.errors import DataError
+from belvedere.store.seam import TableWrite, check_write
+from belvedere.store.served import keys, recent, versions
+from belvedere.store.served.collector import Collector
+from belvedere.store.served.environment import Environment, Txn
+from belvedere.store.served.recent import NONE, Recent, Rows
+
+_BUCKETS = 16_384
+_EPOCHS = 2**63 - 1
+_PIECE_ROWS = 8192
+_PIECE_BYTES = 4 << 20
+
+
+class VersionedTables:
+    """See `belvedere.store.seam.Store` for what each call means."""
+
+    def __init__(self, environment: Environment, collect_pause: float, merge_rows: int) -> None:
+        self._environment, self._db = environment, environment.db
+        self._recent = Recent()
+        self._load()
+        environment.reopened = self._load
+        self._collector = Collector(environment, self._recent, collect_pause, merge_rows)
+
+    def _load(self) -> None:
+        """Recent rows from their runs; called while nobody writes."""
+        self._recent.clear()
+        with self._environment.reading() as txn:
+            for key, content in txn.cursor(self._db["runs"]):
+                table, epoch, ids, values = recent.unpack_run(content)
+                if versions.find_size(txn, self._db, table) is not None:
+                    self._recent.put(int.from_bytes(key, "big"), table, epoch, ids, keys.cells(values))
+
+    # --- reading
+
+    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        below = min(below, _EPOCHS)
+        if below <= 0 or not len(ids):
+            return pa.nulls(len(ids), pa.binary())
+        number = self._number(table)
+        if number is None:
+            return pa.nulls(len(ids), pa.binary())
+        cells, epochs = self._recent.read(number, ids, below)
+        with self._environment.reading() as txn:
+            size = versions.find_size(txn, self._db, number)
+            if size is not None and size.count:
+                unknown = np.flatnonzero(epochs == NONE)
+                self._fill(cells, unknown, versions.read(txn, self._db, number, ids[unknown], below, None))
+                # Late writes: the tree may have newer versions than recent rows.
+                older = np.flatnonzero((epochs != NONE) & (epochs < size.newest))
+                if len(older):
+                    found = versions.read(txn, self._db, number, ids[older], below, epochs[older])
+                    self._fill(cells, older, found)
+        return pa.array([cell[1:] if cell else None for cell in cells], pa.binary())
+
+    @staticmethod
+    def _fill(cells: list[bytes | None], positions: np.ndarray, found: list[bytes | None]) -> None:
+        for at, cell in zip(positions.tolist(), found, strict=True):
+            if cell is not None:
+                cells[at] = cell
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        below = min(below, _EPOCHS)
+        number = self._number(table)
+        stop = min(stop, _BUCKETS)
+        if number is None or first >= stop or below <= 0:
+            return
+        # Recent rows first: what leaves them meanwhile is in the tree when the tree is read.
+        held = self._recent.visible(number, first, stop, below)
+        tree = versions.Scan(keys.bucket_key(number, first), keys.bucket_key(number, stop), below)
+        taken = 0
+        while True:
+            with self._environment.reading() as txn:
+                rows, going_on = tree.piece(txn, self._db["versions"])
+            upto = len(held) if going_on == tree.stop else _before(held, going_on, taken)
+            yield from _pieces(recent.newest([held.slice(taken, upto), rows]))
+            taken = upto
+            if going_on == tree.stop:
+                return
+
+    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
+        while True:
+            with self._environment.reading() as txn:
+                number = versions.find_table(txn, self._db, table)
+                found = number and versions.changed(txn, self._db["changed"], number, after, upto)
+            if not found:
+                return
+            yield found
+            after = found[0]
+
+    def usage(self) -> Mapping[str, int]:
+        held = self._recent.versions()
+        found: dict[str, int] = {}
+        with self._environment.reading() as txn:
+            for name, value in txn.cursor(self._db["tables"]):
+                number = int.from_bytes(value, "big")
+                size = versions.find_size(txn, self._db, number)
+                found[name[1:].decode()] = held.get(number, 0) + (0 if size is None else size.count)
+        return found
+
+    def _number(self, table: str) -> int | None:
+        with self._environment.reading() as txn:
+            return versions.find_table(txn, self._db, table)
+
+    # --- writing
+
+    def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        if not 0 <= epoch < _EPOCHS:
+            raise DataError(f"epoch {epoch} is no version: they are whole numbers from 0 to {_EPOCHS - 1}")
+        for write in writes:
+            check_write(write)
+        for group in versions.groups(writes):
+            self._write(epoch, group)
+
+    def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        self._collector.make_room()
+        cells = [keys.cells(write.values) for write in writes]
+
+        def put(txn: Txn) -> list[tuple[int, int]]:
+            return [self._put(txn, epoch, write) for write in writes]
+
+        def keep(runs: list[tuple[int, int]]) -> None:
+            for (run, number), write, stored in zip(runs, writes, cells, strict=True):
+                self._recent.put(run, number, epoch, write.ids, stored)
+
+        self._environment.run(put, sum(len(write.ids) for write in writes), keep)
+        self._collector.added()
+
+    def _put(self, txn: Txn, epoch: int, write: TableWrite) -> tuple[int, int]:
+        """The numbers of the run and of the table."""
+        number = versions.open_table(txn, self._db, write.table)
+        run = versions.count_up(txn, self._db, b"run")
+        txn.put(run.to_bytes(8, "big"), recent.pack_run(number, epoch, write.ids, write.values), db=self._db["runs"])
+        if write.logged:
+            prefix = keys.table_bytes(number) + keys.ascending(epoch)
+            versions.put_ids(txn, self._db["changed"], prefix, write.ids)
+        return run, number
+
+    def collect(self, horizon: int, tombstones: int) -> None:
+        self._collector.collect(horizon, tombstones)
+
+    def collected(self) -> int:
+        return self._collector.collected
+
+    def drop(self, tables: Sequence[str]) -> None:
+        def drop(txn: Txn) -> list[int]:
+            found = [versions.drop_table(txn, self._db, name) for name in tables]
+            return [number for number in found if number is not None]
+
+        if tables:
+            self._environment.run(drop, then=self._recent.drop)
+            self._collector.wake()
+
+    def wake(self) -> None:
+        """There is something to remove."""
+        self._collector.wake()
+
+    def close(self) -> None:
+        self._collector.close()
+
+
+def _before(held: Rows, key: bytes, start: int) -> int:
+    """How many of these rows, from `start` on, come before the id of a key."""
+    high, low = (np.uint64(int.from_bytes(key[at : at + 8], "big")) for at in (4, 12))
+    at = start + int(np.searchsorted(held.high[start:], high))
+    while at < len(held) and held.high[at] == high and held.low[at] < low:
+        at += 1
+    return at
+
+
+def _pieces(rows: Rows) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    """Rows without tombstones, as a scan gives them, in pieces of a moderate size."""
+    live = [at for at, cell in enumerate(rows.cells) if cell]
+    ids = rows.ids()
+    begun, size = 0, 0
+    for number, at in enumerate(live, 1):
+        size += len(rows.cells[at])
+        if size > _PIECE_BYTES or number - begun == _PIECE_ROWS or number == len(live):
+            part = live[begun:number]
+            yield ids[part], pa.array([rows.cells[i][1:] for i in part], pa.binary())
+            begun, size = number, 0
