@@ -108,6 +108,21 @@ def test_what_was_not_published_comes_with_the_next_epoch(pool: FakePool, db: Cl
     assert rows(change) == [(1, (1, 2, 2.0))]
 
 
+def test_a_row_that_is_as_it_was_is_no_change(pool: FakePool, db: ClusterDatabase) -> None:
+    db.put("orders", [{"id": 1, "customer": 1, "price": 1.0}, {"id": 2, "customer": 2, "price": 1.0}])
+    pool.step()
+    subscription = db.subscribe("spend", timeout=0.05)
+    with pool.connect() as other:
+        pool.publishes = False
+        other.put("orders", {"id": 1, "price": 5.0})
+        pool.step()
+        pool.publishes = True
+        other.put("orders", [{"id": 1, "price": 1.0}, {"id": 2, "price": 2.0}])
+        pool.step()
+    (change,) = list(subscription)
+    assert sorted(rows(change)) == [(-1, (2, 1, 1.0)), (1, (2, 1, 2.0))]
+
+
 def test_a_view_that_is_replaced_with_the_same_columns_goes_on(pool: FakePool, db: ClusterDatabase) -> None:
     db.put("orders", [{"id": n, "customer": n % 3, "price": float("nan") if n else 1.0} for n in range(6)])
     pool.step()
