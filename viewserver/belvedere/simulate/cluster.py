@@ -40,22 +40,22 @@ class Cluster:
         for _ in range(count):
             self.add(role)
 
-    def add(self, role: str) -> None:
+    def add(self, role: str) -> str | None:
+        """The new host, unless there are enough."""
         if role in LARGEST and len(self.wanted(role)) >= LARGEST[role]:
-            return
+            return None
         number = self._hosts[role] = self._hosts.get(role, 0) + 1
         host = f"{role}-{number}"
         self._wanted.add(host)
         self._start(role, host, 1)
+        return host
 
-    def withdraw(self, role: str, rng: random.Random) -> None:
-        """Ask one to leave, unless it would be the last one."""
-        hosts = self.wanted(role)
-        candidates = [h for h in hosts if self.processes[h].alive and not self.processes[h].paused]
-        if len(hosts) > 1 and candidates:
-            host = rng.choice(candidates)
+    def withdraw(self, host: str) -> None:
+        """Ask it to leave, unless it is the last one of its role."""
+        process = self.processes[host]
+        if len(self.wanted(host.split("-")[0])) > 1 and host in self._wanted and process.alive and not process.paused:
             self._wanted.discard(host)
-            self.processes[host].ask_to_leave()
+            process.ask_to_leave()
 
     def wanted(self, role: str) -> list[str]:
         return sorted(host for host in self._wanted if host.split("-")[0] == role)

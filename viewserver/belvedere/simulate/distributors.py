@@ -50,8 +50,6 @@ class DistributorProcess(Process):
         super().__init__(around, host, incarnation)
         self.machine = Distributor(self.name)
         self.filter = eo.Filter(WriterId(self.name))
-        self.acknowledge_early = False
-        """A known bug: requests are answered when they come, not when they are durable."""
         self._work, self._encode = work, encode
         self._requests: dict[RequestId, Answer] = {}
         self._count = 0
@@ -77,8 +75,6 @@ class DistributorProcess(Process):
         self._count += 1
         request = RequestId(self._count)
         self._requests[request] = answer
-        if self.acknowledge_early:
-            answer(True)
         self.tell(self.filter, eo.Received(request, source, entries))
 
     # ------------------------------------------------------------------ epochs

@@ -44,7 +44,8 @@ class Nemesis:
         zookeeper.unknown = draw.choice((0, 0.05, 0.3))
         zookeeper.slow = draw.choice((0, 0.05))
         store.fails = draw.choice((0, 0.03, 0.15))
-        store.late = draw.choice((0, 0.03, 0.1))
+        store.late = draw.choice((0, 0.05, 0.2))
+        store.delay = draw.choice((500, 3 * MS, 20 * MS))
         store.unreadable = draw.choice((0, 0, 0.01))
         self.sources.habits.repeats = draw.choice((0, 0.1, 0.4))
         self.sources.habits.batch = draw.choice((1, 2, 5))
@@ -83,6 +84,7 @@ class Nemesis:
         around.network.heal()
         weather, zookeeper, store = around.network.weather, around.zookeeper.trouble, around.store.trouble
         weather.delay, weather.lost, weather.repeated, weather.slow = 300, 0.0, 0.0, 0.0
+        store.delay = 500
         zookeeper.unknown = zookeeper.slow = 0.0
         store.fails = store.late = store.unreadable = 0.0
         self.sources.habits.repeats = 0.0
@@ -98,8 +100,8 @@ class Nemesis:
 
     def pause(self, process: Process, time: int) -> None:
         process.pause()
-        mail_first = self.random.random() < 0.5
-        self.around.scheduler.after(time, lambda: process.resume(mail_first))
+        notices = self.random.choice((0, 2, 20, 100)) * MS
+        self.around.scheduler.after(time, lambda: process.resume(notices))
 
     def _short(self) -> int:
         """Shorter than a session lives."""
@@ -172,8 +174,16 @@ class Nemesis:
     def scale_up(self) -> None:
         self.cluster.add(self.random.choice(("viewserver", "viewserver", "distributor")))
 
+    def visit(self) -> None:
+        """A view server that comes and goes: what it owned meanwhile goes back to those who had it before."""
+        host = self.cluster.add("viewserver")
+        if host is not None:
+            stay = self.random.randint(200, 900) * MS
+            self.around.scheduler.after(stay, lambda: self.cluster.withdraw(host))
+
     def scale_down(self) -> None:
-        self.cluster.withdraw(self.random.choice(("viewserver", "viewserver", "distributor")), self.random)
+        hosts = self.cluster.wanted(self.random.choice(("viewserver", "viewserver", "distributor")))
+        self.cluster.withdraw(self.random.choice(hosts))
 
 
 KINDS = (
@@ -191,4 +201,5 @@ KINDS = (
     Kind("merge", 1, Nemesis.merge),
     Kind("scale up", 1.5, Nemesis.scale_up),
     Kind("scale down", 1.5, Nemesis.scale_down),
+    Kind("visit", 2.5, Nemesis.visit),
 )

@@ -29,7 +29,7 @@ from belvedere.simulate.sources import Answer, Habits, Sources
 from belvedere.simulate.store import LATEST, SimulatedStore
 from belvedere.simulate.store import Trouble as StoreTrouble
 from belvedere.simulate.trace import Trace
-from belvedere.simulate.users import Ddl, Writer, newest_plan
+from belvedere.simulate.users import Ddl, Writer
 from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.simulate.zookeeper import Trouble, ZooKeeper
 
@@ -63,8 +63,9 @@ class History:
         zookeeper.on_record = self._recorded
         self.cluster = Cluster(self.around, self.random, self._make)
         self.writer = Writer(self.around, self.random, self.sources)
-        self.ddl = Ddl(self.around, self.cluster.leader, lambda: newest_plan(self.around))
+        self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan)
         self.readers: list[Reader] = []
+        self._compute_time = self.random.choice((500, 2 * MS, 15 * MS))
         self.options = self._draw_options()
         self.nemesis = Nemesis(self.cluster, self.random, self.sources) if faults else None
 
@@ -93,7 +94,7 @@ class History:
         self._await_catalog()
         start = scheduler.now
         stop = start + draw.choice((3, 5)) * SECOND
-        self.writer.schedule(start, stop, draw.choice((6, 12, 20)))
+        self.writer.schedule(start, stop, draw.choice((8, 16, 30)))
         if self.nemesis is not None:
             self.nemesis.schedule(start, stop, draw.choice((1, 3, 6, 10)))
         self._start_readers(start, stop + 2 * SECOND)
@@ -138,11 +139,11 @@ class History:
             scheduler.run_until(scheduler.now + 50 * MS)
 
     def _start_readers(self, start: int, stop: int) -> None:
+        pins = self.random.choice((0.0, 0.0, 0.3))
         for number in range(self.random.choice((1, 2))):
-            reader = Reader(
-                self.around, self.random, self.oracle, lambda: self.cluster.viewservers, self.writer.tokens, number
-            )
-            reader.schedule(start, stop, 10)
+            servers = lambda: self.cluster.viewservers  # noqa: E731
+            reader = Reader(self.around, self.random, self.oracle, servers, self.writer.tokens, number, pins)
+            reader.schedule(start, stop, 14)
             self.readers.append(reader)
 
     def _drain(self, until: int) -> None:
@@ -195,7 +196,7 @@ class History:
         if role == "distributor":
             work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
             return DistributorProcess(around, host, incarnation, work, payloads.encode)
-        return ViewServerProcess(around, host, incarnation, ServerWork(name, memory, catalogs.compile), 1 * MS)
+        return ViewServerProcess(around, host, incarnation, ServerWork(name, memory, catalogs.compile), self._compute_time)
 
     def _push(self, source: SourceId, entries: tuple[Entry, ...], answer: Answer) -> None:
         """A request to a random distributor, that may have gone meanwhile; the answer may get lost."""
@@ -214,6 +215,12 @@ class History:
                 distributor.pushed(source, entries, answered)
 
         scheduler.after(network.delay(), arrive)
+
+    def _newest_plan(self) -> EpochPlan | None:
+        state = self.around.zookeeper.record.state
+        if state is None or not (state.open or state.committed_plan):
+            return None
+        return self.oracle.plan_of(state.open[-1] if state.open else state.committed_plan)
 
     def _published(self, plan: EpochPlan) -> None:
         """Readers may know it from now on."""

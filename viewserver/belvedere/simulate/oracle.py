@@ -68,6 +68,10 @@ class Oracle:
     def covers(self, source: SourceId, seq: Seq) -> bool:
         return self._positions.get(source, START) >= seq
 
+    def plan_of(self, pointer: Pointer | None) -> EpochPlan | None:
+        """A plan that is or was in the record."""
+        return None if pointer is None else self._plans.get(pointer.document)
+
     # ------------------------------------------------------------------ the record
 
     def recorded(self, before: PoolState | None, after: PoolState) -> None:
@@ -134,22 +138,22 @@ class Oracle:
         if region is None:
             raise Wrong(f"epoch {plan.epoch}: source {source} does not exist")
         position = self._positions.get(source, START)
-        if after != position:
-            verb = "again" if after < position else "not"
+        taken = [entry for entry in region.log if after < entry.seq <= last]
+        expected = [entry for entry in region.log if position < entry.seq <= last]
+        if taken != expected:
             raise Wrong(
-                f"epoch {plan.epoch}: source {source} stands at {position}, a piece takes it from {after} to {last}: "
-                f"entries in between are {verb} taken"
+                f"epoch {plan.epoch}: source {source} stands at {position}, a piece takes ({after}, {last}]: entries "
+                f"{[entry.seq for entry in taken]}, not {[entry.seq for entry in expected]}"
             )
         for parent in region.parents:
             if not parent.ended or before.get(parent.id, START) < parent.last:
                 found = before.get(parent.id, START)
                 raise Wrong(f"epoch {plan.epoch}: {source} begins, its parent {parent.id} is at {found}, not its end")
         table = self._tables[region.table]
-        for entry in region.log:
-            if after < entry.seq <= last:
-                rows: Any = entry.rows
-                for change in rows:
-                    table.apply(change)
+        for entry in taken:
+            rows: Any = entry.rows
+            for change in rows:
+                table.apply(change)
         self._positions[source] = last
 
     def _evaluate(self, plan: EpochPlan) -> Truth:

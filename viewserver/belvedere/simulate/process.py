@@ -89,15 +89,17 @@ class Process:
             self._record("is paused")
             self.around.zookeeper.fall_silent(self.name)
 
-    def resume(self, mail_first: bool = False) -> None:
-        """`mail_first`: what has come meanwhile is looked at before the session."""
+    def resume(self, notices: int = 0) -> None:
+        """`notices`: so long after it has woken it hears of its session; what has come meanwhile it may hear before."""
         if not self.alive or not self.paused:
             return
         self.paused = False
         self._record("goes on")
         self._drain()
-        if mail_first:
+        if notices:
             self._open_mail()
+            self.around.scheduler.after(notices, lambda: self.around.zookeeper.return_(self.name))
+            return
         self.around.zookeeper.return_(self.name)
         self._open_mail()
 

@@ -45,6 +45,8 @@ class Reader:
     tokens: list[list[tuple[SourceId, Seq]]]
     """Of the writer, growing."""
     number: int
+    pins: float
+    """How often it takes a pin."""
     session: Session = field(default_factory=Session)
     reads: int = 0
     expired: int = 0
@@ -70,7 +72,8 @@ class Reader:
         truth = self._truth(epoch)
         self._check_token(known, truth, listed)
         self._look(truth)
-        if self.random.random() < 0.3:
+        self._ask_somebody(truth)
+        if self.random.random() < self.pins:
             self._pin(epoch)
 
     def _truth(self, epoch: Epoch) -> Truth:
@@ -135,6 +138,31 @@ class Reader:
                 return value
         found: bytes | None = self.around.store.memory.read(table, id, epoch + 1)[0].as_py()
         return found
+
+    def _ask_somebody(self, truth: Truth) -> None:
+        """One row of one server, which may be paused and answer much later."""
+        servers = self.servers()
+        if not truth.served or not servers:
+            return
+        slow = [server for server in servers if server.paused or not server.connected]
+        server = self.random.choice(slow or servers)
+        view = truth.served[self.random.choice(sorted(truth.served))]
+        table, memory = view_table(view.node), self.around.store.memory
+        ids = _known_ids(memory, table)
+        if not len(ids):
+            return
+        at = self.random.randrange(len(ids))
+        expected = memory.read(table, ids[at : at + 1], truth.epoch + 1)[0].as_py()
+
+        def answer() -> None:
+            answer = server.work.read(table, ids[at : at + 1], truth.epoch)
+            if answer is not None and answer[0].all() and answer[1][0].as_py() != expected:
+                raise Wrong(
+                    f"{server.name} answered a read of view {view.definition.name} at epoch {truth.epoch} with "
+                    f"{answer[1][0].as_py()!r}, the store with {expected!r}"
+                )
+
+        server.call(answer)
 
     # ------------------------------------------------------------------ pins
 

@@ -17,7 +17,7 @@ TABLES = {
     "orders": ("customer", "amount", "kind"),
     "customers": ("region", "name"),
 }
-KEYS = {"orders": 14, "customers": 6}
+KEYS = {"orders": 10, "customers": 5}
 
 
 @dataclass

@@ -24,7 +24,7 @@ from belvedere.store.memory import MemoryStore, Moment
 
 T = TypeVar("T")
 
-PATIENCE = 1_000 * MS
+PATIENCE = 400 * MS
 LATEST = 2_500 * MS
 
 _MOMENTS = (Moment.BEFORE, Moment.HALFWAY, Moment.AFTER)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from belvedere.cluster import catalogs
-from belvedere.protocol import wire
 from belvedere.protocol.driving import CatalogOffered, CatalogTaken
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import EpochPlan
@@ -20,6 +19,8 @@ from belvedere.simulate.scheduler import MS
 from belvedere.simulate.schema import KEYS, TABLES, View
 from belvedere.simulate.sources import Sources
 
+PATIENCE = 1_500 * MS
+"""How long somebody who changes the catalog waits for an answer."""
 KINDS = ("a", "b", "c", None)
 
 
@@ -30,6 +31,7 @@ class Writer:
         self.tokens: list[list[tuple[SourceId, Seq]]] = []
         self._around, self._random, self._sources = around, rng, sources
         self._stamp = 1_000
+        self._last: dict[str, int] = {}
 
     def schedule(self, start: int, stop: int, writes: int) -> None:
         for _ in range(writes):
@@ -44,12 +46,18 @@ class Writer:
 
     def _change(self, table: str) -> Change:
         draw = self._random
-        key = draw.randrange(KEYS[table])
-        if draw.random() < 0.25:
+        key = self._key(table)
+        if draw.random() < 0.3:
             return Change(table, key, self._timestamp(), None)
         columns = TABLES[table]
         named = columns if draw.random() < 0.6 else tuple(c for c in columns if draw.random() < 0.5)
         return Change(table, key, self._timestamp(), {name: self._value(name) for name in named})
+
+    def _key(self, table: str) -> int:
+        """Often one that was written a moment ago."""
+        if self._random.random() > 0.35 or table not in self._last:
+            self._last[table] = self._random.randrange(KEYS[table])
+        return self._last[table]
 
     def _timestamp(self) -> int:
         """Mostly newer; sometimes the same as the last one, sometimes older."""
@@ -83,7 +91,7 @@ class Ddl:
 
     around: Surroundings
     leader: Callable[[], CoordinatorProcess | None]
-    memory_of_plans: Callable[[], EpochPlan | None]
+    newest_plan: Callable[[], EpochPlan | None]
     """The newest plan in the record."""
     todo: list[str | View] = field(default_factory=list)
     """Statements; a `View` is created, or replaced if it exists."""
@@ -91,8 +99,6 @@ class Ddl:
     _offer: _Offer | None = None
     _tickets: int = 0
     _first: bytes | None = None
-
-    PATIENCE = 1_500 * MS
 
     def begin(self, views: Sequence[View]) -> None:
         self._first = documents.first(tuple(views))
@@ -120,7 +126,7 @@ class Ddl:
         if self._offer is not None:
             if document == self._offer.document:
                 self._happened()
-            elif self.around.scheduler.now - self._offer.sent > self.PATIENCE:
+            elif self.around.scheduler.now - self._offer.sent > PATIENCE:
                 self._offer = None  # whether it happened is seen in the catalog, not by waiting
             else:
                 return
@@ -142,13 +148,13 @@ class Ddl:
         self.done += 1
 
     def _current(self) -> bytes | None:
-        plan = self.memory_of_plans()
+        plan = self.newest_plan()
         if plan is None or not plan.catalog_document:
             return None
         return self.around.store.memory._documents.get(plan.catalog_document)
 
     def _building(self) -> frozenset[int]:
-        plan = self.memory_of_plans()
+        plan = self.newest_plan()
         return frozenset() if plan is None else frozenset(s.circuit for s in plan.slices if s.stop < BUCKETS)
 
     def _next(self) -> bytes | None:
@@ -166,12 +172,3 @@ class Ddl:
                 return found
             self.todo.pop(0)  # it has happened, or it cannot
         return documents.retire(document, building)
-
-
-def newest_plan(around: Surroundings) -> EpochPlan | None:
-    state = around.zookeeper.record.state
-    if state is None:
-        return None
-    pointer = state.open[-1] if state.open else state.committed_plan
-    data = None if pointer is None else around.store.memory._documents.get(pointer.document)
-    return None if data is None else wire.decode(data)

@@ -65,8 +65,6 @@ class ZooKeeper:
         self.record = Record()
         self.on_record: Callable[[PoolState | None, PoolState], None] = lambda before, after: None
         self.members: dict[MemberId, Member] = {}
-        self.ignores_versions = False
-        """A known bug: the record is written whatever its version."""
         self._scheduler = scheduler
         self._random = rng
         self._sessions: dict[MemberId, Session] = {}
@@ -252,7 +250,7 @@ class ZooKeeper:
         self._scheduler.after(self._delay() * (1 if reached else 10), arrive)
 
     def _write(self, state: PoolState, version: int) -> bool:
-        if version != self.record.version and not self.ignores_versions:
+        if version != self.record.version:
             return False
         before = self.record.state
         self.record = Record(state, self.record.version + 1, self._scheduler.clock())

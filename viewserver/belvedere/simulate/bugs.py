@@ -1,0 +1,265 @@
+"""Known bugs, to show that the simulator would find them: each switches off one rule that keeps the cluster safe.
+
+Nothing in the cluster knows of this: a bug replaces functions of the machines, of the engine or of the simulated drivers
+while a history runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from belvedere.engine.shard import Shard
+from belvedere.protocol import barrier, coordinator, driving, membership, reads, viewserver
+from belvedere.protocol import exactly_once as eo
+from belvedere.protocol import sources as planning
+from belvedere.protocol.messages import Batch, Epoch, Expect, PoolState, Released, Stage
+from belvedere.simulate import coordinators, distributors, payloads, viewservers, zookeeper
+
+Patch = tuple[Any, str, Any]
+"""Where, which function, and what takes its place."""
+
+BUGS: dict[str, Callable[[], list[Patch]]] = {}
+
+
+@contextlib.contextmanager
+def switched_on(name: str | None) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for target, attribute, replacement in BUGS[name]() if name is not None else ():
+            stack.enter_context(mock.patch.object(target, attribute, replacement))
+        yield
+
+
+def _bug(name: str) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
+    def register(make: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
+        BUGS[name] = make
+        return make
+
+    return register
+
+
+# ---------------------------------------------------------------------- INPUT and plans
+
+
+@_bug("acknowledge before INPUT is durable")
+def _acknowledge_early() -> list[Patch]:
+    pushed = distributors.DistributorProcess._pushed
+
+    def early(self: Any, source: eo.SourceId, entries: tuple[eo.Entry, ...], answer: Callable[[bool], None]) -> None:
+        if not self.leaving:
+            answer(True)
+        pushed(self, source, entries, answer)
+
+    return [(distributors.DistributorProcess, "_pushed", early)]
+
+
+@_bug("no duplicate filter")
+def _no_duplicate_filter() -> list[Patch]:
+    """A plan takes whole chunks, whatever others repeat of them."""
+
+    def choose(
+        planned: Mapping[eo.SourceId, eo.Seq], bounds: Mapping[eo.SourceId, eo.Seq], index: Iterable[eo.Chunk]
+    ) -> tuple[eo.Piece, ...]:
+        chunks = [c for c in index if c.source in bounds and c.last > planned.get(c.source, eo.START)]
+        chunks.sort(key=lambda c: (c.source, c.first, c.last, c.id))
+        return tuple(eo.Piece(c.id, c.source, eo.Seq(c.first - 1), c.last) for c in chunks)
+
+    return [(planning, "choose", choose)]
+
+
+@_bug("plan from reports instead of INPUT")
+def _plan_from_reports() -> list[Patch]:
+    """What a distributor has received counts as durable at once."""
+    write = distributors.DistributorProcess._write
+
+    def reported(self: Any, chunk: eo.Chunk, entries: tuple[eo.Entry, ...]) -> None:
+        self.around.store.memory._index.setdefault(chunk.id, chunk)
+        write(self, chunk, entries)
+
+    return [(distributors.DistributorProcess, "_write", reported)]
+
+
+@_bug("plan not durable before work")
+def _plan_not_durable() -> list[Patch]:
+    carry_out = coordinators.CoordinatorProcess.carry_out
+
+    def hasty(self: Any, instruction: Any) -> None:
+        if isinstance(instruction, driving.WriteDocument) and instruction.name.startswith("plan/"):
+            event = driving.DocumentWritten(instruction.request)
+            self.around.scheduler.after(0, lambda: self.call(lambda: self.tell(self.machine, event)))
+        carry_out(self, instruction)
+
+    return [(coordinators.CoordinatorProcess, "carry_out", hasty)]
+
+
+# ---------------------------------------------------------------------- the barrier
+
+
+@_bug("no wait for markers")
+def _no_markers() -> list[Patch]:
+    """A stage is computed when its end is announced, not when everything is there."""
+
+    def ready(self: Any, stage: Stage) -> bool:
+        return all(s in self._expected for s in range(stage + 1))
+
+    return [(barrier.Inbox, "ready", ready)]
+
+
+@_bug("markers of another attempt accepted")
+def _any_attempt() -> list[Patch]:
+    received = viewserver.ViewServer._received
+
+    def is_mine(self: Any, epoch: Epoch, attempt: int) -> bool:
+        return bool(epoch == self.epoch)
+
+    def any_attempt(self: Any, message: Any) -> Any:
+        if isinstance(message, Expect | Batch) and message.attempt < self.attempt:
+            message = dataclasses.replace(message, attempt=self.attempt)
+        return received(self, message)
+
+    return [(barrier.Barrier, "_is_mine", is_mine), (viewserver.ViewServer, "_received", any_attempt)]
+
+
+@_bug("bounded queue inside an epoch")
+def _bounded_queue() -> list[Patch]:
+    """A server that holds a few batches takes nothing more before it has computed them."""
+    received, run = viewservers.ViewServerProcess.received, viewservers.ViewServerProcess._run
+    room = 2
+
+    def hold_up(self: Any, event: driving.Received, payload: bytes | None) -> None:
+        queue: deque[Any] = self.__dict__.setdefault("_queue", deque())
+        queue.append((event, payload))
+        drain(self)
+
+    def drain(self: Any) -> None:
+        queue: deque[Any] = self.__dict__.setdefault("_queue", deque())
+        while queue and self.alive:
+            event, payload = queue[0]
+            held = sum(len(stage) for stage in self.work.kept._stages.values())
+            if isinstance(event.message, Batch) and held >= room:
+                return
+            queue.popleft()
+            received(self, event, payload)
+
+    def ran(self: Any, task: Any) -> None:
+        run(self, task)
+        drain(self)
+
+    return [(viewservers.ViewServerProcess, "received", hold_up), (viewservers.ViewServerProcess, "_run", ran)]
+
+
+# ---------------------------------------------------------------------- the record
+
+
+@_bug("commit without fencing")
+def _no_fence() -> list[Patch]:
+    write = zookeeper.ZooKeeper._write
+
+    def always(self: Any, state: PoolState, version: int) -> bool:
+        return write(self, state, self.record.version)
+
+    return [(zookeeper.ZooKeeper, "_write", always)]
+
+
+@_bug("unknown compare-and-set taken as failure")
+def _unknown_is_failure() -> list[Patch]:
+    """Whoever got no answer goes on as if nothing had been written."""
+    checked, propose = membership.Leadership._checked, coordinator.Coordinator._propose
+
+    def failed(self: Any, record: driving.RecordRead) -> Any:
+        if record.state is None or (record.state.term, record.state.leader) != (self.state.term, self._me):
+            return checked(self, record)
+        self._version = record.version
+        self._failed = self._proposal is not None
+        self._proposal = None
+        self.phase = membership.Phase.LEADING
+        return self._proceed()
+
+    def again(self: Any) -> Any:
+        if self.leadership.__dict__.pop("_failed", False):
+            self._proposal = self._prepared = None
+        return propose(self)
+
+    return [(membership.Leadership, "_checked", failed), (coordinator.Coordinator, "_propose", again)]
+
+
+# ---------------------------------------------------------------------- members and their caches
+
+
+@_bug("withdraw without drain")
+def _no_drain() -> list[Patch]:
+    """Whoever asks to leave is let go, and nobody waits for what it has not written."""
+    release = coordinator.Coordinator._release
+
+    def at_once(self: Any) -> list[Any]:
+        found = release(self)
+        leaving = {member.id for member in self._members.values() if member.leaving}
+        for epoch in self.epochs.open:
+            for member in sorted(leaving & epoch.barrier._not_done if epoch.barrier is not None else ()):
+                epoch.barrier._not_done.discard(member)
+                found.append(driving.Send(member, Released(member)))
+        return found
+
+    return [(coordinator.Coordinator, "_release", at_once)]
+
+
+@_bug("cache kept after losing a bucket")
+def _cache_kept() -> list[Patch]:
+    def own(self: Any, owner: np.ndarray, me: int) -> None:
+        self._owner, self._me = np.array(owner, np.uint16), me
+
+    return [(Shard, "own", own)]
+
+
+@_bug("caches not undone after a failed attempt")
+def _not_undone() -> list[Patch]:
+    def forget(self: Any, touched: Mapping[str, np.ndarray]) -> None:
+        """Keys of epochs that were finished and will be done again stay as they are."""
+
+    return [(Shard, "_forget", forget)]
+
+
+@_bug("reads served by a former owner")
+def _former_owner() -> list[Patch]:
+    def may_answer_all(self: Any, buckets: np.ndarray, epoch: Epoch) -> reads.Answers:
+        return reads.Answers(np.zeros(len(buckets), np.uint8), np.full(len(buckets), -1, np.int32), ())
+
+    return [(reads.Ownership, "may_answer_all", may_answer_all)]
+
+
+# ---------------------------------------------------------------------- rows
+
+
+@_bug("tombstones collected early")
+def _tombstones_early() -> list[Patch]:
+    """As soon as nobody reads below them, whether or not a late writer may still come."""
+    carry_out = coordinators.CoordinatorProcess.carry_out
+
+    def early(self: Any, instruction: Any) -> None:
+        if isinstance(instruction, driving.Collect):
+            instruction = dataclasses.replace(instruction, tombstones=instruction.horizon)
+        carry_out(self, instruction)
+
+    return [(coordinators.CoordinatorProcess, "carry_out", early)]
+
+
+@_bug("wrong tie rule")
+def _wrong_ties() -> list[Patch]:
+    """Of a put and a delete with one timestamp the put wins."""
+
+    def decode(payload: bytes, piece: eo.Piece, tables: Mapping[str, Any]) -> Any:
+        name, entries = json.loads(payload)
+        shifted: Sequence[Any] = [
+            [seq, [[key, 2 * ts + (values is not None), values] for key, ts, values in rows]] for seq, rows in entries
+        ]
+        return decode_piece(json.dumps([name, shifted]).encode(), piece, tables)
+
+    decode_piece = payloads.decode
+    return [(payloads, "decode", decode)]
