@@ -125,7 +125,7 @@ def small(name: str, store: Store, calls: int) -> None:
     costs = []
     for run in (
         lambda n: store.write(n + 1, [TableWrite("small", ids, values)]),
-        lambda n: store.read("small", ids, n + 1),
+        lambda n: store.read("small", ids, 2 * calls),
         lambda n: store.put_document("d", b"x"),
     ):
         run(0)  # compiled kernels are loaded

@@ -35,13 +35,15 @@ from typing import Any
 import numpy as np
 
 from belvedere.engine.residency import distinct_ids
-from belvedere.errors import BelvedereError, Closed
+from belvedere.errors import BelvedereError, Closed, StoreUnavailable
 from belvedere.store.served import keys, versions
 from belvedere.store.served.environment import Db, Environment, Txn
 from belvedere.store.served.recent import Recent, Rows
 
 MERGE_ROWS = 250_000
 MERGE_BYTES = 96 << 20
+_MERGE_SECONDS = 60.0
+"""Rows do not stay recent for longer: of an id that changes all the time many versions would hang together."""
 _FULL = 2
 """At so many times the size at which a merge begins, writers wait for it."""
 _STEP_ROWS = 8192
@@ -74,6 +76,8 @@ class Collector:
         self._stopping = False
         self._wanted = True
         self._last = float("-inf")
+        self._merged = time.monotonic()
+        self._trouble = ""
         self.collected = 0
         with environment.reading() as txn:
             found = txn.get(b"bounds", db=self._db["meta"])
@@ -101,12 +105,14 @@ class Collector:
                 self._wake.notify_all()
 
     def make_room(self) -> None:
-        """Wait until a merge that lags behind has caught up."""
+        """Wait until a merge that lags behind has caught up; raises `StoreUnavailable` if it cannot."""
         if not self._enough(_FULL):
             return
         with self._wake:
             self._wake.notify_all()
             while self._enough(_FULL) and not self._stopping:
+                if self._trouble:
+                    raise StoreUnavailable(self._trouble)
                 self._wake.wait(_RETRY_SECONDS)
 
     def close(self) -> None:
@@ -124,13 +130,15 @@ class Collector:
         """Seconds until there is something to do; None: nobody knows."""
         if self._enough() or self._stopping:
             return 0.0
-        return max(0.0, self._last + self._pause - time.monotonic()) if self._wanted else None
+        times = [self._last + self._pause] if self._wanted else []
+        times += [self._merged + _MERGE_SECONDS] if self._recent.rows else []
+        return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _work(self) -> None:
         while True:
             with self._wake:
                 while (due := self._due()) != 0.0:
-                    self._wake.wait(due)
+                    self._wake.wait(_MERGE_SECONDS if due is None else due)
                 if self._stopping:
                     return
                 collecting = self._wanted and self._last + self._pause <= time.monotonic()
@@ -140,15 +148,19 @@ class Collector:
                 self._turn(bounds, collecting)
             except Closed:
                 return
-            except BelvedereError:
-                # No room, or a failing disk: writers are told; here it is enough to try again later.
+            except BelvedereError as error:
+                # No room, or a failing disk: it is tried again, and writers are told once there is no room in memory.
                 with self._wake:
+                    self._trouble = str(error)
                     self._wanted = self._wanted or collecting
+                    self._wake.notify_all()
                     self._wake.wait(_RETRY_SECONDS)
 
     def _turn(self, bounds: Bounds, collecting: bool) -> None:
         self._merge(bounds)
+        self._merged = time.monotonic()
         with self._wake:
+            self._trouble = ""
             self._wake.notify_all()
         if collecting and not self._stopping:
             self._collect(bounds)

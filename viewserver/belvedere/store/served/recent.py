@@ -32,6 +32,7 @@ _RUN = struct.Struct("<IQ")
 _FIRST = 64
 _ROW_BYTES = 160
 """What a row costs in memory beside its value, about."""
+_FEW = 32
 NONE = -1
 
 
@@ -128,12 +129,17 @@ class Memtable:
         return self._back(found, below)
 
     def _back(self, found: np.ndarray, below: int) -> np.ndarray:
-        while True:
-            young = found != NONE
-            young[young] = self._epochs[found[young]] >= below
-            if not young.any():
-                return found
-            found[young] = self._older[found[young]]
+        """From positions on to versions that are `< below`."""
+        at = np.flatnonzero(found != NONE)
+        while len(at := at[self._epochs[found[at]] >= below]) > _FEW:
+            found[at] = self._older[found[at]]
+            at = at[found[at] != NONE]
+        for one in at.tolist():  # of a few ids perhaps very many versions
+            position = found[one]
+            while position != NONE and self._epochs[position] >= below:
+                position = self._older[position]
+            found[one] = position
+        return found
 
     def epochs(self, found: np.ndarray) -> np.ndarray:
         """Epochs at positions; NONE stays."""

@@ -1,0 +1,186 @@
+"""Recent rows and the tree behind them: reads see one table, wherever a version is at the moment."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from belvedere.errors import StoreUnavailable
+from belvedere.store.served.lmdb_store import LmdbStore
+from belvedere.store.served.recent import NONE, Memtable, Recent
+from tests.store.conformance.rows import BUCKETS, by_id, collect, id_of, ids, read, scan, write
+
+
+def entries(store: LmdbStore, *names: str) -> list[int]:
+    with store.environment.reading() as txn:
+        return [txn.stat(store.environment.db[name])["entries"] for name in names]
+
+
+def quiet(path: Path) -> LmdbStore:
+    """Nothing is merged unless somebody asks for a collection."""
+    return LmdbStore(path, collect_pause=0.0, merge_rows=10**9)
+
+
+def test_rows_leave_memory_and_runs_when_they_are_in_the_tree(tmp_path: Path) -> None:
+    store = quiet(tmp_path)
+    for epoch in range(1, 6):
+        write(store, epoch, dict.fromkeys(range(50), b"%d" % epoch))
+    assert entries(store, "versions", "runs") == [0, 5] and store.usage() == {"t": 250}
+    collect(store, 3)
+    assert entries(store, "versions", "runs") == [150, 0] and store.usage() == {"t": 150}
+    assert read(store, [7], 4) == [b"3"] and read(store, [7]) == [b"5"]
+    store.close()
+
+
+def test_what_is_only_in_runs_survives_a_restart(tmp_path: Path) -> None:
+    store = quiet(tmp_path)
+    write(store, 1, {1: b"a", 2: b"b"})
+    write(store, 2, {1: None})
+    store.drop_tables(["t"])
+    write(store, 3, {1: b"c", 3: None})
+    write(store, 3, {1: b"d"})
+    store.close()
+    again = quiet(tmp_path)
+    assert entries(again, "versions") == [0]
+    assert scan(again) == by_id([(1, b"d")]) and read(again, [1, 2], 3) == [None, None]
+    collect(again, 4)
+    assert scan(again) == by_id([(1, b"d")]) and entries(again, "runs") == [0]
+    again.close()
+
+
+def test_late_versions_in_memory_do_not_hide_newer_ones_in_the_tree(tmp_path: Path) -> None:
+    store = quiet(tmp_path)
+    write(store, 20, {1: b"20", 2: None, 3: b"20", 4: b"20"})
+    write(store, 30, {4: b"30"})
+    collect(store, 5)
+    write(store, 10, {1: b"10", 2: b"10", 5: b"10"})
+    write(store, 20, {3: b"again"})
+    assert read(store, [1, 2, 3, 4, 5]) == [b"20", None, b"again", b"30", b"10"]
+    assert read(store, [1, 2, 3, 4, 5], 20) == [b"10", b"10", None, None, b"10"]
+    assert scan(store) == by_id([(1, b"20"), (3, b"again"), (4, b"30"), (5, b"10")])
+    assert scan(store, below=20) == by_id([(1, b"10"), (2, b"10"), (5, b"10")])
+    store.close()
+
+
+def test_a_scan_takes_both_in_order_over_many_pieces(tmp_path: Path) -> None:
+    store = quiet(tmp_path)
+    old = dict.fromkeys(range(0, 30000, 3), b"old")
+    new = {number: None if number % 7 == 0 else b"new" for number in range(0, 30_000, 5)}
+    write(store, 1, old)
+    collect(store, 1)
+    write(store, 2, new)
+    expected = [(n, new.get(n, old.get(n))) for n in sorted(old.keys() | new.keys())]
+    assert scan(store) == by_id((n, value) for n, value in expected if value is not None)
+    assert scan(store, 100, 5000) == by_id((n, v) for n, v in expected if v is not None and 100 <= n % BUCKETS < 5000)
+    assert scan(store, below=2) == by_id(old.items())
+    store.close()
+
+
+def test_reads_see_every_row_while_rows_go_to_the_tree(tmp_path: Path) -> None:
+    """A row that was there is there, at every moment of a merge and a collection."""
+    store = LmdbStore(tmp_path, collect_pause=0.0, merge_rows=200, map_size=1 << 20)
+    numbers = range(300)
+    write(store, 1, dict.fromkeys(numbers, b"1"))
+    stop, failures = threading.Event(), []
+    done = 1
+
+    def look(kind: Callable[[], list[bytes | None]]) -> None:
+        try:
+            while not stop.is_set():
+                least = done
+                found = kind()
+                assert len(found) == len(numbers)
+                assert all(value is not None and int(value) >= least for value in found)
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [
+        threading.Thread(target=look, args=(lambda: read(store, numbers),)),
+        threading.Thread(target=look, args=(lambda: list(scan(store).values()),)),
+    ]
+    for thread in readers:
+        thread.start()
+    for epoch in range(2, 60):
+        write(store, epoch, dict.fromkeys(numbers, b"%d" % epoch))
+        done = epoch
+        store.collect(epoch - 1, epoch - 1)
+    stop.set()
+    for thread in readers:
+        thread.join()
+    assert not failures, failures[0]
+    store.close()
+
+
+def for_ever(store: LmdbStore) -> None:
+    for epoch in range(30, 60):
+        write(store, epoch, dict.fromkeys(range(90), b"x"))
+
+
+def test_writers_wait_for_a_merge_that_lags_and_are_told_if_it_cannot(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=100)
+    for epoch in range(1, 30):
+        write(store, epoch, dict.fromkeys(range(90), b"x"))
+    assert sum(store._tables._recent.versions().values()) <= 100 + 2 * 100 + 2 * 90 + 90
+    trouble = StoreUnavailable("no room in the tree")
+
+    def fail(*_: object) -> None:
+        raise trouble
+
+    store._tables._collector._merge = fail  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable, match="no room in the tree"):
+        for_ever(store)
+    del store._tables._collector._merge
+    for epoch in range(60, 70):
+        write(store, epoch, dict.fromkeys(range(90), b"y"))
+    assert set(read(store, range(90))) == {b"y"}
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_memtable_equals_a_dict(seed: int) -> None:
+    rng = random.Random(seed)
+    table, model = Memtable(), {}
+    for step in range(60):
+        epoch = step // 3 + 1 - rng.choice((0, 0, 0, 2, 5))
+        chosen = rng.sample(range(20), rng.randrange(10))
+        if epoch < 1 or not chosen:
+            continue
+        cells = [b"" if rng.random() < 0.2 else b"\1%d" % step for _ in chosen]
+        table.put(ids(*chosen), epoch, cells)
+        for number, cell in zip(chosen, cells, strict=True):
+            model[number, epoch] = cell
+        below = rng.randrange(1, 25)
+        found = table.find(ids(*range(20)), below)
+        for number in range(20):
+            known = [e for n, e in model if n == number and e < below]
+            expected = model[number, max(known)] if known else None
+            assert (None if found[number] == NONE else table.cell(int(found[number]))) == expected
+    horizon = rng.randrange(20)
+    kept = table.all(horizon)
+    expected = []
+    for number in range(20):
+        epochs = sorted((e for n, e in model if n == number), reverse=True)
+        needed = [e for i, e in enumerate(epochs) if i == 0 or epochs[i - 1] > horizon]
+        expected += [((number % BUCKETS, *id_of(number)), -e, model[number, e]) for e in needed]
+    found_rows = [
+        ((int(a) % BUCKETS, int(a), int(b)), -int(e), cell)
+        for (a, b), e, cell in zip(kept.ids(), kept.epochs, kept.cells, strict=True)
+    ]
+    assert found_rows == sorted(expected)
+
+
+def test_the_id_of_zeros_is_an_id() -> None:
+    recent = Recent()
+    zero = np.zeros((1, 2), np.uint64)
+    recent.put(1, 1, 5, zero, [b"\1x"])
+    cells, epochs = recent.read(1, zero, 9)
+    assert cells == [b"\1x"] and epochs.tolist() == [5]
+    assert recent.visible(1, 0, BUCKETS, 9).ids().tolist() == [[0, 0]]
+    recent.switch()
+    rows, last = recent.merging(0)
+    assert rows[1].ids().tolist() == [[0, 0]] and last == 1
