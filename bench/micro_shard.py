@@ -29,7 +29,7 @@ from bench.queries import VIEWS
 
 R = TableDef(
     "r",
-    (Column("k", BIGINT, False), *(Column(n, t) for n, t in zip("axfs", (BIGINT, BIGINT, DOUBLE, STRING), strict=True))),
+    (Column("k", BIGINT, False), Column("a", BIGINT), Column("x", BIGINT), Column("f", DOUBLE), Column("s", STRING)),
     ("k",),
 )
 S = TableDef("s", (Column("k", BIGINT, False), Column("v", DOUBLE)), ("k",))

@@ -88,6 +88,8 @@ class Pool:
         self.options = options
         self.catalog = ShardCatalog((), ())
         self.committed = 0
+        self.late = False
+        self._unwritten: tuple[int, list[list[TableChange]]] | None = None
         self.shards: list[Shard] = []
         self.owner = np.zeros(BUCKETS, np.uint16)
         self.resize(servers)
@@ -154,18 +156,26 @@ class Pool:
         number: int,
         changes: Mapping[str, Sequence[Changes]],
         slices: Mapping[int, tuple[int, int]] | None = None,
-        *,
-        commit: bool = True,
     ) -> Written:
+        """One epoch. Its writes are durable at the end of it, or of the next one if the pool is `late`."""
         self.begin(number, changes, slices or {})
         for stage in range(self.shards[0].stages):
             self.stage(stage)
         made, written = self.finish()
-        for mine in made:
-            self.store.write(number, mine)
-        if commit:
-            self.commit(number)
+        self.flush()
+        self._unwritten = (number, made)
+        if not self.late:
+            self.flush()
         return written
+
+    def flush(self) -> None:
+        """The writes of the last epoch become durable, and it is committed."""
+        if self._unwritten is not None:
+            number, made = self._unwritten
+            self._unwritten = None
+            for mine in made:
+                self.store.write(number, mine)
+            self.commit(number)
 
     def commit(self, number: int) -> None:
         self.committed = number

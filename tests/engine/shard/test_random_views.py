@@ -62,7 +62,9 @@ def failing_epochs_of(seed: int) -> tuple[Sequence[BaseTable], list[Epoch]]:
     history = Histories(rng, fallible.TABLES)
     created = [(f"v{i}", fallible._view(rng).spark) for i in range(3)]
     created.append(("above", "SELECT count(*) AS n FROM v0"))
-    return fallible.TABLES, [(created if e == 0 else [], list(history.epoch() if e else history.load())) for e in range(7)]
+    return fallible.TABLES, [
+        (created if e == 0 else [], list(history.epoch() if e else history.load())) for e in range(7)
+    ]
 
 
 class Reference:

@@ -32,11 +32,11 @@ def _same_zeros(row: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(v + 0.0 if isinstance(v, float) else v for v in row)
 
 
-def lived(seed: int, servers: list[int], names: list[str], **options: object) -> list[Written]:
+def lived(seed: int, servers: list[int], names: list[str]) -> list[Written]:
     """What every epoch of a history wrote, on these numbers of servers in turn."""
     queries = {name: QUERIES[name] for name in names}
     views = plan(CATALOG, queries)
-    pool = Pool(np.random.default_rng(seed + 1000 * len(servers) + servers[0]), servers[0], **options)
+    pool = Pool(np.random.default_rng(seed + 1000 * len(servers) + servers[0]), servers[0])
     pool.configure(ShardCatalog((R, S), (Circuit(1, views),)))
     history = History(seed, (R, S))
     out = []

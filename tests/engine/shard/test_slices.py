@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from belvedere.engine.shard import BUCKETS, quarantine_table, view_table
-from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql import bind_query
+from belvedere.sql.catalog import Catalog, ViewDef
 from tests.engine.shard.pool import Circuit, History, Pool, ShardCatalog, plan
 from tests.engine.shard.test_shard import check_views
 from tests.engine.test_engine import CATALOG, QUERIES, R, S
@@ -21,7 +23,9 @@ OVER = {
 BASE = ["aggregate", "left"]
 
 
-def build(seed: int, servers: int, names: list[str], cuts: int, torment: bool) -> tuple[list[object], Pool]:
+def build(
+    seed: int, servers: int, names: list[str], cuts: int, torment: bool, late: bool = False
+) -> tuple[list[object], Pool]:
     """A circuit of base views in service, then one of the named views built in slices while rows change."""
     rng = np.random.default_rng(seed + 10 * servers + cuts)
     queries = QUERIES | OVER
@@ -32,6 +36,7 @@ def build(seed: int, servers: int, names: list[str], cuts: int, torment: bool) -
     second = plan(catalog, {n: queries[n] for n in names}, first)
     over = tuple(v for v in first if any(n in OVER for n in names))
     pool = Pool(rng, servers)
+    pool.late = late
     history = History(seed, (R, S))
     one = Circuit(1, first)
     pool.configure(ShardCatalog((R, S), (one,)))
@@ -43,7 +48,7 @@ def build(seed: int, servers: int, names: list[str], cuts: int, torment: bool) -
     pool.configure(ShardCatalog((R, S), (one, Circuit(2, second, over))))
     steps = np.random.default_rng(seed)
     bounds = [0, *sorted(steps.choice(np.arange(1, BUCKETS), cuts - 1, replace=False).tolist()), BUCKETS]
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         epoch += 1
         changes = history.step()
         if torment and rng.random() < 0.5:
@@ -54,10 +59,12 @@ def build(seed: int, servers: int, names: list[str], cuts: int, torment: bool) -
             pool.resize(int(rng.integers(1, 4)))
         written.append(pool.epoch(epoch, changes, {2: (start, stop)}))
     texts = {name: _inlined(sql) for name, sql in queries.items()}
+    pool.flush()
     check_views(pool, first + second, history, texts)
     for _ in range(4):
         epoch += 1
         written.append(pool.epoch(epoch, history.step()))
+        pool.flush()
         check_views(pool, first + second, history, texts)
     assert not any(pool.store.rows(quarantine_table(v)) for v in first + second)
     assert all(view_table(v) in pool.store.tables or v.name not in BASE for v in first + second)
@@ -66,7 +73,9 @@ def build(seed: int, servers: int, names: list[str], cuts: int, torment: bool) -
 
 def _inlined(sql: str) -> str:
     """Views by their queries, for DuckDB."""
-    return sql.replace("FROM aggregate", f"FROM ({QUERIES['aggregate']})").replace("FROM left ", f"FROM ({QUERIES['left']}) ")
+    return sql.replace("FROM aggregate", f"FROM ({QUERIES['aggregate']})").replace(
+        "FROM left ", f"FROM ({QUERIES['left']}) "
+    )
 
 
 @pytest.mark.parametrize("name", [n for n in [*QUERIES, *OVER] if n not in BASE])
@@ -82,3 +91,5 @@ def test_views_over_views_built_in_slices(seed: int) -> None:
     alone, _ = build(seed, 1, names, 6, torment=False)
     other, _ = build(seed, 2, names, 6, torment=True)
     assert alone == other
+    late, _ = build(seed, 2, names, 6, torment=False, late=True)
+    assert alone == late

@@ -79,5 +79,7 @@ class Facet(Protocol):
 
 def distinct_ids(ids: np.ndarray) -> np.ndarray:
     """Each id once, in the order of their first occurrence."""
+    if len(ids) < 2:
+        return ids
     _, fresh = HashIndex().insert(ids)
     return ids if fresh.all() else np.asarray(ids[fresh])

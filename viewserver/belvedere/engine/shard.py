@@ -47,7 +47,7 @@ from belvedere.engine.routing import (
     route_rows,
 )
 from belvedere.engine.slices import Slices
-from belvedere.engine.stages import Circuit, CircuitLayout, Layout, Moved, ShardCatalog, Step, layout
+from belvedere.engine.stages import Circuit, CircuitLayout, Kind, Layout, Moved, Run, ShardCatalog, Step, layout
 from belvedere.engine.state.delta_table import BaseChange, DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.viewrows import (
@@ -120,13 +120,16 @@ class _Running:
 
     epoch: int
     slices: Mapping[int, tuple[int, int]]
+    outputs: dict[int, list[Any]]
+    """Of each circuit the output of every step, by its number."""
     stage: int = 0
     base: dict[str, BaseChange] = field(default_factory=dict)
     emitted: dict[tuple[str, tuple[int, ...]], Delta] = field(default_factory=dict)
-    outputs: dict[int, dict[Step, Any]] = field(default_factory=dict)
-    hashes: dict[tuple[int, Arranged], list[np.ndarray]] = field(default_factory=dict)
-    kept: dict[tuple[int, Moved], DeltaBuffer] = field(default_factory=dict)
+    hashes: dict[tuple[int, int], list[np.ndarray]] = field(default_factory=dict)
+    kept: dict[tuple[int, int], DeltaBuffer] = field(default_factory=dict)
+    """Rows on an edge (circuit, edge) that stay here."""
     arrived: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
+    """Rows on an edge that others sent for the stage at hand."""
 
 
 class Shard:
@@ -150,6 +153,7 @@ class Shard:
         self._layout: Layout = layout(self._catalog)
         self._tables: dict[str, DeltaTable] = {}
         self._operators: dict[int, dict[Step, Any]] = {}
+        self._by_number: dict[int, list[Any]] = {}
         self._groups: dict[str, Arrangement] = {}
         self._owner = np.zeros(BUCKETS, np.uint16)
         self._me = 0
@@ -187,7 +191,7 @@ class Shard:
             self._tables[table.name] = known
         wanted = {one.circuit.number: one for one in self._layout.circuits}
         self._operators = {number: self._operators.get(number, {}) for number in wanted}
-        self._groups = {}
+        self._groups, self._by_number = {}, {}
         for number, one in wanted.items():
             self._shape_circuit(one, self._operators[number])
 
@@ -203,6 +207,7 @@ class Shard:
             running[step] = made = make(step, one.names[step], running, self._tables, self._budget)
             if isinstance(made, Arrangement):
                 made.attach(self._ledger, one.names[step], shared=True)
+        self._by_number[one.circuit.number] = [running.get(step) for step in one.at]
         for operator in running.values():
             if isinstance(operator, Arrangement):
                 self._groups[operator.name] = operator
@@ -285,7 +290,8 @@ class Shard:
             self._reset()
         self._keep_within_limit()
         self._ledger.epoch = epoch
-        self._running = _Running(epoch, dict(slices), outputs={n: {} for n in self._operators})
+        outputs = {one.circuit.number: [None] * len(one.at) for one in self._layout.circuits}
+        self._running = _Running(epoch, dict(slices), outputs)
 
     def receive(self, stage: int, order: tuple[int, int], payload: bytes) -> None:
         """Rows for a stage that has not run. Base batches are taken in `order`; for others it does not matter."""
@@ -326,19 +332,17 @@ class Shard:
         out: list[Outgoing] = []
         for one in self._layout.circuits:
             outputs = running.outputs[one.circuit.number]
-            for step in one.stages[stage]:
+            for run in one.stages[stage]:
                 try:
-                    result = self._step(running, one, step, outputs)
+                    outputs[run.at] = self._step(running, one, run, outputs)
                 except BelvedereError:
                     raise  # the store, or what it holds: no view is to blame
                 except Exception as error:
-                    raise StageError(one.serves[step], f"{type(error).__name__}: {error}") from error
-                if result is not None:
-                    outputs[step] = result
-            for moved in one.sends[stage]:
-                rows = _chunks(outputs.get(moved.input))
+                    raise StageError(run.views, f"{type(error).__name__}: {error}") from error
+            for source, run in one.sends[stage]:
+                rows = _chunks(outputs[source])
                 if rows is not None:
-                    self._send(running, one, moved, rows, out)
+                    self._send(running, one, run, rows, out)
         return out
 
     def _change_table(self, running: _Running, name: str, payloads: list[bytes]) -> None:
@@ -354,15 +358,19 @@ class Shard:
             table.import_(self._ledger.load(delta_table(name), missing).drop_null(), horizon)
         running.base[name] = table.apply(changes, self._layout.columns.get(name, ()), running.epoch * 1000)
 
-    def _step(self, running: _Running, one: CircuitLayout, step: Step, outputs: dict[Step, Any]) -> Any:
-        if isinstance(step, Moved):
-            return self._gather(running, one, step)
-        if isinstance(step, Arranged):
-            return self._arrange(running, one, step, outputs)
-        if not one.feeds[step]:
-            return self._source(running, one, step)
-        operator = self._operators[one.circuit.number][step]
-        return apply_task(step, operator, [outputs.get(f) for f in one.feeds[step]], self._budget)
+    def _step(self, running: _Running, one: CircuitLayout, run: Run, outputs: list[Any]) -> Any:
+        kind = run.kind
+        if kind is Kind.TASK:
+            inputs = [outputs[f] for f in run.feeds]
+            if all(i is None for i in inputs):
+                return None
+            operator = self._by_number[one.circuit.number][run.at]
+            return apply_task(run.step, operator, inputs, self._budget)  # type: ignore[arg-type]  # not a Moved
+        if kind is Kind.GROUPS:
+            return self._arrange(running, one, run, outputs)
+        if kind is Kind.MOVED:
+            return self._gather(running, one, run)
+        return self._source(running, one, run.step)
 
     # ------------------------------------------------------------------ inputs
 
@@ -371,13 +379,16 @@ class Shard:
         rows: Iterator[Delta]
         span = running.slices.get(one.circuit.number)
         if isinstance(step, nodes.Delta):
+            if span is None and step.table not in running.base:
+                return None
             rows = iter([self._emit(running, step)] if step.table in running.base else [])
             if span is not None:
                 slices = self._slices(running, span)
                 rows = slices.of_table(step, self._tables[step.table], running.base.get(step.table), rows)
         else:
             assert isinstance(step, nodes.View)
-            changed: ViewDelta | None = running.outputs[self._layout.owners[step]].get(step)
+            number, at = self._layout.owners[step]
+            changed: ViewDelta | None = running.outputs[number][at]
             rows = iter(()) if changed is None else iter(changed.chunks)
             if span is not None:
                 rows = self._slices(running, span).of_view(step, list(rows))
@@ -393,11 +404,14 @@ class Shard:
             running.emitted[key] = running.base[step.table].emit(step.columns)[0]
         return running.emitted[key]
 
-    def _gather(self, running: _Running, one: CircuitLayout, moved: Moved) -> DeltaBuffer | None:
+    def _gather(self, running: _Running, one: CircuitLayout, run: Run) -> DeltaBuffer | None:
         """What others sent and what stayed: in one piece if it is small, else all that goes before all that comes."""
-        edge = one.edges.index(moved)
-        parts = [decode_rows(moved.input.schema, p) for p in running.arrived.pop((one.circuit.number, edge), ())]
-        kept = running.kept.pop((one.circuit.number, moved), None)
+        edge = (one.circuit.number, run.edge)
+        payloads, kept = running.arrived.pop(edge, ()), running.kept.pop(edge, None)
+        if not payloads and kept is None:
+            return None
+        schema = one.edges[run.edge].input.schema
+        parts = [decode_rows(schema, p) for p in payloads]
         rows = sum(len(delta) for delta, _ in parts) + (0 if kept is None else kept.rows)
         if not rows:
             return None
@@ -406,7 +420,7 @@ class Shard:
             chunks = list(kept)
             if len(chunks) == 1:
                 return kept
-        out = DeltaBuffer(moved.input.schema, self._budget)
+        out = DeltaBuffer(schema, self._budget)
         if rows <= CHUNK_ROWS:
             out.append(concat_deltas([*(delta for delta, _ in parts), *(kept or ())]))
             return out
@@ -417,11 +431,10 @@ class Shard:
                 out.append(delta.filter((delta.weight < 0) == gone))
         return out
 
-    def _send(
-        self, running: _Running, one: CircuitLayout, moved: Moved, rows: DeltaBuffer, out: list[Outgoing]
-    ) -> None:
-        number, stage, edge = one.circuit.number, one.stage[moved], one.edges.index(moved)
-        kept = running.kept.setdefault((number, moved), DeltaBuffer(moved.input.schema, self._budget))
+    def _send(self, running: _Running, one: CircuitLayout, run: Run, rows: DeltaBuffer, out: list[Outgoing]) -> None:
+        number, edge, moved = one.circuit.number, run.edge, one.edges[run.edge]
+        stage = one.stage[moved]
+        kept = running.kept.setdefault((number, edge), DeltaBuffer(moved.input.schema, self._budget))
         alone = bool((self._owner == self._me).all())
         for delta in rows:
             if alone:
@@ -437,21 +450,21 @@ class Shard:
                     gone = min(max(negatives - start, 0), len(piece))
                     out.append(Outgoing(target, stage, encode_rows(number, edge, piece, gone), len(piece)))
 
-    def _arrange(self, running: _Running, one: CircuitLayout, step: Arranged, outputs: dict[Step, Any]) -> Any:
+    def _arrange(self, running: _Running, one: CircuitLayout, run: Run, outputs: list[Any]) -> Any:
         """Groups: first load all that they and the joins over them will look for, then take the rows in."""
-        number = one.circuit.number
-        operators = self._operators[number]
-        groups: Arrangement = operators[step]
-        rows = _chunks(outputs.get(one.feeds[step][0]))
-        birth = not step.on and not groups.born and self._makes_global(groups)
+        operators = self._by_number[one.circuit.number]
+        groups: Arrangement = operators[run.at]
+        rows = _chunks(outputs[run.feeds[0]])
+        birth = not groups.on and not groups.born and self._makes_global(groups)
         if rows is None:
             if not birth:
                 return None
-            rows = DeltaBuffer(step.input.schema, self._budget)
-        hashes = self._hashes(running, one, step, groups, rows)
+            assert isinstance(run.step, Arranged)
+            rows = DeltaBuffer(run.step.input.schema, self._budget)
+        hashes = self._hashes(running, one, run.at, groups, rows)
         wanted = [*hashes, *([_GLOBAL] if birth else [])]
-        for partner in one.partners.get(step, ()):
-            other = _chunks(outputs.get(one.feeds[partner][0]))
+        for partner, feed in run.partners:
+            other = _chunks(outputs[feed])
             if other is not None:
                 wanted += self._hashes(running, one, partner, operators[partner], other)
         groups.ensure(wanted)
@@ -467,9 +480,9 @@ class Shard:
 
     @staticmethod
     def _hashes(
-        running: _Running, one: CircuitLayout, step: Arranged, groups: Arrangement, rows: DeltaBuffer
+        running: _Running, one: CircuitLayout, at: int, groups: Arrangement, rows: DeltaBuffer
     ) -> list[np.ndarray]:
-        key = (one.circuit.number, step)
+        key = (one.circuit.number, at)
         if key not in running.hashes:
             running.hashes[key] = groups.hashes(rows)
         return running.hashes[key]
@@ -496,13 +509,13 @@ class Shard:
         ledger = self._ledger
         logged: set[str] = set()
         for one in self._layout.circuits:
-            outputs = running.outputs[one.circuit.number]
-            leaves = set(one.circuit.leaves)
-            for step, output in outputs.items():
-                if isinstance(step, nodes.ReverseJoin):
-                    self._operators[one.circuit.number][step].end_epoch()
-                elif isinstance(step, nodes.View) and step not in leaves:
-                    self._save_view(step, output, logged)
+            outputs, operators = running.outputs[one.circuit.number], self._by_number[one.circuit.number]
+            for side in one.sides:
+                if outputs[side] is not None:
+                    operators[side].end_epoch()
+            for at, view in one.views:
+                if outputs[at] is not None:
+                    self._save_view(view, outputs[at], logged)
         for groups in self._groups.values():
             if groups.dirty:
                 groups.end_epoch()

@@ -11,6 +11,7 @@ row does not lie where the other side's key columns say. Where that can happen, 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -59,31 +60,56 @@ class Place:
     by_id: bool
 
 
+class Kind(enum.Enum):
+    """What running a step means: read a leaf, take what was moved here, find groups, or run an operator."""
+
+    SOURCE = enum.auto()
+    MOVED = enum.auto()
+    GROUPS = enum.auto()
+    TASK = enum.auto()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Run:
+    """A step as it is run: its number, and those of what feeds it. `edge`: the number of a way between servers.
+    `partners`: groups that a join reads together with these, and what feeds them. `views`: who depends on it."""
+
+    kind: Kind
+    at: int
+    step: Step
+    feeds: tuple[int, ...]
+    edge: int
+    partners: tuple[tuple[int, int], ...]
+    views: tuple[str, ...]
+
+
 @dataclass
 class CircuitLayout:
     """The steps of a circuit. `stages[s]`: those of stage s, in an order in which inputs come first and groups as late
-    as possible, so that what they miss can be loaded at once. `sends[s]`: what leaves after stage s; `edges` numbers
-    them. `partners`: groups that a join reads together. `serves`: the views that depend on a step."""
+    as possible, so that what they miss can be loaded at once. `sends[s]`: what leaves after stage s, and the number of
+    the step that made it."""
 
     circuit: Circuit
     feeds: dict[Step, tuple[Step, ...]] = field(default_factory=dict)
     stage: dict[Step, int] = field(default_factory=dict)
-    stages: list[list[Step]] = field(default_factory=list)
-    sends: list[list[Moved]] = field(default_factory=list)
+    at: dict[Step, int] = field(default_factory=dict)
+    stages: list[list[Run]] = field(default_factory=list)
+    sends: list[list[tuple[int, Run]]] = field(default_factory=list)
     edges: list[Moved] = field(default_factory=list)
     names: dict[Step, str] = field(default_factory=dict)
-    partners: dict[Arranged, list[Arranged]] = field(default_factory=dict)
-    serves: dict[Step, tuple[str, ...]] = field(default_factory=dict)
+    views: list[tuple[int, nodes.View]] = field(default_factory=list)
+    sides: list[int] = field(default_factory=list)
+    """Numbers of reverse-joins."""
 
 
 @dataclass
 class Layout:
-    """All circuits of a catalog, older ones first, and how many stages they need together. `owners`: which circuit
-    makes a view."""
+    """All circuits of a catalog, older ones first, and how many stages they need together. `owners`: the circuit
+    and the step that make a view."""
 
     circuits: list[CircuitLayout]
     stages: int
-    owners: dict[nodes.View, int]
+    owners: dict[nodes.View, tuple[int, int]]
     columns: dict[str, set[int]]
     """Of each base table the columns that some circuit reads."""
 
@@ -93,13 +119,13 @@ def layout(catalog: ShardCatalog) -> Layout:
     """The stages of a catalog; the same in every process that knows it."""
     depth: dict[nodes.View, int] = {}
     made = []
-    owners: dict[nodes.View, int] = {}
+    owners: dict[nodes.View, tuple[int, int]] = {}
     for circuit in sorted(catalog.circuits, key=lambda c: c.number):
         one = _Builder(circuit, depth).result()
         made.append(one)
         for view in circuit.views:
             depth[view] = one.stage[view]
-            owners[view] = circuit.number
+            owners[view] = circuit.number, one.at[view]
     count = max([1, *(len(one.stages) for one in made)])
     columns: dict[str, set[int]] = {}
     for one in made:
@@ -127,23 +153,44 @@ class _Builder:
             if not isinstance(step, Moved):
                 out.names[step] = f"{out.circuit.number} {digest(step, memo)}"
         out.edges = [step for step in out.stage if isinstance(step, Moved)]
+        out.at = {step: i for i, step in enumerate(out.stage)}
+        out.views = [(out.at[v], v) for v in out.circuit.views]
+        out.sides = [at for step, at in out.at.items() if isinstance(step, nodes.ReverseJoin)]
         count = 1 + max(out.stage.values(), default=0)
-        out.stages = [self._ordered([s for s, at in out.stage.items() if at == stage]) for stage in range(count)]
-        out.sends = [[m for m in out.edges if out.stage[m] == stage + 1] for stage in range(count)]
-        for step in out.stage:
-            if isinstance(step, nodes.Join):
-                left, right = Arranged(step.left.input, step.left.on), Arranged(step.right.input, step.right.on)
-                if left != right:
-                    out.partners.setdefault(left, []).append(right)
-                    out.partners.setdefault(right, []).append(left)
+        runs = self._runs()
+        for stage in range(count):
+            steps = self._ordered([s for s, at in out.stage.items() if at == stage])
+            out.stages.append([runs[s] for s in steps])
+            leaving = [m for m in out.edges if out.stage[m] == stage + 1]
+            out.sends.append([(out.at[m.input], runs[m]) for m in leaving])
+        return out
+
+    def _runs(self) -> dict[Step, Run]:
+        out = self._out
         serves: dict[Step, dict[str, None]] = {step: {} for step in out.stage}
+        partners: dict[Step, list[tuple[int, int]]] = {}
         for step in reversed(list(out.stage)):
             if isinstance(step, nodes.View):
                 serves[step][step.name] = None
             for below in out.feeds[step]:
                 serves[below].update(serves[step])
-        out.serves = {step: tuple(names) for step, names in serves.items()}
-        return out
+            if isinstance(step, nodes.Join):
+                left, right = Arranged(step.left.input, step.left.on), Arranged(step.right.input, step.right.on)
+                for one, other in ((left, right), (right, left)):
+                    if one != other:
+                        partners.setdefault(one, []).append((out.at[other], out.at[out.feeds[other][0]]))
+        return {
+            step: Run(
+                _kind(step, below),
+                out.at[step],
+                step,
+                tuple(out.at[b] for b in below),
+                out.edges.index(step) if isinstance(step, Moved) else -1,
+                tuple(partners.get(step, ())),
+                tuple(serves[step]),
+            )
+            for step, below in out.feeds.items()
+        }
 
     def _ordered(self, steps: list[Step]) -> list[Step]:
         """Groups (`Arranged`) after everything that does not need them."""
@@ -242,6 +289,14 @@ class _Builder:
         elif join.identity is nodes.Identity.RIGHT:
             by_id = right.by_id and not _fails(join.right) and not lone_left
         return Place(frozenset(by), by_id)
+
+
+def _kind(step: Step, below: tuple[Step, ...]) -> Kind:
+    if isinstance(step, Moved):
+        return Kind.MOVED
+    if isinstance(step, Arranged):
+        return Kind.GROUPS
+    return Kind.TASK if below else Kind.SOURCE
 
 
 def _fails(side: nodes.ReverseJoin) -> bool:

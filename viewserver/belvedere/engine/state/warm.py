@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Changes, Delta
+from belvedere.engine.rowcodec import RowCodec
 from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import combine, hash_rows
 from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.members import Members
+from belvedere.engine.state.ragged import Ragged, find_tagged, fixed, join, join_tagged, split
 from belvedere.engine.state.table import Table
 from belvedere.engine.vec import Vec
 from belvedere.sql.catalog import TableDef
@@ -80,7 +82,17 @@ def _delta_tables() -> None:
     table.collect(100)
 
 
-EXERCISES: list[Callable[[], None]] = [_tables, _members, _delta_tables]
+def _packing() -> None:
+    columns = _columns()
+    codec = RowCodec([c.type for c in columns])
+    rows = codec.pack(columns, 4, np.array([1, 2, 1, 1], np.uint8))
+    both = [rows, fixed(np.arange(4))]
+    codec.unpack(split(Ragged.of_arrow(join(both).arrow(1).slice(0, 4)), 2, "warm")[0])
+    find_tagged(join_tagged([(1, rows), (2, both[1])]), [1])
+    rows.take(np.array([2, 0])).compact()
+
+
+EXERCISES: list[Callable[[], None]] = [_tables, _members, _delta_tables, _packing]
 
 
 def warm() -> None:
