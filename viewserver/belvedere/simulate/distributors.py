@@ -125,9 +125,9 @@ class DistributorProcess(Process):
             self.around.scheduler.after(5 * MS, lambda: self.call(lambda: self._distribute(distribute)))
             return
         try:
-            self.around.store.check_readable()
-            distribution = self._work.distribute(distribute)
-            dispatches: Iterable[Dispatch] = list(distribution)
+            with self.around.store.reading():
+                distribution = self._work.distribute(distribute)
+                dispatches: Iterable[Dispatch] = list(distribution)
         except BelvedereError as error:
             failed = WorkFailed(distribute.plan.epoch, distribute.generation.number, str(error))
             self.tell(self.machine, failed)

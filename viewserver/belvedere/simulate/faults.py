@@ -46,7 +46,7 @@ class Nemesis:
         store.fails = draw.choice((0, 0.03, 0.15))
         store.late = draw.choice((0, 0.05, 0.2))
         store.delay = draw.choice((500, 3 * MS, 20 * MS))
-        store.unreadable = draw.choice((0, 0, 0.01))
+        store.unreadable = draw.choice((0, 0, 0.02))
         self.sources.habits.repeats = draw.choice((0, 0.1, 0.4))
         self.sources.habits.batch = draw.choice((1, 2, 5))
 
@@ -181,6 +181,11 @@ class Nemesis:
             stay = self.random.randint(200, 900) * MS
             self.around.scheduler.after(stay, lambda: self.cluster.withdraw(host))
 
+    def evict(self) -> None:
+        """A view server forgets some of what it holds between two epochs."""
+        for server in self.cluster.viewservers:
+            server.forget_some(self.random.choice((0.3, 1.0)))
+
     def scale_down(self) -> None:
         hosts = self.cluster.wanted(self.random.choice(("viewserver", "viewserver", "distributor")))
         self.cluster.withdraw(self.random.choice(hosts))
@@ -202,4 +207,5 @@ KINDS = (
     Kind("scale up", 1.5, Nemesis.scale_up),
     Kind("scale down", 1.5, Nemesis.scale_down),
     Kind("visit", 2.5, Nemesis.visit),
+    Kind("evict", 1, Nemesis.evict),
 )

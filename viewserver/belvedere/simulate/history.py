@@ -34,6 +34,8 @@ from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.simulate.zookeeper import Trouble, ZooKeeper
 
 SESSION = 800 * MS
+TINY_MEMORY = 1_000
+"""Bytes of a view server that spills nearly everything it receives."""
 CALM = 60 * SECOND
 """How long a cluster may take to drain once all faults have ended, virtual time."""
 
@@ -65,6 +67,7 @@ class History:
         self.writer = Writer(self.around, self.random, self.sources)
         self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan)
         self.readers: list[Reader] = []
+        self._memory = self.random.choice((1 << 30, 1 << 30, 1 << 30, TINY_MEMORY))
         self._compute_time = self.random.choice((500, 2 * MS, 15 * MS))
         self.options = self._draw_options()
         self.nemesis = Nemesis(self.cluster, self.random, self.sources) if faults else None
@@ -196,7 +199,10 @@ class History:
         if role == "distributor":
             work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
             return DistributorProcess(around, host, incarnation, work, payloads.encode)
-        return ViewServerProcess(around, host, incarnation, ServerWork(name, memory, catalogs.compile), self._compute_time)
+        return ViewServerProcess(around, host, incarnation, self._make_work(name), self._compute_time)
+
+    def _make_work(self, name: MemberId) -> ServerWork:
+        return ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self._memory)
 
     def _push(self, source: SourceId, entries: tuple[Entry, ...], answer: Answer) -> None:
         """A request to a random distributor, that may have gone meanwhile; the answer may get lost."""

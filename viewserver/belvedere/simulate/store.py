@@ -5,22 +5,21 @@ may fail before, halfway or after its effect; it may be on its way for longer th
 answered and tries again, while the first one is still under way: this is how the writes of a member that is long dead
 arrive. A caller never waits longer than `PATIENCE`, and nothing is under way for longer than `LATEST`.
 
-What an engine reads while it computes is read at once (`Reads`), and may fail as a whole.
+What members read while they compute is read at once, and may fail as well (`reading`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
-
-import numpy as np
-import pyarrow as pa
 
 from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.simulate.scheduler import MS, Scheduler
 from belvedere.store.memory import MemoryStore, Moment
+from belvedere.store.seam import TableWrite
 
 T = TypeVar("T")
 
@@ -39,6 +38,10 @@ class Trouble:
     """Share of calls that arrive after their caller has given up."""
     unreadable: float = 0.0
     """Share of the engine's reads that fail."""
+
+
+class Different(AssertionError):
+    """An epoch that was done again wrote something else."""
 
 
 class SimulatedStore:
@@ -87,26 +90,33 @@ class SimulatedStore:
         finally:
             self.memory.faults = None
 
-    def check_readable(self) -> None:
-        if self.trouble.unreadable and self._random.random() < self.trouble.unreadable:
-            raise StoreUnavailable("simulated: a read was not answered")
+    def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        """What a server writes with the version of an epoch. Whoever does an epoch again must write the same bytes."""
+        for write in writes:
+            rows, keys = self.memory._tables.get(write.table, {}), write.ids.tobytes()
+            for number, value in enumerate(write.values.to_pylist()):
+                versions = rows.get(keys[16 * number : 16 * number + 16])
+                if versions is not None and epoch in versions.epochs:
+                    before = versions.values[versions.epochs.index(epoch)]
+                    if before != value:
+                        raise Different(
+                            f"epoch {epoch}, table {write.table}: a row was written as {before!r}, and again as {value!r}"
+                        )
+        self.memory.write(epoch, writes)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """While this lasts, calls come from a member that computes and cannot wait."""
+
+        def strike(call: str, moment: Moment) -> None:
+            if moment is Moment.BEFORE and self._random.random() < self.trouble.unreadable:
+                raise StoreUnavailable(f"simulated: {call} was not answered")
+
+        self.memory.faults = strike if self.trouble.unreadable else None
+        try:
+            yield
+        finally:
+            self.memory.faults = None
 
     def _delay(self) -> int:
         return int(self.trouble.delay * (0.2 + 1.6 * self._random.random()))
-
-
-class Reads:
-    """What one member's engine reads of the store, at once."""
-
-    def __init__(self, store: SimulatedStore) -> None:
-        self._store = store
-
-    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        self._store.check_readable()
-        return self._store.memory.read(table, ids, below)
-
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        self._store.check_readable()
-        return self._store.memory.scan(table, first, stop, below)
-
-    load = read

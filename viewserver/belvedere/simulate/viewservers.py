@@ -58,6 +58,8 @@ class Work(Protocol):
 
     def settle(self, epoch: Epoch) -> None: ...
 
+    def evict(self, share: float) -> int: ...
+
     def read(self, table: str, ids: np.ndarray, epoch: Epoch) -> tuple[np.ndarray, pa.BinaryArray] | None: ...
 
     def close(self) -> None: ...
@@ -72,9 +74,11 @@ class ViewServerProcess(Process):
         self.work = work
         self._compute_time = compute_time
         self._tasks: deque[Any] = deque()
+        self._in_epoch = False
         self._busy = False
         self._writes: deque[tuple[Persist, list[TableWrite]]] = deque()
         self._attempt = Attempt(-1)
+        self._given_up = Attempt(-1)
         self._payloads: dict[Batch, bytes] = {}
 
 
@@ -106,6 +110,10 @@ class ViewServerProcess(Process):
             case _:
                 raise AssertionError(f"a view server cannot {instruction}")
 
+    def forget_some(self, share: float) -> None:
+        """Between epochs: give memory back."""
+        self.call(lambda: self._do(share))
+
     # ------------------------------------------------------------------ the computing thread
 
     def _do(self, task: Any) -> None:
@@ -129,25 +137,37 @@ class ViewServerProcess(Process):
 
     def _run(self, task: Any) -> None:
         try:
-            match task:
-                case Adopt(generation) if generation.number == self._attempt:
-                    self.work.adopt(task)
-                case Open(_, attempt) if attempt == self._attempt:
-                    self.work.open(task)
-                case Compute(_, attempt) if attempt == self._attempt:
-                    stepped = self.work.compute(task)
-                    for dispatch in stepped.dispatches:
-                        self.around.network.send(self.name, dispatch.to, dispatch.batch, dispatch.payload)
-                    self.tell(self.machine, stepped.computed)
-                case Persist(_, attempt) if attempt == self._attempt:
-                    self._writes.append((task, self.work.finish(task)))
-                    if len(self._writes) == 1:
-                        self._write()
-                case Settle(epoch):
-                    self.work.settle(epoch)
+            with self.around.store.reading():
+                self._work(task)
         except StoreUnavailable as error:
+            self._given_up = task.attempt
             epoch = task.plan.epoch if isinstance(task, Open) else task.epoch
             self.tell(self.machine, WorkFailed(epoch, task.attempt, str(error)))
+
+    def _work(self, task: Any) -> None:
+        match task:
+            case Adopt(generation) if generation.number == self._attempt:
+                self.work.adopt(task)
+                self._in_epoch = False
+            case Open() | Compute() | Persist() if task.attempt != self._attempt or task.attempt == self._given_up:
+                pass  # that attempt is over, or has failed here
+            case Open():
+                self._in_epoch = True
+                self.work.open(task)
+            case Compute():
+                stepped = self.work.compute(task)
+                for dispatch in stepped.dispatches:
+                    self.around.network.send(self.name, dispatch.to, dispatch.batch, dispatch.payload)
+                self.tell(self.machine, stepped.computed)
+            case Persist():
+                self._writes.append((task, self.work.finish(task)))
+                self._in_epoch = False
+                if len(self._writes) == 1:
+                    self._write()
+            case Settle(epoch):
+                self.work.settle(epoch)
+            case float() if not self._in_epoch:
+                self.work.evict(task)
 
     def _write(self) -> None:
         """The oldest of the epochs that are finished and not durable, until it is."""
@@ -171,7 +191,7 @@ class ViewServerProcess(Process):
                 self._write()
 
         self.around.store.ask(
-            lambda: self.around.store.memory.write(persist.epoch, writes),
+            lambda: self.around.store.write(persist.epoch, writes),
             lambda done: self.call(lambda: written(done)),
             lambda reason: self.call(lambda: failed(reason)),
         )
