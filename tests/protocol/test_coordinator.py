@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from belvedere.protocol import driving as d
+from belvedere.protocol.coordinator import COLLECT_PATIENCE, RETRY_MS
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import BUCKETS
 from tests.protocol.table_top import TableTop
@@ -189,3 +190,33 @@ def test_a_plan_that_is_missing_stops_the_leader_and_says_which() -> None:
     table.write("a")
     table.run_until(lambda: not table.chunks)
     check_once(table, {"a": 2})
+
+
+def test_a_round_of_collection_that_was_begun_again_does_not_hear_of_the_first() -> None:
+    table = pool(1)
+    table.write("a")
+    table.run_until(lambda: bool(table.collected) and not table.chunks)
+    machine, said = table.leader(), list[object]()
+
+    def tell(event: object) -> None:
+        said.extend(machine.handle(event))
+
+    def pins_are_asked_for() -> int:
+        """A round up to its second listing; returns the request, which nobody answers yet."""
+        nonlocal now
+        now += COLLECT_PATIENCE * RETRY_MS + 1
+        said.clear()
+        tell(d.Tick(now))
+        (first,) = (i for i in said if isinstance(i, d.ListDocuments))
+        tell(d.DocumentsListed(first.request, ()))
+        for written in [i for i in said if isinstance(i, d.WriteDocument)]:
+            tell(d.DocumentWritten(written.request))
+        return next(i.request for i in reversed(said) if isinstance(i, d.ListDocuments))
+
+    now = table.now
+    late, punctual = pins_are_asked_for(), pins_are_asked_for()
+    said.clear()
+    tell(d.DocumentsListed(late, ()))
+    assert not [i for i in said if isinstance(i, d.Collect)]
+    tell(d.DocumentsListed(punctual, ()))
+    assert [i for i in said if isinstance(i, d.Collect)]

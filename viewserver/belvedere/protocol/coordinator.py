@@ -207,6 +207,7 @@ class Coordinator:
         self._failure = _Failure()
         self._plan_at = 0
         self._collect_at = 0
+        self._round = 0
         self._progress_at = self._now
         self._slice = FIRST_SLICE
         self._index: tuple[Chunk, ...] = ()
@@ -641,7 +642,13 @@ class Coordinator:
         if self._now < self._collect_at:
             return []
         self._collect_at = self._now + max(self.options.collect_ms, COLLECT_PATIENCE * RETRY_MS)
-        return self._ask(_listing, self._raise_horizon)
+        self._round += 1
+        return self._ask(_listing, self._of_round(self._raise_horizon))
+
+    def _of_round(self, then: Then) -> Then:
+        """What a round that was begun again still hears is too old: its pins were listed before the horizon was raised."""
+        round = self._round
+        return lambda event: then(event) if round == self._round else []
 
     def _raise_horizon(self, event: Answer) -> list[CoordinatorInstruction]:
         assert isinstance(event, DocumentsListed)
@@ -650,11 +657,12 @@ class Coordinator:
         document = self.collection.choose(pins, self._now)
         if document is None:
             return self._horizon_raised()
-        return self._ask(lambda request: WriteDocument(request, document, b""), lambda _: self._horizon_raised())
+        raised = self._of_round(lambda _: self._horizon_raised())
+        return self._ask(lambda request: WriteDocument(request, document, b""), raised)
 
     def _horizon_raised(self) -> list[CoordinatorInstruction]:
         self.collection.raised()
-        return self._ask(_listing, self._pins_listed)
+        return self._ask(_listing, self._of_round(self._pins_listed))
 
     def _pins_listed(self, event: Answer) -> list[CoordinatorInstruction]:
         assert isinstance(event, DocumentsListed)
