@@ -30,7 +30,7 @@ VIEWS = (
     "CREATE MATERIALIZED VIEW named AS "
     "SELECT o.id, c.name, o.total FROM orders o JOIN customers c ON o.customer = c.id",
 )
-SHAPE = Shape(viewservers=2, distributors=2, coordinators=2, session_timeout=2.0, sync=False)
+SHAPE = Shape(viewservers=2, distributors=2, coordinators=2, session_timeout=4.0, sync=False)
 
 Rows = dict[int, dict[str, Any]]
 Truth = dict[str, Rows]
@@ -62,7 +62,7 @@ def started(directory: Path, shape: Shape = SHAPE) -> LocalCluster:
     cluster = LocalCluster(directory, shape)
     try:
         cluster.start()
-        until(lambda: is_whole(cluster, shape.viewservers), 60.0, "a generation with all view servers")
+        until(lambda: is_whole(cluster, shape.viewservers), 120.0, "a generation with all view servers")
     except BaseException:
         cluster.stop()
         raise
@@ -158,7 +158,7 @@ class Load:
                 if self._stop.is_set():
                     raise
 
-    def goes_on(self, writes: int = 10, seconds: float = 30.0) -> None:
+    def goes_on(self, writes: int = 10, seconds: float = 60.0) -> None:
         """Writes are taken, and become visible in views."""
         before = self.writes
         until(lambda: self.writes >= before + writes or self.failure, seconds, "more writes")
@@ -175,7 +175,7 @@ class Load:
                 assert {tuple(row.values()) for row in snapshot.scan(view).to_pylist()} == rows, view
             return snapshot.epoch
 
-    def check_all(self, seconds: float = 30.0) -> None:
+    def check_all(self, seconds: float = 60.0) -> None:
         """Stop writing; everything that was written is there, once, and nothing else."""
         self._stop.set()
         self._thread.join(60.0)

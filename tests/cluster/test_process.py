@@ -27,7 +27,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 def cluster(shared: LocalCluster) -> LocalCluster:
     """With all its view servers, whatever a test before has done."""
     shared.scale(SHAPE.viewservers)
-    until(lambda: is_whole(shared, SHAPE.viewservers), 30.0, "all view servers")
+    until(lambda: is_whole(shared, SHAPE.viewservers), 60.0, "all view servers")
     return shared
 
 
@@ -38,7 +38,7 @@ def pid_of(cluster: LocalCluster, name: str) -> int:
 
 
 def leader_of(cluster: LocalCluster) -> str:
-    leader = until(lambda: status(cluster).get("leader"), 20.0, "a leader")
+    leader = until(lambda: status(cluster).get("leader"), 60.0, "a leader")
     return str(leader).rsplit("-", 1)[0]
 
 
@@ -57,7 +57,7 @@ def test_views_are_exact_at_every_epoch_that_is_looked_at(cluster: LocalCluster)
 
 def test_a_view_server_that_is_asked_to_go_leaves_within_ten_seconds(cluster: LocalCluster) -> None:
     cluster.scale(3)
-    until(lambda: is_whole(cluster, 3), 20.0, "three view servers")
+    until(lambda: is_whole(cluster, 3), 60.0, "three view servers")
     with Load(cluster.url, 2) as load:
         load.goes_on()
         name = max(child.name for child in cluster.children.values() if child.role is Role.VIEWSERVER)
@@ -101,7 +101,7 @@ def test_a_process_that_slept_longer_than_its_session_begins_anew(cluster: Local
         again = f"{name}-"
         until(
             lambda: any(m["id"].startswith(again) and m["id"] not in before for m in status(cluster).get("members", [])),
-            20.0,
+            60.0,
             f"{name} as a new incarnation",
         )
         assert cluster.children[name].pid == pid, "the same process"
@@ -113,7 +113,7 @@ def test_the_number_of_view_servers_changes_under_load(cluster: LocalCluster) ->
     with Load(cluster.url, 30) as load:
         for wanted in (4, 1, 3, 2):
             cluster.scale(wanted)
-            until(lambda wanted=wanted: is_whole(cluster, wanted), 20.0, f"{wanted} view servers")  # type: ignore[misc]
+            until(lambda wanted=wanted: is_whole(cluster, wanted), 60.0, f"{wanted} view servers")  # type: ignore[misc]
             load.check_now()
         load.check_all()
 
@@ -150,10 +150,10 @@ def test_members_of_two_protocols_work_together(tmp_path: Path) -> None:
                 child = cluster.children[name]
                 child.environment = {"BELVEDERE_TEST_PROTOCOL": "2"}
                 os.kill(pid_of(cluster, name), signal.SIGTERM)
-                until(lambda child=child: child.starts > 1 and child.running, 20.0, f"{name} again")  # type: ignore[misc]
+                until(lambda child=child: child.starts > 1 and child.running, 60.0, f"{name} again")  # type: ignore[misc]
                 load.goes_on()
-                until(lambda: is_whole(cluster, 2), 20.0, "both view servers")
-            until(lambda: status(cluster).get("protocol") == 2, 20.0, "protocol 2")
+                until(lambda: is_whole(cluster, 2), 60.0, "both view servers")
+            until(lambda: status(cluster).get("protocol") == 2, 60.0, "protocol 2")
             load.goes_on()
             load.check_all()
     finally:

@@ -26,7 +26,7 @@ def status(ctx: click.Context) -> None:
     for name, value in found.items():
         rows = _rows(value)
         if rows:
-            columns = list(dict.fromkeys(key for row in rows for key in row))
+            columns = list(dict.fromkeys(key for row in rows for key in row if not isinstance(row[key], Mapping)))
             shown = [[_size(c, row.get(c)) for c in columns] for row in rows]
             click.echo("")
             output.console().print(output.table_of(columns, shown, title=name))

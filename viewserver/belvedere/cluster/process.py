@@ -329,6 +329,8 @@ class Process:
                 self.log.error("refused", reason=error)
                 return 1
             except Exception as error:
+                if self._stopping.is_set():
+                    break
                 self.log.failure("begins again as a new incarnation", error)
             else:
                 if ended is Ended.GAVE_UP:
