@@ -177,6 +177,7 @@ def test_every_entry_arrives_once_in_effect(store: LmdbStore, seed: int) -> None
     assert world.rows(store) == expected
     ended = {info.id: info.last for info in store.sources() if info.last is not None}
     assert ended and all(last.get(source, -1) == seq for source, seq in ended.items())
+    store.base.flush()
     assert all(not store.base.read_log(source, Seq(-1), 1, 1) for source in last)
     assert {address for address, _ in world.requests} == set(world.distributors)
 

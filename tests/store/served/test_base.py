@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +29,9 @@ from belvedere.store.served.ordered import encode_keys
 from belvedere.store.served.server import StoreServer
 from belvedere.store.served.service import StoreService
 from belvedere.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, STRING, Column, decimal
+from tests.store.served import base_child
 from tests.store.served.base_rows import ORDERS, Change, Model, changes_of, keys_of, random_change
+from tests.store.served.test_directory import child
 
 ALL = Piece(ChunkId(WriterId("w"), 1), SourceId("s"), START, Seq(2**62))
 
@@ -295,6 +298,8 @@ def test_a_source_whose_log_is_trimmed_remembers_where_it_ended(store: LmdbStore
         put(base, Change(n, {}))
     base.acknowledge({parent.id: Seq(3), SourceId("nobody"): Seq(1)})
     base.acknowledge({parent.id: Seq(1)})
+    assert base.acknowledged(parent.id) == 3 and len(logs(base)[parent.id]) == 3  # the rows need them still
+    base.flush()
     assert logs(base) == {parent.id: []} and base.acknowledged(parent.id) == 3
     base.split(parent.id, key(1))
     assert {info.id: info.last for info in base.sources()}[parent.id] == 3
@@ -408,3 +413,42 @@ def test_base_tables_over_flight(store: LmdbStore) -> None:
     client.close()
     reader.close()
     server.close()
+
+
+@pytest.mark.parametrize("life", range(3))
+def test_calls_that_were_acknowledged_survive_a_kill(tmp_path: Path, life: int) -> None:
+    process = child("base_child", str(tmp_path), "1")
+    assert process.stdout is not None
+    acknowledged = dict.fromkeys(range(base_child.THREADS), 0)
+    for count, line in enumerate(process.stdout, 1):
+        thread, number = json.loads(line)
+        acknowledged[thread] = number
+        if count == 20 + 30 * life:
+            process.kill()
+    process.wait()
+    process.stdout.close()
+    store = LmdbStore(tmp_path)
+    found = {row["id"]: row for row in rows(store.base)}
+    for thread, last in acknowledged.items():
+        there = found[thread]["a"]
+        assert last <= there <= last + 1
+        model = Model()
+        for number in range(1, there + 1):
+            for change in base_child.call(thread, number):
+                model.apply(replace(change, ts=number))
+        assert [row for key, row in found.items() if key % base_child.THREADS == thread] == model.rows()
+    put(store.base, Change(1000, {"a": 1}))
+    assert store.base.get("orders", keys_of(1000)).num_rows == 1
+    store.close()
+
+
+def test_a_table_that_is_dropped_before_its_rows_are_merged_leaves_none(store: LmdbStore) -> None:
+    base = store.base
+    base.create_table(ORDERS)
+    put(base, *(Change(n, {"a": n}) for n in range(100)))
+    base.drop_table("orders")
+    base.create_table(ORDERS)
+    put(base, Change(7, {"a": -7}))
+    assert rows(base) == [{"id": 7, "a": -7, "b": None}]
+    with store.environment.reading() as txn:
+        assert txn.stat(store.environment.db["base_rows"])["entries"] == 1

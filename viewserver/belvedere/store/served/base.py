@@ -1,10 +1,8 @@
-"""Base tables of the served store: rows that users write, and the logs that are pushed because of it.
+"""Base tables of the served store: what users write, and the logs that are pushed because of it.
 
-A `put` is one transaction: the current rows are merged cell by cell, last writer wins, exactly as DELTA does it (it is
-DELTA that does it), and every range that the call touches gets one entry in its log, all with one seq. Seqs and the
-clock that gives cell timestamps live in the same transaction, so both only grow, whatever stops in between.
-
-    rows: table number, encoded key -> the row as `DeltaTable.export` packs it (tombstones included)
+A `put` is one transaction: every range that the call touches gets one entry in its log, all with one seq. Seqs and the
+clock that gives cell timestamps live in the same transaction, so both only grow, whatever stops in between. The current
+rows follow from the logs: `base_rows.py`. Ranges, and what becomes of them: `ranges.py`.
 """
 
 from __future__ import annotations
@@ -12,44 +10,44 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Changes
-from belvedere.engine.state.delta_table import DeltaTable
-from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError
 from belvedere.protocol.exactly_once import START, Seq, SourceId
-from belvedere.source.chunks import Written, build
+from belvedere.source.chunks import Content, Written, build
 from belvedere.sql.catalog import TableDef
 from belvedere.store.embedded.changes import timestamps, widen
 from belvedere.store.seam import SourceInfo
-from belvedere.store.served import ranges, requests
+from belvedere.store.served import ranges
+from belvedere.store.served.base_rows import BaseRows, Pending
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
 from belvedere.store.served.keys import table_bytes
 from belvedere.store.served.ordered import encode_keys
 from belvedere.store.served.ranges import BaseTable, Layout, Range
-from belvedere.store.served.versions import next_number
+from belvedere.store.served.versions import count_up, next_number
 from belvedere.types import Column
 
 MAX_ENTRY = 256 << 20
 """Bytes of one entry of a log: it is pushed in one request."""
-_SCAN_ROWS = 4096
-_SCAN_BYTES = 4 << 20
 _WORD = 8
-_DAY_US = 86_400_000_000
-TOMBSTONE_RETENTION_US = 10 * _DAY_US
 Clock = Callable[[], int]
 
 
 def wall_clock() -> int:
     """Microseconds."""
     return time.time_ns() // 1000
+
+
+@dataclass(frozen=True, eq=False)
+class _Put:
+    found: dict[SourceId, Seq]
+    pending: Pending
 
 
 class BaseTables:
@@ -73,6 +71,10 @@ class BaseTables:
         with environment.reading() as txn:
             self._layout = ranges.load(txn, self._db)
         self._rehome()
+        self._rows = BaseRows(environment, clock, self._definition, self._trim_merged)
+        self._rows.load(self._unmerged())
+        self._rows.start()
+        environment.on_reopen(lambda: self._rows.load(self._unmerged()))
 
     # --- definitions
 
@@ -91,14 +93,15 @@ class BaseTables:
                 if known.definition != table:
                     raise CatalogError(f"base table {table.name!r} exists already, with other columns or another key")
                 return
-            ranges.save_table(txn, self._db, BaseTable(next_number(txn, self._db), table))
+            number = next_number(txn, self._db)
+            ranges.save_table(txn, self._db, BaseTable(number, table))
             bounds = [b"", *sorted({bytes(split) for split in splits if split}), None]
             homes = _loads(layout, self.nodes)
             for start, stop in pairwise(bounds):
                 assert start is not None
                 node = min(homes, key=lambda name: (homes[name], name))
                 homes[node] += 1
-                ranges.make(txn, self._db, Range(0, table.name, start, stop, node))
+                ranges.make(txn, self._db, Range(0, table.name, number, start, stop, node))
 
         self._change(create)
 
@@ -162,28 +165,22 @@ class BaseTables:
         changes = _fitting(definition, changes, owner)
         encoded = encode_keys([changes.columns[i] for i in definition.key_positions], owner)
 
-        def write(txn: Txn) -> dict[SourceId, Seq]:
-            known = requests.find(txn, self._db, request)
-            if known is not None:
-                return known
-            written = self._put(txn, table, changes, encoded, own_clock)
-            requests.remember(txn, self._db, request, written, self._clock())
-            return written
+        self._rows.make_room()
 
-        found = self._environment.run(write, len(changes))
+        def write(txn: Txn) -> _Put:
+            return self._put(txn, table, changes, encoded, own_clock)
+
+        put = self._environment.run(write, len(changes), lambda put: self._rows.add(put.pending))
         self._tell()
-        return found
+        return put.found
 
-    def _put(
-        self, txn: Txn, table: str, changes: Changes, encoded: list[bytes], own_clock: bool
-    ) -> dict[SourceId, Seq]:
+    def _put(self, txn: Txn, table: str, changes: Changes, encoded: list[bytes], own_clock: bool) -> _Put:
         layout = self._current(txn)
         base = layout.table(table)
         changes = widen(base.definition, changes)
         if own_clock:
             changes = replace(changes, ts=self._stamp(txn, changes))
-        self._merge(txn, base, changes, encoded)
-        seq = Seq(self._next(txn, b"seq"))
+        seq = Seq(count_up(txn, self._db, b"seq"))
         written = Written.of(base.definition, changes)
         found: dict[SourceId, Seq] = {}
         for range, index in _by_range(layout, table, encoded):
@@ -196,7 +193,7 @@ class BaseTables:
                 )
             txn.put(ranges.log_key(range, seq), entry, db=self._db["base_log"])
             found[range.id] = seq
-        return found
+        return _Put(found, Pending(seq, base.number, written, encoded))
 
     def _stamp(self, txn: Txn, changes: Changes) -> np.ndarray:
         """One tick for all rows, or one for each where the order of puts and deletes matters."""
@@ -208,54 +205,49 @@ class BaseTables:
         txn.put(b"clock", (first + ticks - 1).to_bytes(_WORD, "big"), db=self._db["meta"])
         return timestamps(first, 1 if mixed else 0, count)
 
-    def _next(self, txn: Txn, name: bytes) -> int:
-        found = int.from_bytes(txn.get(name, db=self._db["meta"], default=b""), "big") + 1
-        txn.put(name, found.to_bytes(_WORD, "big"), db=self._db["meta"])
-        return found
-
-    def _merge(self, txn: Txn, base: BaseTable, changes: Changes, encoded: list[bytes]) -> None:
-        """Read the rows, let DELTA merge the changes, write them back."""
-        first = {key: at for at, key in reversed(list(enumerate(encoded)))}
-        touched = sorted(first)
-        prefix, rows = table_bytes(base.number), self._db["base_rows"]
-        found = [txn.get(prefix + key, db=rows) for key in touched]
-        now = self._clock()
-        delta = DeltaTable(base.definition)
-        known = [row for row in found if row is not None]
-        if known:
-            delta.import_(pa.array(known, pa.binary()), now - TOMBSTONE_RETENTION_US)
-        delta.apply(changes, (), now)
-        at = np.array([first[key] for key in touched], np.int64)
-        keys = [changes.columns[i].take(at) for i in base.definition.key_positions]
-        _, values = delta.export(hash_rows(keys, len(touched)))
-        txn.cursor(rows).putmulti([(prefix + key, row) for key, row in zip(touched, values.to_pylist(), strict=True)])
-
     def get(self, table: str, keys: Sequence[Vec]) -> pa.RecordBatch:
         """The rows with these keys that are there, in the order of the keys asked for."""
-        base = self._layout.table(table)
-        encoded = encode_keys(keys, f"base table {table!r}")
-        prefix = table_bytes(base.number)
-        with self._environment.reading() as txn:
-            found = [txn.get(prefix + key, db=self._db["base_rows"]) for key in encoded]
-        return _rows(base.definition, [row for row in found if row is not None])
+        base = self._known().table(table)
+        return self._rows.get(base.number, base.definition, encode_keys(keys, f"base table {table!r}"))
 
     def scan(
         self, table: str, start: Sequence[Vec] | None = None, stop: Sequence[Vec] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Rows in key order from `start` (included) to `stop` (not included), each of them a key or the first columns
         of one. Each piece is of one moment; a row that changes meanwhile is seen before or after it."""
-        base = self._layout.table(table)
-        prefix = table_bytes(base.number)
-        at = prefix + (self.encode_key(table, start) if start is not None else b"")
-        end = prefix + self.encode_key(table, stop) if stop is not None else table_bytes(base.number + 1)
-        while True:
-            with self._environment.reading() as txn:
-                found, at = _piece(txn.cursor(self._db["base_rows"]), at, end)
-            batch = _rows(base.definition, found)
-            if batch.num_rows:
-                yield batch
-            if not at:
-                return
+        base = self._known().table(table)
+        first = self.encode_key(table, start) if start is not None else b""
+        last = self.encode_key(table, stop) if stop is not None else None
+        return self._rows.scan(base.number, base.definition, first, last)
+
+    def flush(self) -> None:
+        """Merge everything that was put before into the rows; reads do so by themselves."""
+        self._rows.flush()
+
+    def close(self) -> None:
+        self._rows.close()
+
+    def _definition(self, txn: Txn, number: int) -> TableDef | None:
+        found = [base.definition for base in self._current(txn).tables.values() if base.number == number]
+        return found[0] if found else None
+
+    def _trim_merged(self, txn: Txn, merged: int) -> None:
+        for range in self._current(txn).ranges.values():
+            ranges.trim_log(txn, self._db, range, min(merged, ranges.acknowledged(txn, self._db, range)))
+
+    def _unmerged(self) -> list[Pending]:
+        """What the logs have and the rows have not."""
+        found: list[Pending] = []
+        layout = self._known()
+        numbers = {base.number: base.definition for base in layout.tables.values()}
+        with self._environment.reading() as txn:
+            merged = Seq(int.from_bytes(txn.get(b"base_merged", db=self._db["meta"], default=b""), "big"))
+            for range in layout.ranges.values():
+                definition = numbers.get(range.of)
+                if definition is not None:
+                    logged = ranges.entries(txn, self._db, range, merged)
+                    found += [_pending(seq, range.of, definition, entry) for seq, entry in logged]
+        return sorted(found, key=lambda one: one.seq)
 
     # --- sources
 
@@ -271,6 +263,7 @@ class BaseTables:
                     ranges.forget(txn, self._db, range)
 
         if sources:
+            self.flush()  # what is left of their logs may not be merged yet
             self._change(forget)
 
     def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
@@ -279,15 +272,17 @@ class BaseTables:
         def split(txn: Txn) -> tuple[SourceId, SourceId]:
             layout = self._current(txn)
             parent = layout.range(source)
-            at = self._middle(txn, layout.table(parent.table), parent) if key is None else key
+            at = self._rows.middle(txn, parent.of, parent.start, parent.stop) if key is None else key
             if at is None or at <= parent.start or (parent.stop is not None and at >= parent.stop):
                 raise CatalogError(f"source {source!r} cannot be split there: both daughters need a part of its keys")
             ranges.end(txn, self._db, parent)
-            born = Range(0, parent.table, parent.start, at, parent.node, parents=(parent.id,))
+            born = Range(0, parent.table, parent.of, parent.start, at, parent.node, parents=(parent.id,))
             lower = ranges.make(txn, self._db, born)
             upper = ranges.make(txn, self._db, replace(born, start=at, stop=parent.stop))
             return lower.id, upper.id
 
+        if key is None:
+            self.flush()
         return self._change(split)
 
     def merge(self, a: SourceId, b: SourceId) -> SourceId:
@@ -301,7 +296,7 @@ class BaseTables:
             for parent in (lower, upper):
                 ranges.end(txn, self._db, parent)
             parents = (lower.id, upper.id)
-            born = Range(0, lower.table, lower.start, upper.stop, lower.node, parents=parents)
+            born = Range(0, lower.table, lower.of, lower.start, upper.stop, lower.node, parents=parents)
             return ranges.make(txn, self._db, born).id
 
         return self._change(merge)
@@ -316,18 +311,6 @@ class BaseTables:
             ranges.save(txn, self._db, replace(range, node=node, generation=range.generation + 1))
 
         self._change(move)
-
-    def _middle(self, txn: Txn, base: BaseTable, range: Range) -> bytes | None:
-        prefix = table_bytes(base.number)
-        end = prefix + range.stop if range.stop is not None else table_bytes(base.number + 1)
-        cursor = txn.cursor(self._db["base_rows"])
-        found: list[bytes] = []
-        if cursor.set_range(prefix + range.start):
-            for key in cursor.iternext(keys=True, values=False):
-                if key >= end:
-                    break
-                found.append(key)
-        return found[len(found) // 2][len(prefix) :] if found else None
 
     # --- what pushers need
 
@@ -349,28 +332,24 @@ class BaseTables:
         found: list[tuple[Seq, bytes]] = []
         if range is None:
             return found
-        own = range.number.to_bytes(ranges.NUMBER, "big")
         with self._environment.reading() as txn:
-            cursor = txn.cursor(self._db["base_log"])
-            more = cursor.set_range(ranges.log_key(range, after + 1))
-            while more and len(found) < count and cursor.key().startswith(own):
-                entry = cursor.value()
+            for seq, entry in ranges.entries(txn, self._db, range, after):
                 size -= len(entry)
-                if found and size < 0:
+                if found and (size < 0 or len(found) == count):
                     break
-                found.append((Seq(int.from_bytes(cursor.key()[ranges.NUMBER :], "big")), entry))
-                more = cursor.next()
+                found.append((seq, entry))
         return found
 
     def acknowledge(self, positions: Mapping[SourceId, Seq]) -> None:
         """Entries up to these positions will not be asked for again."""
 
         def trim(txn: Txn) -> None:
-            layout = self._current(txn)
+            layout, merged = self._current(txn), self._rows.merged(txn)
             for source, seq in positions.items():
                 range = layout.ranges.get(source)
                 if range is not None:
-                    ranges.trim(txn, self._db, range, seq)
+                    ranges.acknowledge(txn, self._db, range, seq)
+                    ranges.trim_log(txn, self._db, range, min(seq, merged))
 
         if positions:
             self._environment.run(trim, 1000)
@@ -460,25 +439,8 @@ def _by_range(layout: Layout, table: str, encoded: list[bytes]) -> Iterator[tupl
         yield open[at], np.flatnonzero(where == at)
 
 
-def _piece(cursor: Any, start: bytes, end: bytes) -> tuple[list[bytes], bytes]:
-    """Some rows from `start` on, and where to go on; nothing if that was all."""
-    found: list[bytes] = []
-    size = 0
-    more = cursor.set_range(start)
-    while more and cursor.key() < end:
-        if len(found) == _SCAN_ROWS or size > _SCAN_BYTES:
-            return found, cursor.key()
-        found.append(cursor.value())
-        size += len(found[-1])
-        more = cursor.next()
-    return found, b""
-
-
-def _rows(table: TableDef, packed: list[bytes]) -> pa.RecordBatch:
-    """Live rows as users see them."""
-    fields = [pa.field(column.name, column.type.arrow) for column in table.columns]
-    if not packed:
-        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in fields], schema=pa.schema(fields))
-    found = DeltaTable(table).unpack(pa.array(packed, pa.binary()))
-    live = np.flatnonzero(~found.dead)
-    return pa.RecordBatch.from_arrays([vec.take(live).to_arrow() for vec in found.columns], schema=pa.schema(fields))
+def _pending(seq: Seq, table: int, definition: TableDef, entry: bytes) -> Pending:
+    written = Content(entry).written
+    at = [name for name, _ in written.names]
+    keys = [written.changes.columns[at.index(name)] for name in definition.key]
+    return Pending(seq, table, written, encode_keys(keys, f"base table {definition.name!r}"))

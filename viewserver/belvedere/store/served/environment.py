@@ -78,8 +78,7 @@ class Environment:
         self._readers = 0
         self._exchanging = False
         self._closed = False
-        self.reopened: Callable[[], None] = lambda: None
-        """Called when what was committed last is not known and has to be read again; nobody writes meanwhile."""
+        self._on_reopen: list[Callable[[], None]] = []
         self._lock = self._take()
         try:
             self._env = self._open()
@@ -274,7 +273,12 @@ class Environment:
             self._env.close()
             self._env = self._open()
             self.db.update(self._databases())
-        self.reopened()
+        for listener in self._on_reopen:
+            listener()
+
+    def on_reopen(self, listener: Callable[[], None]) -> None:
+        """Called when it is not known what was committed last, and has to be read again; nobody writes meanwhile."""
+        self._on_reopen.append(listener)
 
     def _refuse_closed(self) -> None:
         if self._closed:

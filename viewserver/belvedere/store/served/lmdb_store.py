@@ -159,6 +159,7 @@ class LmdbStore:
         return self._tables.usage()
 
     def close(self) -> None:
+        self.base.close()
         self._tables.close()
         self.environment.close()
 

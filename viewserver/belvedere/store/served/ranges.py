@@ -7,14 +7,14 @@ Ranges of a table that are open cover all keys and do not overlap. What is writt
 layout in memory and look at its version in their transaction, so nobody ever writes to a range that has ended.
 
     base_tables   name -> number, definition        base_sources  number -> range, parents, last seq, node, generation
-    base_log      number, seq -> chunk              base_acked    number -> seq up to which the log is trimmed
+    base_log      number, seq -> chunk              base_acked    number -> seq up to which it was acknowledged
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -42,6 +42,8 @@ class Range:
 
     number: int
     table: str
+    of: int
+    """The number of its table: another one may have the same name later."""
     start: bytes
     stop: bytes | None
     node: str
@@ -112,10 +114,11 @@ def _ordered(ranges: Iterable[Range], table: str) -> list[Range]:
 def _range(number: int, found: dict[str, object]) -> Range:
     start, stop, last = str(found["start"]), found["stop"], found["last"]
     parents = found["parents"]
-    assert isinstance(parents, list) and isinstance(found["generation"], int)
+    assert isinstance(parents, list) and isinstance(found["generation"], int) and isinstance(found["of"], int)
     return Range(
         number,
         str(found["table"]),
+        found["of"],
         bytes.fromhex(start),
         None if stop is None else bytes.fromhex(str(stop)),
         str(found["node"]),
@@ -142,6 +145,7 @@ def save_table(txn: Txn, db: dict[str, Db], table: BaseTable) -> None:
 def save(txn: Txn, db: dict[str, Db], range: Range) -> None:
     value = {
         "table": range.table,
+        "of": range.of,
         "start": range.start.hex(),
         "stop": None if range.stop is None else range.stop.hex(),
         "node": range.node,
@@ -167,13 +171,14 @@ def end(txn: Txn, db: dict[str, Db], range: Range) -> None:
 
 
 def newest(txn: Txn, db: dict[str, Db], range: Range) -> Seq:
-    """The seq of the last entry: in the log, or trimmed."""
+    """The seq of the last entry: in the log, or trimmed, which only those are that were acknowledged."""
     cursor = txn.cursor(db["base_log"])
     behind = (range.number + 1).to_bytes(NUMBER, "big")
     found = cursor.prev() if cursor.set_range(behind) else cursor.last()
+    last = acknowledged(txn, db, range)
     if found and cursor.key()[:NUMBER] == range.number.to_bytes(NUMBER, "big"):
-        return Seq(int.from_bytes(cursor.key()[NUMBER:], "big"))
-    return acknowledged(txn, db, range)
+        last = max(last, Seq(int.from_bytes(cursor.key()[NUMBER:], "big")))
+    return last
 
 
 def acknowledged(txn: Txn, db: dict[str, Db], range: Range) -> Seq:
@@ -185,16 +190,27 @@ def log_key(range: Range, seq: int) -> bytes:
     return range.number.to_bytes(NUMBER, "big") + seq.to_bytes(_WORD, "big")
 
 
-def trim(txn: Txn, db: dict[str, Db], range: Range, upto: Seq) -> None:
-    """The entries up to here were acknowledged."""
-    if upto <= acknowledged(txn, db, range):
-        return
+def entries(txn: Txn, db: dict[str, Db], range: Range, after: int) -> Iterator[tuple[Seq, bytes]]:
+    """The log behind a position, in order."""
+    own = range.number.to_bytes(NUMBER, "big")
     cursor = txn.cursor(db["base_log"])
-    behind = log_key(range, upto + 1)
-    if cursor.set_range(log_key(range, 0)):
-        while cursor.key() and cursor.key() < behind:
+    more = cursor.set_range(log_key(range, after + 1))
+    while more and cursor.key().startswith(own):
+        yield Seq(int.from_bytes(cursor.key()[NUMBER:], "big")), cursor.value()
+        more = cursor.next()
+
+
+def acknowledge(txn: Txn, db: dict[str, Db], range: Range, upto: Seq) -> None:
+    if upto > acknowledged(txn, db, range):
+        txn.put(range.number.to_bytes(NUMBER, "big"), upto.to_bytes(_WORD, "big"), db=db["base_acked"])
+
+
+def trim_log(txn: Txn, db: dict[str, Db], range: Range, upto: int) -> None:
+    """The entries up to here are needed by nobody any more."""
+    cursor = txn.cursor(db["base_log"])
+    if upto >= 0 and cursor.set_range(log_key(range, 0)):
+        while cursor.key() and cursor.key() <= log_key(range, upto):
             cursor.delete()
-    txn.put(range.number.to_bytes(NUMBER, "big"), upto.to_bytes(_WORD, "big"), db=db["base_acked"])
 
 
 def forget(txn: Txn, db: dict[str, Db], range: Range) -> None:

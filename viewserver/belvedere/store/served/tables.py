@@ -27,7 +27,7 @@ class VersionedTables:
         self._environment, self._db = environment, environment.db
         self._recent = Recent()
         self._load()
-        environment.reopened = self._load
+        environment.on_reopen(self._load)
         self._collector = Collector(environment, self._recent, collect_pause, merge_rows)
 
     def _load(self) -> None:

@@ -1,0 +1,265 @@
+"""Current rows of base tables: merged cell by cell, last writer wins, exactly as DELTA does it (DELTA does it).
+
+A `put` is durable in the logs of its ranges; its rows follow, many calls at a time and in the order of keys, so that
+pages of the tree are not written for each of them. Whoever reads rows waits until the changes of the table are merged.
+
+    put ──▶ in the log ──▶ PENDING ──enough of them, or somebody reads──▶ merged: `base_merged` says up to which seq
+
+Why it is safe: pending changes are those of the logs behind `base_merged`; logs are trimmed no farther, and are read
+again after a restart. Changes that are merged again change nothing: all that follow them are merged again as well, in
+the same order.
+
+    base_rows   table number, encoded key -> the row as `DeltaTable.export` packs it (tombstones included)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.engine.delta import Changes
+from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.engine.state.hashing import hash_rows
+from belvedere.errors import BelvedereError, Closed, StoreUnavailable
+from belvedere.source.chunks import Written, together
+from belvedere.sql.catalog import TableDef
+from belvedere.store.served.environment import Environment, Txn
+from belvedere.store.served.keys import table_bytes
+
+FLUSH_ROWS = 100_000
+_FULL = 4
+"""At so many times `FLUSH_ROWS` writers wait."""
+_FLUSH_SECONDS = 30.0
+_RETRY_SECONDS = 1.0
+_STEP_KEYS = 8192
+_SCAN_ROWS = 4096
+_SCAN_BYTES = 4 << 20
+_DAY_US = 86_400_000_000
+TOMBSTONE_RETENTION_US = 10 * _DAY_US
+_WORD = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """What one call (or its part in one range) changes."""
+
+    seq: int
+    table: int
+    written: Written
+    keys: Sequence[bytes]
+
+
+class BaseRows:
+    """The rows of all base tables, and a thread that merges. `definition` gives a table by number, None if it is gone.
+    `trim` is told, in a transaction, up to which seq the logs are merged."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        clock: Callable[[], int],
+        definition: Callable[[Txn, int], TableDef | None],
+        trim: Callable[[Txn, int], None],
+    ) -> None:
+        self._environment, self._db = environment, environment.db
+        self._clock, self._definition, self._trim = clock, definition, trim
+        self._merging = threading.Lock()
+        self._news = threading.Condition()
+        self._pending: list[Pending] = []
+        self._rows = 0
+        self._trouble = ""
+        self._stopping = False
+        self._thread = threading.Thread(target=self._work, name="store-base-rows", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def load(self, pending: Sequence[Pending]) -> None:
+        """The changes that the logs have behind `base_merged`: at the start, and when the outcome of a commit is not
+        known. Called while nobody writes."""
+        with self._news:
+            self._pending = list(pending)
+            self._rows = sum(len(one.keys) for one in pending)
+
+    def merged(self, txn: Txn) -> int:
+        """Changes up to this seq are in the tree."""
+        return int.from_bytes(txn.get(b"base_merged", db=self._db["meta"], default=b""), "big")
+
+    def add(self, pending: Pending) -> None:
+        """In the order of seqs."""
+        with self._news:
+            self._pending.append(pending)
+            self._rows += len(pending.keys)
+            if self._rows >= FLUSH_ROWS:
+                self._news.notify_all()
+
+    def make_room(self) -> None:
+        """Wait until merging has caught up; raises `StoreUnavailable` if it cannot."""
+        with self._news:
+            while self._rows >= _FULL * FLUSH_ROWS and not self._stopping:
+                if self._trouble:
+                    raise StoreUnavailable(self._trouble)
+                self._news.wait(_RETRY_SECONDS)
+
+    def close(self) -> None:
+        with self._news:
+            self._stopping = True
+            self._news.notify_all()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._rows >= FLUSH_ROWS or self._stopping, _FLUSH_SECONDS)
+                if self._stopping:
+                    return
+            try:
+                self.flush()
+            except Closed:
+                return
+            except BelvedereError as error:
+                # No room, or a failing disk: it is tried again; writers are told once there is no room in memory.
+                with self._news:
+                    self._trouble = str(error)
+                    self._news.notify_all()
+                    self._news.wait(_RETRY_SECONDS)
+
+    # --- merging
+
+    def flush(self) -> None:
+        """Merge everything that was put before."""
+        with self._merging:
+            with self._news:
+                source, pending = self._pending, list(self._pending)
+            if not pending:
+                return
+            by_table: dict[int, list[Pending]] = {}
+            for one in pending:
+                by_table.setdefault(one.table, []).append(one)
+            for table, parts in by_table.items():
+                for step in self._steps(table, parts):
+                    self._environment.run(step, _STEP_KEYS)
+            self._environment.run(partial(self._done, pending[-1].seq))
+            with self._news:
+                if source is self._pending:  # else they were loaded again meanwhile, and are merged again
+                    del self._pending[: len(pending)]
+                    self._rows -= sum(len(one.keys) for one in pending)
+                self._trouble = ""
+                self._news.notify_all()
+
+    def _steps(self, table: int, parts: Sequence[Pending]) -> Iterator[Callable[[Txn], None]]:
+        with self._environment.reading() as txn:
+            definition = self._definition(txn, table)
+        if definition is None:
+            return
+        changes = together([part.written for part in parts]).resolve(definition)
+        encoded = [key for part in parts for key in part.keys]
+        order = sorted(range(len(encoded)), key=encoded.__getitem__)  # stable: changes of a key keep their order
+        at = 0
+        while at < len(order):
+            stop = min(at + _STEP_KEYS, len(order))
+            while stop < len(order) and encoded[order[stop]] == encoded[order[stop - 1]]:
+                stop += 1
+            index = np.array(order[at:stop], np.int64)
+            keys = [encoded[i] for i in order[at:stop]]
+            yield partial(self._merge, table, definition, _take(changes, index), keys)
+            at = stop
+
+    def _merge(self, table: int, definition: TableDef, changes: Changes, encoded: list[bytes], txn: Txn) -> None:
+        """Read the rows, let DELTA merge the changes, write them back. Keys are in order, equal ones are neighbours."""
+        if self._definition(txn, table) is None:
+            return  # dropped meanwhile
+        first = [at for at, key in enumerate(encoded) if at == 0 or key != encoded[at - 1]]
+        prefix, rows = table_bytes(table), self._db["base_rows"]
+        found = [txn.get(prefix + encoded[at], db=rows) for at in first]
+        now = self._clock()
+        delta = DeltaTable(definition)
+        known = [row for row in found if row is not None]
+        if known:
+            delta.import_(pa.array(known, pa.binary()), now - TOMBSTONE_RETENTION_US)
+        delta.apply(changes, (), now)
+        keys = [changes.columns[i].take(np.array(first, np.int64)) for i in definition.key_positions]
+        _, values = delta.export(hash_rows(keys, len(first)))
+        pairs = zip(first, values.to_pylist(), strict=True)
+        txn.cursor(rows).putmulti([(prefix + encoded[at], row) for at, row in pairs])
+
+    def _done(self, seq: int, txn: Txn) -> None:
+        txn.put(b"base_merged", seq.to_bytes(_WORD, "big"), db=self._db["meta"])
+        self._trim(txn, seq)
+
+    # --- reading
+
+    def get(self, table: int, definition: TableDef, encoded: Sequence[bytes]) -> pa.RecordBatch:
+        """The rows with these keys that are there."""
+        self._flush_for(table)
+        prefix = table_bytes(table)
+        with self._environment.reading() as txn:
+            found = [txn.get(prefix + key, db=self._db["base_rows"]) for key in encoded]
+        return _live(definition, [row for row in found if row is not None])
+
+    def scan(self, table: int, definition: TableDef, start: bytes, stop: bytes | None) -> Iterator[pa.RecordBatch]:
+        """Rows in the order of keys. Each piece is of one moment."""
+        self._flush_for(table)
+        at, end = self._bounds(table, start, stop)
+        while at:
+            with self._environment.reading() as txn:
+                found, at = _piece(txn.cursor(self._db["base_rows"]), at, end)
+            batch = _live(definition, found)
+            if batch.num_rows:
+                yield batch
+
+    def middle(self, txn: Txn, table: int, start: bytes, stop: bytes | None) -> bytes | None:
+        """The key in the middle of those that are merged; None if there is none."""
+        at, end = self._bounds(table, start, stop)
+        cursor = txn.cursor(self._db["base_rows"])
+        found: list[bytes] = []
+        if cursor.set_range(at):
+            for key in cursor.iternext(keys=True, values=False):
+                if key >= end:
+                    break
+                found.append(key)
+        return found[len(found) // 2][len(table_bytes(table)) :] if found else None
+
+    def _flush_for(self, table: int) -> None:
+        with self._news:
+            wanted = any(one.table == table for one in self._pending)
+        if wanted:
+            self.flush()
+
+    @staticmethod
+    def _bounds(table: int, start: bytes, stop: bytes | None) -> tuple[bytes, bytes]:
+        prefix = table_bytes(table)
+        return prefix + start, prefix + stop if stop is not None else table_bytes(table + 1)
+
+
+def _take(changes: Changes, index: np.ndarray) -> Changes:
+    return Written((), changes).take(index).changes
+
+
+def _piece(cursor: Any, start: bytes, end: bytes) -> tuple[list[bytes], bytes]:
+    """Some rows from `start` on, and where to go on; nothing if that was all."""
+    found: list[bytes] = []
+    size = 0
+    more = cursor.set_range(start)
+    while more and cursor.key() < end:
+        if len(found) == _SCAN_ROWS or size > _SCAN_BYTES:
+            return found, cursor.key()
+        found.append(cursor.value())
+        size += len(found[-1])
+        more = cursor.next()
+    return found, b""
+
+
+def _live(table: TableDef, packed: list[bytes]) -> pa.RecordBatch:
+    """Rows as users see them, without tombstones."""
+    fields = [pa.field(column.name, column.type.arrow) for column in table.columns]
+    if not packed:
+        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in fields], schema=pa.schema(fields))
+    found = DeltaTable(table).unpack(pa.array(packed, pa.binary()))
+    live = np.flatnonzero(~found.dead)
+    return pa.RecordBatch.from_arrays([vec.take(live).to_arrow() for vec in found.columns], schema=pa.schema(fields))
