@@ -434,6 +434,23 @@ def test_epochs_that_were_not_published_are_not_read(pool: FakePool, db: Cluster
     assert [db.get("spend", 7, at=e)["n"] for e in (first, hidden, last)] == [1, 1, 3]
 
 
+def test_a_snapshot_of_an_epoch_that_is_never_published_stays_at_it(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    db.put("orders", order(1, 7, "1"))
+    pool.step()
+    pool.publishes = False
+    token = db.put("orders", order(2, 7, "1"))
+    hidden = pool.step().epoch
+    pool.publishes = True
+    with db.snapshot() as snapshot:
+        assert snapshot.epoch == hidden and snapshot.positions == dict(token.positions)
+        db.put("orders", order(3, 7, "1"))
+        pool.step()
+        assert db.get("spend", 7)["n"] == 3
+        assert snapshot.get("spend", 7)["n"] == 2 and snapshot.scan("orders").num_rows == 2
+        assert set(snapshot.catalog.views) == {"spend"}
+
+
 @pytest.mark.parametrize("text", ["", "x", "e", "e1,", "e1,a", "e1,:3", "e1,a:b", "1.5"])
 def test_what_is_no_token_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no token"):

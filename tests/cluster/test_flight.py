@@ -120,6 +120,20 @@ def test_a_port_that_is_taken_is_reported(server: FlightTransport) -> None:
         FlightTransport("127.0.0.1", server.port, member=A)
 
 
+def test_a_member_that_has_not_begun_is_asked_again(client: FlightClient) -> None:
+    """Its port listens before it can answer: that is no sign of another version."""
+    transport = FlightTransport("127.0.0.1", member=A)
+    try:
+        with pytest.raises(errors.PeerUnavailable, match="nobody answers here yet"):
+            client.call(transport.address, "topology", b"", 5.0)
+        transport.start(ignore, {"topology": lambda _: b"here"})
+        assert client.call(transport.address, "topology", b"", 5.0) == b"here"
+        with pytest.raises(errors.Incompatible, match="call status is unknown here"):
+            client.call(transport.address, "status", b"", 5.0)
+    finally:
+        transport.close()
+
+
 def test_a_closed_client_says_so() -> None:
     client = FlightClient()
     client.close()

@@ -462,6 +462,8 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no 
     def do_action(self, context: Any, action: Any) -> list[Any]:
         """One result is the answer; two are a failure, which the second one describes."""
         try:
+            if self.inbox is None and action.type not in self.calls:  # a port that listens, of a member that begins
+                raise errors.PeerUnavailable(f"call {action.type}: nobody answers here yet")
             return [_pick(self.calls, "call", action.type)(action.body.to_pybytes())]
         except Exception as error:
             return [b"", failures.describe(error)]

@@ -646,7 +646,7 @@ class Coordinator:
         return self._ask(_listing, self._of_round(self._raise_horizon))
 
     def _of_round(self, then: Then) -> Then:
-        """What a round that was begun again still hears is too old: its pins were listed before the horizon was raised."""
+        """What comes for a round that was given up is too old: pins were listed before the horizon was raised."""
         round = self._round
         return lambda event: then(event) if round == self._round else []
 

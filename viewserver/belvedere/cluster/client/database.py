@@ -37,6 +37,7 @@ from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.errors import CatalogError, Closed, DataError, EpochExpired, NotYet, Unavailable
 from belvedere.plan.nodes import Plan
+from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
@@ -46,7 +47,7 @@ from belvedere.store.embedded import commit
 from belvedere.types import Column
 
 T = TypeVar("T")
-Moment = int | datetime | commit.Token | None
+Moment = int | datetime | commit.Token | Known | None
 After = commit.Token | int | str | None
 
 TIMEOUT = 30.0
@@ -239,7 +240,7 @@ class ClusterDatabase(Executing):
         while True:
             known = self.epochs.newest(deadline) if at is None else self.epochs.at(at, deadline)
             try:
-                return Snapshot(self, known.epoch)
+                return Snapshot(self, known)
             except EpochExpired:
                 if at is not None or deadline.over:
                     raise
@@ -471,16 +472,30 @@ class ClusterDatabase(Executing):
 class Snapshot:
     """Reads at one epoch, which is pinned until the end."""
 
-    def __init__(self, database: ClusterDatabase, epoch: int) -> None:
+    def __init__(self, database: ClusterDatabase, known: Known) -> None:
         self._database = database
-        self.epoch = epoch
-        self._pin: int | None = database.pins.pin(epoch)
+        self._known = Known(known.committed, None)  # what it sees is kept by the pin, not because it is new
+        self._pin: int | None = database.pins.pin(known.epoch)
+
+    @property
+    def epoch(self) -> int:
+        return self._known.epoch
+
+    @property
+    def positions(self) -> Mapping[SourceId, Seq]:
+        """How far each source is in this epoch."""
+        return self._known.committed.positions
+
+    @property
+    def catalog(self) -> Catalog:
+        """Tables and views that can be read in this epoch."""
+        return self._database.epochs.catalog(self._known.committed, self._database.deadline())
 
     def get(self, relation: str, key: Any) -> dict[str, Any] | None:
-        return self._database.get(relation, key, at=self.epoch)
+        return self._database.get(relation, key, at=self._known)
 
     def scan(self, relation: str, *, start: Any = None, stop: Any = None, limit: int | None = None) -> pa.Table:
-        return self._database.scan(relation, start=start, stop=stop, limit=limit, at=self.epoch)
+        return self._database.scan(relation, start=start, stop=stop, limit=limit, at=self._known)
 
     def close(self) -> None:
         if self._pin is not None:

@@ -145,8 +145,11 @@ class Epochs:
         listed = {info.id for info in self._stores(deadline).sources()}
         return not any(source in listed for source in unknown)
 
-    def at(self, moment: int | datetime | commit.Token, deadline: Deadline) -> Known:
-        """The newest committed epoch at or before a number or time; the first one that includes a token's write."""
+    def at(self, moment: int | datetime | commit.Token | Known, deadline: Deadline) -> Known:
+        """The newest committed epoch at or before a number or time; the first one that includes a token's write. An
+        epoch that is known is read as such, also if its commit is never published."""
+        if isinstance(moment, Known):
+            return moment
         newest = self.newest(deadline)
         if isinstance(moment, commit.Token):
             return self._first_with(Token.parse(moment), newest, deadline)
