@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
@@ -25,6 +26,8 @@ from belvedere.engine.vec import Status, Vec
 from belvedere.errors import Damaged
 from belvedere.types import BIGINT, Kind, Schema
 
+SAVE_ROWS = 1 << 16
+"""Groups or rows that are packed at once."""
 _KEY = 1
 """Tag of a group's key and number of rows in its value."""
 _NO_IDS = np.empty((0, 2), np.uint64)
@@ -159,14 +162,21 @@ class Arrangement:
             facet.import_(slots, part)
 
     def _save(self, live: np.ndarray, dead: np.ndarray) -> None:
+        assert self.store is not None
+        for start in range(0, len(live), SAVE_ROWS):
+            self._save_live(live[start : start + SAVE_ROWS])
+        if len(dead):
+            self.store.save(self.name, self.index.ids(dead), pa.nulls(len(dead), pa.binary()))
+            for facet in self.facets.values():
+                facet.drop(dead)
+        for facet in self.facets.values():
+            facet.settle()
+
+    def _save_live(self, live: np.ndarray) -> None:
         assert self.store is not None and self._codec is not None
         key = self._codec.pack([*self.keys.gather(live), Vec(BIGINT, self.rows[live])], len(live))
         parts = [(tag_of(name), facet.export(live)) for name, facet in self.facets.items()]
-        values = join_tagged([(_KEY, key), *parts]).arrow(len(dead))
-        self.store.save(self.name, self.index.ids(np.concatenate([live, dead])), values)
-        if len(dead):
-            for facet in self.facets.values():
-                facet.drop(dead)
+        self.store.save(self.name, self.index.ids(live), join_tagged([(_KEY, key), *parts]).arrow())
 
     @property
     def dirty(self) -> bool:

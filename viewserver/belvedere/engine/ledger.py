@@ -17,7 +17,8 @@ from belvedere.engine.residency import StateStore
 from belvedere.engine.routing import buckets_of
 from belvedere.engine.state.index import HashIndex
 
-NO_IDS = np.empty((0, 2), np.uint64)
+PIECE_BYTES = 1 << 29
+"""A table's writes of an epoch are one piece up to this size; a column of bytes ends at 2^31."""
 
 
 class IdSet:
@@ -55,8 +56,8 @@ class OpenEpoch:
     `touched` stays."""
 
     epoch: int
-    writes: dict[str, Written] = field(default_factory=dict)
-    touched: dict[str, np.ndarray] = field(default_factory=dict)
+    writes: dict[str, list[Written]] = field(default_factory=dict)
+    touched: dict[str, list[np.ndarray]] = field(default_factory=dict)
     persisted: bool = False
     committed: bool = False
 
@@ -76,7 +77,7 @@ class Ledger:
     def load(self, table: str, ids: np.ndarray) -> pa.BinaryArray:
         """The values before the running epoch."""
         self.loads += 1
-        late = [e.writes[table] for e in reversed(self.open) if table in e.writes]
+        late = self._late(table)
         if not late:
             values = self._store.load(table, ids, self.epoch)
         else:
@@ -84,6 +85,10 @@ class Ledger:
         self.absent += values.null_count
         self.loaded += len(values) - values.null_count
         return values
+
+    def _late(self, table: str) -> list[Written]:
+        """Writes that the store may not have yet, the newest first."""
+        return [written for one in reversed(self.open) for written in one.writes.get(table, ())]
 
     def _load_late(self, table: str, ids: np.ndarray, late: list[Written]) -> pa.BinaryArray:
         """The newest write that the store may not have yet; of other ids what the store has."""
@@ -104,7 +109,7 @@ class Ledger:
 
     def scan(self, table: str, first: int, stop: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """All rows of the buckets before the running epoch."""
-        late = [e.writes[table] for e in reversed(self.open) if table in e.writes]
+        late = self._late(table)
         for ids, values in self._store.scan(table, first, stop, self.epoch):
             for written in late:
                 old = written.find(ids) >= 0
@@ -128,15 +133,14 @@ class Ledger:
         if len(ids):
             self._saving.setdefault(table, []).append((ids, values))
 
-    def close_epoch(self) -> dict[str, Written]:
+    def close_epoch(self) -> dict[str, list[Written]]:
         """What was saved since the last call: the writes of the running epoch, which is open from now on."""
         writes = {}
         for table, parts in self._saving.items():
-            ids = parts[0][0] if len(parts) == 1 else np.concatenate([p[0] for p in parts])
-            values = parts[0][1] if len(parts) == 1 else pa.concat_arrays([p[1] for p in parts])
-            writes[table] = Written(ids, values)
+            writes[table] = [_joined(pieces) for pieces in _bounded(parts)]
         self._saving = {}
-        self.open.append(OpenEpoch(self.epoch, writes, {t: w.ids for t, w in writes.items()}))
+        touched = {table: [w.ids for w in pieces] for table, pieces in writes.items()}
+        self.open.append(OpenEpoch(self.epoch, writes, touched))
         return writes
 
     def persisted(self, epoch: int) -> None:
@@ -159,6 +163,28 @@ class Ledger:
         gone = [one for one in self.open if one.epoch > committed]
         self.open = [one for one in self.open if one.epoch <= committed]
         return gone
+
+
+Part = tuple[np.ndarray, pa.BinaryArray]
+
+
+def _bounded(parts: list[Part]) -> Iterator[list[Part]]:
+    """Neighbours together, as many as one column can hold with ease."""
+    piece: list[Part] = []
+    size = 0
+    for part in parts:
+        if piece and size + part[1].nbytes > PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(part)
+        size += part[1].nbytes
+    yield piece
+
+
+def _joined(parts: list[Part]) -> Written:
+    if len(parts) == 1:
+        return Written(*parts[0])
+    return Written(np.concatenate([p[0] for p in parts]), pa.concat_arrays([p[1] for p in parts]))
 
 
 def _plain(values: pa.Array) -> pa.BinaryArray:

@@ -16,6 +16,7 @@ was resident: groups are exported in one canonical form, and every value is writ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from belvedere.engine.arrangement import Arrangement
+from belvedere.engine.arrangement import SAVE_ROWS, Arrangement
 from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.graph import Arranged, apply_task, make
@@ -97,8 +98,8 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class TableChange:
-    """What an epoch changed in one table of the store: ids (each once) and values, null where the row is gone.
-    `logged`: readers will ask which rows an epoch changed (views, quarantine)."""
+    """What an epoch changed in one table of the store: ids (each once) and values, null where the row is gone. Several
+    for one table if there is very much. `logged`: readers will ask which rows an epoch changed (views, quarantine)."""
 
     table: str
     ids: np.ndarray
@@ -328,21 +329,19 @@ class Shard:
             else:
                 running.arrived.setdefault(target, []).append(payload)
         for name, payloads in base.items():
-            self._change_table(running, name, payloads)
+            with _blaming((), f"table {name}: "):
+                self._change_table(running, name, payloads)
         out: list[Outgoing] = []
         for one in self._layout.circuits:
             outputs = running.outputs[one.circuit.number]
             for run in one.stages[stage]:
-                try:
+                with _blaming(run.views):
                     outputs[run.at] = self._step(running, one, run, outputs)
-                except BelvedereError:
-                    raise  # the store, or what it holds: no view is to blame
-                except Exception as error:
-                    raise StageError(run.views, f"{type(error).__name__}: {error}") from error
             for source, run in one.sends[stage]:
                 rows = _chunks(outputs[source])
                 if rows is not None:
-                    self._send(running, one, run, rows, out)
+                    with _blaming(run.views):
+                        self._send(running, one, run, rows, out)
         return out
 
     def _change_table(self, running: _Running, name: str, payloads: list[bytes]) -> None:
@@ -502,11 +501,10 @@ class Shard:
         self._running = None
         self._inbox.clear()
         writes = self._ledger.close_epoch()
-        return [TableChange(table, w.ids, w.values, table in logged) for table, w in writes.items()]
+        return [TableChange(t, w.ids, w.values, t in logged) for t, pieces in writes.items() for w in pieces]
 
     def _save(self, running: _Running) -> set[str]:
         """Hand everything that changed to the ledger; returns which tables are logged."""
-        ledger = self._ledger
         logged: set[str] = set()
         for one in self._layout.circuits:
             outputs, operators = running.outputs[one.circuit.number], self._by_number[one.circuit.number]
@@ -515,18 +513,26 @@ class Shard:
                     operators[side].end_epoch()
             for at, view in one.views:
                 if outputs[at] is not None:
-                    self._save_view(view, outputs[at], logged)
-        for groups in self._groups.values():
-            if groups.dirty:
-                groups.end_epoch()
+                    with _blaming((view.name,)):
+                        self._save_view(view, outputs[at], logged)
+            for run in one.groups:
+                if operators[run.at].dirty:
+                    with _blaming(run.views):
+                        operators[run.at].end_epoch()
         for name, change in running.base.items():
-            ledger.save(delta_table(name), *self._tables[name].export(change.mentioned))
+            with _blaming((), f"table {name}: "):
+                self._save_table(name, change.mentioned)
         return logged
+
+    def _save_table(self, name: str, ids: np.ndarray) -> None:
+        for start in range(0, len(ids), SAVE_ROWS):
+            self._ledger.save(delta_table(name), *self._tables[name].export(ids[start : start + SAVE_ROWS]))
 
     def _save_view(self, view: nodes.View, changed: ViewDelta, logged: set[str]) -> None:
         if changed.rows:
             self._view_rows[view.name] = self._view_rows.get(view.name, 0) + changed.rows
-            self._ledger.save(view_table(view), *export_view(view, changed.chunks))
+            for ids, values in export_view(view, changed.chunks):
+                self._ledger.save(view_table(view), ids, values)
             logged.add(view_table(view))
         if changed.quarantine:
             self._ledger.save(quarantine_table(view), *export_quarantine(view, changed.quarantine))
@@ -557,13 +563,14 @@ class Shard:
         for one in undone:
             self._forget(one.touched)
 
-    def _forget(self, touched: Mapping[str, np.ndarray]) -> None:
+    def _forget(self, touched: Mapping[str, list[np.ndarray]]) -> None:
         tables = {delta_table(name): table for name, table in self._tables.items()}
-        for name, ids in touched.items():
-            if name in tables:
-                tables[name].evict(tables[name].slots_of(ids))
-            elif name in self._groups:
-                self._groups[name].evict_ids(ids)
+        for name, pieces in touched.items():
+            for ids in pieces:
+                if name in tables:
+                    tables[name].evict(tables[name].slots_of(ids))
+                elif name in self._groups:
+                    self._groups[name].evict_ids(ids)
 
     @property
     def spilled_bytes(self) -> int:
@@ -583,6 +590,17 @@ class Shard:
             "buffered_bytes": float(self._budget.used),
         }
         return out | {f"view_rows:{name}": float(rows) for name, rows in self._view_rows.items()}
+
+
+@contextmanager
+def _blaming(views: tuple[str, ...], where: str = "") -> Iterator[None]:
+    """Whatever goes wrong inside is a failure of these views, but for what the store says: no view is to blame then."""
+    try:
+        yield
+    except BelvedereError:
+        raise
+    except Exception as error:
+        raise StageError(views, f"{where}{type(error).__name__}: {error}") from error
 
 
 def _chunks(output: DeltaBuffer | ViewDelta | None) -> DeltaBuffer | None:

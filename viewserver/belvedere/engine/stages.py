@@ -98,6 +98,7 @@ class CircuitLayout:
     edges: list[Moved] = field(default_factory=list)
     names: dict[Step, str] = field(default_factory=dict)
     views: list[tuple[int, nodes.View]] = field(default_factory=list)
+    groups: list[Run] = field(default_factory=list)
     sides: list[int] = field(default_factory=list)
     """Numbers of reverse-joins."""
 
@@ -158,6 +159,7 @@ class _Builder:
         out.sides = [at for step, at in out.at.items() if isinstance(step, nodes.ReverseJoin)]
         count = 1 + max(out.stage.values(), default=0)
         runs = self._runs()
+        out.groups = [run for run in runs.values() if run.kind is Kind.GROUPS]
         for stage in range(count):
             steps = self._ordered([s for s, at in out.stage.items() if at == stage])
             out.stages.append([runs[s] for s in steps])

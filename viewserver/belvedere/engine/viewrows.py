@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
-from belvedere.engine.ledger import NO_IDS, IdSet
+from belvedere.engine.ledger import IdSet
 from belvedere.engine.operators.view import Quarantined
 from belvedere.engine.residency import distinct_ids
 from belvedere.engine.rowcodec import RowCodec
@@ -58,18 +58,21 @@ def decode_quarantine_rows(view: nodes.View, ids: np.ndarray, values: pa.BinaryA
     return Quarantined(delta, column.words(np.int32), code.words(np.uint8))
 
 
-def export_view(view: nodes.View, chunks: DeltaBuffer) -> tuple[np.ndarray, pa.BinaryArray]:
-    """What an epoch leaves of a view: ids with their rows, null for those that are gone."""
+def export_view(view: nodes.View, chunks: DeltaBuffer) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    """What an epoch leaves of a view, in pieces: ids with their rows, null for those that are gone."""
     codec = _codec_of(view)
-    come, gone, packed = [], [], []
+    come, gone = [], []
     for delta in chunks:
         fresh = delta.weight > 0
         rows = delta if fresh.all() else delta.filter(fresh)
         come.append(rows.id)
-        packed.append(codec.pack(rows.columns, len(rows)).arrow())
+        yield rows.id, codec.pack(rows.columns, len(rows)).arrow()
         if rows is not delta:
             gone.append(delta.id[~fresh])
-    return _together(come, packed, gone)
+    if gone:
+        lost = np.concatenate(gone)
+        lost = lost[IdSet(np.concatenate(come)).find(lost) < 0]  # a row that goes and comes is there
+        yield lost, pa.nulls(len(lost), pa.binary())
 
 
 def export_quarantine(view: nodes.View, parts: Sequence[Quarantined]) -> tuple[np.ndarray, pa.BinaryArray]:
@@ -85,15 +88,11 @@ def export_quarantine(view: nodes.View, parts: Sequence[Quarantined]) -> tuple[n
             fixed(code.astype(np.uint8)),
         ]
     )
-    return _together([kept.id], [packed.arrow()], [rows.id[rows.weight < 0]])
+    return _together(kept.id, packed.arrow(), rows.id[rows.weight < 0])
 
 
-def _together(
-    come: list[np.ndarray], packed: list[pa.BinaryArray], gone: list[np.ndarray]
-) -> tuple[np.ndarray, pa.BinaryArray]:
+def _together(ids: np.ndarray, values: pa.BinaryArray, gone: np.ndarray) -> tuple[np.ndarray, pa.BinaryArray]:
     """A row that goes and comes is there. Where two rows that failed have one id, the lesser one stands for both."""
-    ids = np.concatenate(come) if come else NO_IDS
-    values = pa.concat_arrays(packed) if packed else pa.array([], pa.binary())
     there = IdSet(ids)
     if len(there.index) < len(ids):
         order = np.array(sorted(range(len(ids)), key=lambda i: (ids[i].tobytes(), values[i].as_py())), np.int64)
@@ -102,9 +101,8 @@ def _together(
         chosen = order[first]
         ids, values = ids[chosen], values.take(pa.array(chosen))
         there = IdSet(ids)
-    if gone:
-        lost = np.concatenate(gone)
-        lost = distinct_ids(lost[there.find(lost) < 0])
+    if len(gone):
+        lost = distinct_ids(gone[there.find(gone) < 0])
         ids = np.concatenate([ids, lost])
         values = pa.concat_arrays([values, pa.nulls(len(lost), pa.binary())])
     return ids, values

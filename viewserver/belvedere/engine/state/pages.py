@@ -126,13 +126,13 @@ class Paging:
         self._dirty.append((groups, hashes))
 
     def settle(self) -> None:
+        """What was noted has been written, or never will be."""
         self._dirty = []
 
     def rewrite(self, groups: np.ndarray, sizes: np.ndarray) -> Rewrite | None:
         """What must be written of groups that have these sizes now; None if none of them has or had pages."""
         old = self.levels(groups)
         new = level_for(self._sizes, sizes, old)
-        dirty, self._dirty = self._dirty, []
         if not old.any() and not new.any():
             return None
         self.set(groups, new)
@@ -140,7 +140,7 @@ class Paging:
         wanted = [every(np.flatnonzero(moved & (new > 0)), new)]
         place = np.full(len(self._level), -1, np.int64)
         place[groups] = np.where(moved, -1, np.arange(len(groups)))
-        for changed, hashes in dirty:
+        for changed, hashes in self._dirty:
             at = place[changed]
             stay = at >= 0
             wanted.append(at[stay] << 32 | page_of(hashes[stay], new[at[stay]]))
