@@ -24,7 +24,7 @@ from belvedere.source.chunks import Content, Written, build
 from belvedere.sql.catalog import TableDef
 from belvedere.store.embedded.changes import timestamps, widen
 from belvedere.store.seam import SourceInfo
-from belvedere.store.served import ranges
+from belvedere.store.served import ranges, requests
 from belvedere.store.served.base_rows import BaseRows, Pending
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
 from belvedere.store.served.keys import table_bytes
@@ -47,7 +47,8 @@ def wall_clock() -> int:
 @dataclass(frozen=True, eq=False)
 class _Put:
     found: dict[SourceId, Seq]
-    pending: Pending
+    pending: Pending | None
+    """None: the call had happened before."""
 
 
 class BaseTables:
@@ -168,11 +169,20 @@ class BaseTables:
         self._rows.make_room()
 
         def write(txn: Txn) -> _Put:
-            return self._put(txn, table, changes, encoded, own_clock)
+            known = requests.find(txn, self._db, request)
+            if known is not None:
+                return _Put(known, None)
+            put = self._put(txn, table, changes, encoded, own_clock)
+            requests.remember(txn, self._db, request, put.found, self._clock())
+            return put
 
-        put = self._environment.run(write, len(changes), lambda put: self._rows.add(put.pending))
+        put = self._environment.run(write, len(changes), self._keep)
         self._tell()
         return put.found
+
+    def _keep(self, put: _Put) -> None:
+        if put.pending is not None:
+            self._rows.add(put.pending)
 
     def _put(self, txn: Txn, table: str, changes: Changes, encoded: list[bytes], own_clock: bool) -> _Put:
         layout = self._current(txn)
