@@ -20,8 +20,11 @@ export NUMBA_CACHE_DIR ?= $(BELVEDERE_CACHE)/numba
 
 SOURCES := viewserver operator tests bench examples
 PYTEST_ARGS ?=
+SEEDS ?= 1000
+FIRST ?= 0
+MINUTES ?= 10
 
-.PHONY: help demo test check format bench venv
+.PHONY: help demo test check format bench simulate torture venv
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +48,12 @@ format: $(READY) ## Rewrite the sources in the house format
 
 bench: $(READY) ## The benchmark suite; several minutes
 	@$(BIN)/python -m bench.run $(BENCH_ARGS)
+
+simulate: $(READY) ## Simulated clusters with faults: SEEDS=n [FIRST=m]
+	@$(BIN)/python -m belvedere.simulate --seeds $(SEEDS) --first $(FIRST)
+
+torture: $(READY) ## A real cluster under load, kill -9, pauses and scaling: MINUTES=n
+	@$(BIN)/python -m tests.torture.run --minutes $(MINUTES)
 
 venv: $(READY) ## Only set up; prints where the environment is
 	@echo $(VENV)
