@@ -26,6 +26,11 @@ def quiet(path: Path) -> LmdbStore:
     return LmdbStore(path, collect_pause=0.0, merge_rows=10**9)
 
 
+def still(path: Path) -> LmdbStore:
+    """Nothing is merged at all."""
+    return LmdbStore(path, collect_pause=1000.0, merge_rows=10**9)
+
+
 def test_rows_leave_memory_and_runs_when_they_are_in_the_tree(tmp_path: Path) -> None:
     store = quiet(tmp_path)
     for epoch in range(1, 6):
@@ -38,16 +43,18 @@ def test_rows_leave_memory_and_runs_when_they_are_in_the_tree(tmp_path: Path) ->
 
 
 def test_what_is_only_in_runs_survives_a_restart(tmp_path: Path) -> None:
-    store = quiet(tmp_path)
+    store = still(tmp_path)
     write(store, 1, {1: b"a", 2: b"b"})
     write(store, 2, {1: None})
     store.drop_tables(["t"])
     write(store, 3, {1: b"c", 3: None})
     write(store, 3, {1: b"d"})
     store.close()
-    again = quiet(tmp_path)
-    assert entries(again, "versions") == [0]
+    again = still(tmp_path)
+    assert entries(again, "versions", "runs") == [0, 4]
     assert scan(again) == by_id([(1, b"d")]) and read(again, [1, 2], 3) == [None, None]
+    again.close()
+    again = quiet(tmp_path)
     collect(again, 4)
     assert scan(again) == by_id([(1, b"d")]) and entries(again, "runs") == [0]
     again.close()

@@ -75,8 +75,7 @@ class Collector:
         self._wake = threading.Condition()
         self._stopping = False
         self._wanted = True
-        self._last = float("-inf")
-        self._merged = time.monotonic()
+        self._last = self._merged = time.monotonic()
         self._trouble = ""
         self.collected = 0
         with environment.reading() as txn:
