@@ -1,0 +1,1 @@
+"""Real processes under load, killed, paused and scaled at random: see `run`."""
