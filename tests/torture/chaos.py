@@ -36,7 +36,7 @@ LEAVE_SECONDS = 10.0
 GROWN_SECONDS = 5.0
 TICK = 0.1
 SERVERS = (2, 4)
-DISTRIBUTORS = (1, 3)
+DISTRIBUTORS = (2, 3)
 STORE_NODES = 4
 SPLIT = {"orders": ORDERS, "customers": CUSTOMERS}
 """Tables whose sources are split, with the number of their keys. The accounts stay in one source: so all of a transfer
@@ -181,6 +181,8 @@ class Chaos(Watcher):
         asleep = [child for _, child in self._paused]
         leaving = [one.child for one in self._leaving]
         able = [c for c in list(self._cluster.children.values()) if c.running and c.wanted and c not in leaving]
+        if self._rng.random() < 0.9:  # seldom one that is just starting: nobody would notice
+            able = [child for child in able if _age(child) > GROWN_SECONDS]
         if verb != "kill":
             able = [child for child in able if child not in asleep]
         if role == "leader":
@@ -242,9 +244,13 @@ class Chaos(Watcher):
         found = status_of(self._cluster.coordinators, 1.0)
         return str(found.get("leader", "")).rpartition("-")[0]
 
-    def members(self) -> set[str]:
-        found = status_of(self._cluster.coordinators, 2.0)
-        return {str(member["id"]).rpartition("-")[0] for member in found.get("members", [])}
+    def members(self) -> dict[str, list[str]]:
+        """Ids of members by the name of their process; there are several while an earlier one is not yet known to be
+        dead."""
+        found: dict[str, list[str]] = {}
+        for member in status_of(self._cluster.coordinators, 2.0).get("members", []):
+            found.setdefault(str(member["id"]).rpartition("-")[0], []).append(str(member["id"]))
+        return found
 
 
 class Administrator(Watcher):

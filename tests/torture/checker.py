@@ -163,7 +163,7 @@ def _seq(write: Write) -> int:
 def _difference(name: str, expected: pa.Table, found: pa.Table) -> list[str]:
     if list(found.column_names) != list(expected.column_names):
         return [f"{name} has columns {found.column_names}, not {expected.column_names}"]
-    wanted, there = _bag(expected), _bag(found)
+    wanted, there = bag(expected), bag(found)
     if wanted == there:
         return []
     missing, extra = list((wanted - there).elements()), list((there - wanted).elements())
@@ -173,5 +173,6 @@ def _difference(name: str, expected: pa.Table, found: pa.Table) -> list[str]:
     ]
 
 
-def _bag(table: pa.Table) -> Counter[tuple[Any, ...]]:
+def bag(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """Rows, with how often each is there."""
     return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))

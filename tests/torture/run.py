@@ -36,15 +36,16 @@ from belvedere.cluster.inquiry import status_of
 from belvedere.cluster.local import LocalCluster, Shape
 from belvedere.store.served.client import FlightStore
 from tests.torture.chaos import Administrator, Chaos, Fault, observe
-from tests.torture.checker import Checker, History
+from tests.torture.checker import Checker, History, bag
 from tests.torture.lineage import Ranges
-from tests.torture.watching import Commits, Judge, Sampler, Watcher, take
-from tests.torture.workload import TABLES, VIEWS, Journal, Writers, first_rows
+from tests.torture.watching import Commits, Judge, Sampler, Subscriber, Watcher, take
+from tests.torture.workload import LATER, TABLES, VIEWS, Journal, Writers, first_rows, manifest
 
 START_SECONDS = 120.0
 DRAIN_SECONDS = 120.0
 REST_SECONDS = 90.0
 CONNECT_SECONDS = 120.0
+PAUSE_SECONDS = 2.0
 SINGLE = (
     "add viewserver",
     "retire viewserver",
@@ -85,6 +86,8 @@ class Torture:
         self.commits = Commits(self.connect, self.history)
         self.judge = Judge(self.checker)
         self.sampler = Sampler(self.connect, self.journal, self.history, self.judge, settings.sample_pause)
+        self.subscriber = Subscriber(self.connect, "spend")
+        self.watchers = (self.commits, self.judge, self.sampler, self.subscriber)
         self.chaos = Chaos(self.cluster, settings.seed, self.say)
         self.single: list[tuple[Fault, float]] = []
         self.report: dict[str, Any] = {"seed": settings.seed, "session_timeout_s": settings.session_timeout}
@@ -126,15 +129,16 @@ class Torture:
         with self.connect() as db:
             for sql in TABLES.values():
                 db.execute(sql)
-            for name, query in VIEWS.items():
-                db.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+            db.apply_manifest(manifest())
+            for name in LATER:
+                db.execute(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
             observe(db, self.ranges)
             write = self.journal.begin("accounts", first_rows(), [False] * len(first_rows()), None)
             self.journal.resolve(write, db.put("accounts", first_rows()))
             db.wait(self.journal.token(), START_SECONDS)
         self.say(f"pool with {len(VIEWS)} views at {self.cluster.url}")
         self.writers.start()
-        for watcher in (self.commits, self.judge, self.sampler):
+        for watcher in self.watchers:
             watcher.start()
 
     def _storm(self) -> None:
@@ -165,19 +169,27 @@ class Torture:
         for _ in range(self.settings.singles):
             for kind in rng.sample(SINGLE, len(SINGLE)):
                 self._until(self._is_at_rest, REST_SECONDS, f"commits of a whole pool before: {kind}")
-                fault = chaos.inflict(kind, 2.0)
-                if fault is None:
-                    continue
-                chaos.wait_until_left()
-                time.sleep(max(0.0, fault.at + fault.lasts + 0.5 - time.monotonic()))
-                chaos.look_after()
-                self._until(self._is_at_rest, REST_SECONDS, f"commits of a whole pool after: {kind}")
-                self.single.append((fault, self.commits.stall(fault.at, time.monotonic())))
-                self.say(f"{kind}: no commits for {self.single[-1][1]:.2f} s")
+                self._single(chaos, kind)
         chaos.settle()
         bad = [(name, code) for name, _, code in chaos.left if code != 0]
         assert not bad, f"withdrawn in peace, and they ended with {bad}"
         self.report["left_in_peace_s"] = _spread([seconds for _, seconds, _ in chaos.left])
+
+    def _single(self, chaos: Chaos, kind: str) -> None:
+        before = chaos.members()
+        fault = chaos.inflict(kind, PAUSE_SECONDS)
+        if fault is None:
+            return
+        chaos.wait_until_left()
+        time.sleep(max(0.0, fault.at + fault.lasts + 0.1 - time.monotonic()))
+        chaos.look_after()
+        if kind.startswith("kill"):
+            ids = before.get(fault.target, [])
+            self._until(lambda: chaos.members().get(fault.target, ids) != ids, REST_SECONDS, f"another {fault.target}")
+        self._until(self._is_at_rest, REST_SECONDS, f"commits of a whole pool after: {kind}")
+        stall = self.commits.stall(fault.at, time.monotonic())
+        self.single.append((fault, stall))
+        self.say(f"{kind}: no commits for {stall:.2f} s")
 
     def _end(self) -> None:
         """Nobody disturbs any more: everything that was acknowledged is in every view, once."""
@@ -191,9 +203,12 @@ class Torture:
             self.sampler.stop()
             self.judge.stop()
             self.commits.stop()
+            self.subscriber.stop()
             self._look()
             last = take(db, self.journal, self.history)
             self.checker.check(last)
+            copied, there = self.subscriber.rows, bag(last.views["spend"])
+            assert copied == there, f"the copy by changes differs: {copied - there}, {there - copied}"
             self.checker.check_nothing_waits()
             self._until(lambda: not self._left_over(db), DRAIN_SECONDS, lambda: f"empty INPUT: {self._left_over(db)}")
         dead = [child.name for child in self.cluster.children.values() if not child.running]
@@ -219,7 +234,7 @@ class Torture:
         """Whoever failed fails the test."""
         for failure in self.writers.failures:
             raise AssertionError(f"a writer failed: {type(failure).__name__}: {failure}") from failure
-        for watcher in (self.commits, self.sampler, self.judge, *more):
+        for watcher in (*self.watchers, *more):
             if watcher.failure is not None:
                 text = f"{watcher.name}: {type(watcher.failure).__name__}: {watcher.failure}"
                 raise AssertionError(text) from watcher.failure
@@ -234,10 +249,11 @@ class Torture:
             time.sleep(0.1)
 
     def _is_whole(self) -> bool:
-        wanted = {c.name for c in self.cluster.children.values() if c.role.value == "viewserver" and c.wanted}
-        found = status_of(self.cluster.coordinators, 2.0)
-        shares = {str(m["id"]).rpartition("-")[0] for m in found.get("members", []) if m.get("share")}
-        return shares == wanted
+        """Everyone who should be there is, once, and every view server has its share."""
+        wanted = sorted(child.name for child in list(self.cluster.children.values()) if child.wanted)
+        found = status_of(self.cluster.coordinators, 2.0).get("members", [])
+        sharing = all(member.get("share") for member in found if member["role"] == "viewserver")
+        return sharing and sorted(str(member["id"]).rpartition("-")[0] for member in found) == wanted
 
     def _is_at_rest(self) -> bool:
         """Everyone has his share, and commits have come steadily for a while."""
@@ -282,6 +298,8 @@ class Torture:
             "sampled_rows": self.sampler.counts.rows,
             "samples_expired": self.sampler.counts.expired,
             "samples_unavailable": self.sampler.counts.unavailable,
+            "changes_followed": self.subscriber.changes,
+            "copies_begun": self.subscriber.begun,
             "views_sampled": sorted(self.sampler.counts.queries),
             "stall_s": {kind: _spread(stalls) for kind, stalls in sorted(by_kind.items())},
             "crash_stall_s": _spread([s for kind in CRASHES for s in by_kind.get(kind, [])]),
@@ -305,12 +323,12 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     if not values:
         return {}
     ordered = sorted(values)
-    at = lambda share: ordered[min(len(ordered) - 1, int(len(ordered) * share))]  # noqa: E731
+    most = len(ordered) - 1
     return {
         "count": len(ordered),
         "p50": round(statistics.median(ordered), 3),
-        "p99": round(at(0.99), 3),
-        "most": round(ordered[-1], 3),
+        "p99": round(ordered[min(most, int(len(ordered) * 0.99))], 3),
+        "most": round(ordered[most], 3),
     }
 
 
@@ -321,7 +339,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--singles", type=int, default=5, help="single faults of each kind, after the storm")
     parser.add_argument("--rate", type=float, default=15.0, help="writes in a second")
     parser.add_argument("--directory", type=Path, help="kept if given, or if something is wrong")
-    parser.add_argument("--out", type=Path, help="the report as JSON")
+    parser.add_argument("--out", type=Path, default=Path("bench/results/torture.json"), help="the report as JSON")
     given = parser.parse_args(arguments)
     directory = given.directory or Path(tempfile.mkdtemp(prefix="torture-"))
     settings = Settings(given.seed, given.minutes * 60.0, given.singles, given.rate, loud=True)
@@ -334,7 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nseed {given.seed} FAILED: {error}\nlogs and data are in {directory}", file=sys.stderr)
         return 1
     print(json.dumps(torture.report, indent=1))
-    if given.out is not None:
+    if given.out.parent.is_dir():
         given.out.write_text(json.dumps(torture.report | {"cpus": os.cpu_count()}, indent=1) + "\n")
     if given.directory is None:
         shutil.rmtree(directory, ignore_errors=True)

@@ -6,14 +6,16 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from belvedere import errors
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.epochs import Known
 from belvedere.cluster.client.pool import Deadline
-from tests.torture.checker import Checker, History, Sample
+from tests.torture.checker import Checker, History, Sample, bag
 from tests.torture.workload import TABLES, Journal
 
 READ_SECONDS = 120.0
@@ -126,6 +128,58 @@ class Sampler(Watcher):
                 self.counts.rows += sum(rows.num_rows for rows in (*sample.tables.values(), *sample.views.values()))
                 self.counts.queries |= set(sample.queries)
                 self._judge.give(sample)
+
+
+class Subscriber(Watcher):
+    """Keeps a copy of a view by its changes alone; breaks off and goes on all the time."""
+
+    def __init__(self, connect: Connect, view: str) -> None:
+        super().__init__(f"subscriber of {view}")
+        self._connect, self._view = connect, view
+        self.rows: Counter[tuple[Any, ...]] = Counter()
+        self.epoch = 0
+        self.changes = 0
+        self.begun = 0
+        """How often the copy had to be begun anew, because what came meanwhile was not kept."""
+
+    def work(self) -> None:
+        with self._connect() as db:
+            self._copy(db)
+            while not (self.stopping.is_set() and self.epoch >= db.epoch):
+                try:
+                    self._follow(db)
+                except errors.Unavailable:
+                    continue
+                except errors.EpochExpired:
+                    self._copy(db)
+
+    def _copy(self, db: ClusterDatabase) -> None:
+        while True:
+            try:
+                with db.snapshot() as snapshot:
+                    self.rows, self.epoch = bag(snapshot.scan(self._view)), snapshot.epoch
+                self.begun += 1
+                return
+            except (errors.Unavailable, errors.EpochExpired):
+                continue
+
+    def _follow(self, db: ClusterDatabase) -> None:
+        subscription = db.subscribe(self._view, after=self.epoch, timeout=1.0)
+        try:
+            for change in subscription:
+                assert change.epoch > self.epoch, f"a change of epoch {change.epoch} after {self.epoch}"
+                self.rows.subtract(bag(change.removed))
+                self.rows.update(bag(change.added))
+                wrong = [row for row, count in self.rows.items() if count not in (0, 1)]
+                assert not wrong, (
+                    f"after the change of epoch {change.epoch} of {self._view}: {wrong[:3]} ({len(wrong)})"
+                )
+                self.rows = +self.rows
+                self.epoch = change.epoch
+                self.changes += 1
+        finally:
+            self.epoch = max(self.epoch, subscription.epoch)
+            subscription.close()
 
 
 class Judge(Watcher):

@@ -10,6 +10,7 @@ clock and are merged among each other by value, whatever the order of arrival.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -49,7 +50,12 @@ VIEWS = {
     "bank": "SELECT count(*) AS n, sum(balance) AS total FROM accounts",
     "rich": "SELECT id, balance FROM accounts WHERE balance > 1000",
     "seen": "SELECT id, n FROM probes",
+    "index": "SELECT customer, id, amount FROM orders WHERE customer IS NOT NULL",
 }
+KEYS = {"index": ["customer", "id"]}
+"""Of views that have another key than their own."""
+LATER = ("busy", "sizes", "everything", "variety")
+"""Views that are created one by one, each a circuit of its own; the others are applied together and share state."""
 TEMPORARY = (
     "SELECT status, sum(amount) AS total FROM orders GROUP BY status",
     "SELECT region, count(*) AS n FROM customers GROUP BY region",
@@ -288,6 +294,17 @@ class Writers:
             self.fresh.append((begun, time.monotonic() - begun))
             found = sender.db.get("seen", id, after=token, timeout=WRITE_SECONDS)
             assert found == {"id": id, "n": n}, f"written {n}, read {found} after token {token}"
+
+
+def manifest() -> str:
+    """The views that are applied together."""
+    found = []
+    for name, query in VIEWS.items():
+        if name not in LATER:
+            spec = {"query": query} | ({"key": KEYS[name]} if name in KEYS else {})
+            head = {"apiVersion": "belvedere.dev/v1alpha1", "kind": "MaterializedView", "metadata": {"name": name}}
+            found.append(json.dumps(head | {"spec": spec}))
+    return "\n---\n".join(found)
 
 
 def first_rows() -> list[dict[str, Any]]:
