@@ -82,6 +82,7 @@ __all__ = [
 ]
 
 DAY_MS = 24 * 3600 * 1000
+_TASK, _GROUPS, _MOVED = Kind.TASK, Kind.GROUPS, Kind.MOVED  # looking a member up costs more than many a step
 _GLOBAL = hash_rows([], 1)
 """The id of the one group of no columns."""
 
@@ -359,15 +360,15 @@ class Shard:
 
     def _step(self, running: _Running, one: CircuitLayout, run: Run, outputs: list[Any]) -> Any:
         kind = run.kind
-        if kind is Kind.TASK:
+        if kind is _TASK:
             inputs = [outputs[f] for f in run.feeds]
             if all(i is None for i in inputs):
                 return None
             operator = self._by_number[one.circuit.number][run.at]
             return apply_task(run.step, operator, inputs, self._budget)  # type: ignore[arg-type]  # not a Moved
-        if kind is Kind.GROUPS:
+        if kind is _GROUPS:
             return self._arrange(running, one, run, outputs)
-        if kind is Kind.MOVED:
+        if kind is _MOVED:
             return self._gather(running, one, run)
         return self._source(running, one, run.step)
 
