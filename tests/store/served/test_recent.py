@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,7 +168,7 @@ def test_a_memtable_equals_a_dict(seed: int) -> None:
         for number in range(20):
             known = [e for n, e in model if n == number and e < below]
             expected = model[number, max(known)] if known else None
-            assert (None if found[number] == NONE else table.cell(int(found[number]))) == expected
+            assert (None if found[number] == NONE else table.cells(found[number : number + 1])[0]) == expected
     horizon = rng.randrange(20)
     kept = table.all(horizon)
     expected = []
@@ -191,3 +193,24 @@ def test_the_id_of_zeros_is_an_id() -> None:
     recent.switch()
     rows, last = recent.merging(0)
     assert rows[1].ids().tolist() == [[0, 0]] and last == 1
+
+
+def test_a_merge_that_was_interrupted_is_taken_up_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = LmdbStore(tmp_path, collect_pause=0.0, merge_rows=100)
+    collector, failures = store._tables._collector, iter([StoreUnavailable("no room"), ZeroDivisionError("oops")])
+    put = collector._put
+
+    def fail(*arguments: Any) -> None:
+        for failure in failures:
+            raise failure
+        put(*arguments)
+
+    collector._put = fail  # type: ignore[method-assign]
+    write(store, 1, dict.fromkeys(range(150), b"x"))
+    deadline = time.monotonic() + 30
+    while entries(store, "versions", "runs") != [150, 0]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert "ZeroDivisionError: oops" in caplog.text and "no room" not in caplog.text
+    assert len(scan(store)) == 150
+    store.close()

@@ -15,6 +15,7 @@ from belvedere import errors
 from belvedere.store.memory import MemoryStore, Moment
 from belvedere.store.served import wire
 from belvedere.store.served.client import FlightStore
+from belvedere.store.served.lmdb_store import LmdbStore
 from belvedere.store.served.server import StoreServer, Tls
 from belvedere.store.served.service import StoreService
 from tests.store.conformance.rows import read, scan, write
@@ -132,6 +133,29 @@ def test_an_answer_that_does_not_come_in_time_is_unavailable() -> None:
     stuck.set()
     client.close()
     server.close()
+
+
+def test_a_store_that_was_closed_below_its_server_is_unavailable(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path)
+    server = StoreServer([StoreService(store)])
+    client = FlightStore(server.address)
+    store.close()
+    with pytest.raises(errors.StoreUnavailable, match="is closed"):
+        read(client, [1])
+    client.close()
+    server.close()
+
+
+def test_a_port_that_is_taken_and_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    server = StoreServer([StoreService(MemoryStore())])
+    with pytest.raises(errors.StoreUnavailable, match=f"the store cannot listen on 127.0.0.1:{server.port}"):
+        StoreServer([StoreService(MemoryStore())], port=server.port)
+    server.close()
+    missing = Tls(tmp_path / "a.pem", tmp_path / "a.key")
+    with pytest.raises(errors.DiskError, match=r"TLS file .*a\.pem cannot be read: No such file"):
+        StoreServer([StoreService(MemoryStore())], tls=missing)
+    with pytest.raises(errors.DiskError, match=r"TLS file .*a\.pem cannot be read"):
+        FlightStore("grpc+tls://localhost:1", tls=missing)
 
 
 def test_an_unknown_action_is_named() -> None:

@@ -14,6 +14,7 @@ the same order.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from belvedere.source.chunks import Written, together
 from belvedere.sql.catalog import TableDef
 from belvedere.store.served.environment import Environment, Txn
 from belvedere.store.served.keys import table_bytes
+
+log = logging.getLogger(__name__)
 
 FLUSH_ROWS = 100_000
 _FULL = 4
@@ -72,7 +75,7 @@ class BaseRows:
         self._news = threading.Condition()
         self._pending: list[Pending] = []
         self._rows = 0
-        self._trouble = ""
+        self._trouble, self._failures = "", 0
         self._stopping = False
         self._thread = threading.Thread(target=self._work, name="store-base-rows", daemon=True)
 
@@ -102,9 +105,11 @@ class BaseRows:
         """Wait until merging has caught up; raises `StoreUnavailable` if it cannot."""
         with self._news:
             while self._rows >= _FULL * FLUSH_ROWS and not self._stopping:
-                if self._trouble:
-                    raise StoreUnavailable(self._trouble)
+                failures = self._failures
+                self._news.notify_all()
                 self._news.wait(_RETRY_SECONDS)
+                if self._failures != failures:
+                    raise StoreUnavailable(self._trouble)
 
     def close(self) -> None:
         with self._news:
@@ -122,10 +127,13 @@ class BaseRows:
                 self.flush()
             except Closed:
                 return
-            except BelvedereError as error:
+            except Exception as error:
                 # No room, or a failing disk: it is tried again; writers are told once there is no room in memory.
+                if not isinstance(error, BelvedereError):
+                    log.exception("rows of base tables")  # a defect; writers must not wait for it for ever
                 with self._news:
                     self._trouble = str(error)
+                    self._failures += 1
                     self._news.notify_all()
                     self._news.wait(_RETRY_SECONDS)
 
@@ -149,7 +157,6 @@ class BaseRows:
                 if source is self._pending:  # else they were loaded again meanwhile, and are merged again
                     del self._pending[: len(pending)]
                     self._rows -= sum(len(one.keys) for one in pending)
-                self._trouble = ""
                 self._news.notify_all()
 
     def _steps(self, table: int, parts: Sequence[Pending]) -> Iterator[Callable[[Txn], None]]:

@@ -15,7 +15,7 @@ import pyarrow.flight as flight
 
 from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
-from belvedere.store.seam import SourceInfo, TableWrite, check_write
+from belvedere.store.seam import NO_VALUES, SourceInfo, TableWrite, check_write
 from belvedere.store.served import wire
 from belvedere.store.served.server import Tls, client_options
 from belvedere.store.served.service import PREFIX, chunk_from, chunk_to, source_from
@@ -23,6 +23,8 @@ from belvedere.store.served.versions import groups
 
 TIMEOUT = 60.0
 """Seconds that a call may take."""
+_READ_IDS = 1 << 16
+"""Ids of one call."""
 _STREAM_TIMEOUT = 3600.0
 """Seconds that a scan may take, all in all. A server that is gone is noticed by keepalive."""
 _CHANNEL = [
@@ -135,10 +137,14 @@ class FlightStore(Caller):
     # --- versioned tables
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        if not len(ids):
-            return pa.array([], pa.binary())
-        (answer,) = self._stream("read", {"table": table, "below": below}, [wire.pack_ids(ids)])
-        return wire.unpack_values(answer)
+        found = []
+        for at in range(0, len(ids), _READ_IDS):
+            part = ids[at : at + _READ_IDS]
+            (answer,) = self._stream("read", {"table": table, "below": below}, [wire.pack_ids(part)])
+            found.append(wire.unpack_values(answer))
+        if not found:
+            return NO_VALUES
+        return found[0] if len(found) == 1 else pa.concat_arrays(found)
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         head = {"table": table, "first": first, "stop": stop, "below": below}

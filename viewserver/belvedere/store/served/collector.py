@@ -24,6 +24,7 @@ Why it may be interrupted anywhere: records of ids are removed when all they ask
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
 import time
@@ -39,6 +40,8 @@ from belvedere.errors import BelvedereError, Closed, StoreUnavailable
 from belvedere.store.served import keys, versions
 from belvedere.store.served.environment import Db, Environment, Txn
 from belvedere.store.served.recent import Recent, Rows
+
+log = logging.getLogger(__name__)
 
 MERGE_ROWS = 250_000
 MERGE_BYTES = 96 << 20
@@ -76,7 +79,7 @@ class Collector:
         self._stopping = False
         self._wanted = True
         self._last = self._merged = time.monotonic()
-        self._trouble = ""
+        self._trouble, self._failures = "", 0
         self.collected = 0
         with environment.reading() as txn:
             found = txn.get(b"bounds", db=self._db["meta"])
@@ -108,11 +111,12 @@ class Collector:
         if not self._enough(_FULL):
             return
         with self._wake:
-            self._wake.notify_all()
             while self._enough(_FULL) and not self._stopping:
-                if self._trouble:
-                    raise StoreUnavailable(self._trouble)
+                failures = self._failures
+                self._wake.notify_all()
                 self._wake.wait(_RETRY_SECONDS)
+                if self._failures != failures:
+                    raise StoreUnavailable(self._trouble)
 
     def close(self) -> None:
         with self._wake:
@@ -127,7 +131,7 @@ class Collector:
 
     def _due(self) -> float | None:
         """Seconds until there is something to do; None: nobody knows."""
-        if self._enough() or self._stopping:
+        if self._enough() or self._stopping or self._recent.interrupted:
             return 0.0
         times = [self._last + self._pause] if self._wanted else []
         times += [self._merged + _MERGE_SECONDS] if self._recent.rows else []
@@ -147,19 +151,24 @@ class Collector:
                 self._turn(bounds, collecting)
             except Closed:
                 return
-            except BelvedereError as error:
-                # No room, or a failing disk: it is tried again, and writers are told once there is no room in memory.
-                with self._wake:
-                    self._trouble = str(error)
-                    self._wanted = self._wanted or collecting
-                    self._wake.notify_all()
-                    self._wake.wait(_RETRY_SECONDS)
+            except Exception as error:
+                self._failed(error, collecting)
+
+    def _failed(self, error: Exception, collecting: bool) -> None:
+        """No room, or a failing disk: it is tried again, and writers are told once there is no room in memory."""
+        if not isinstance(error, BelvedereError):
+            log.exception("the store's collector")  # a defect; writers must not wait for it for ever
+        with self._wake:
+            self._trouble = str(error)
+            self._failures += 1
+            self._wanted = self._wanted or collecting
+            self._wake.notify_all()
+            self._wake.wait(_RETRY_SECONDS)
 
     def _turn(self, bounds: Bounds, collecting: bool) -> None:
         self._merge(bounds)
         self._merged = time.monotonic()
         with self._wake:
-            self._trouble = ""
             self._wake.notify_all()
         if collecting and not self._stopping:
             self._collect(bounds)
@@ -180,15 +189,22 @@ class Collector:
         if not last:
             return
         for table, rows in tables.items():
+            with self._environment.reading() as txn:
+                size = versions.find_size(txn, self._db, table)
+            before = 0 if size is None else size.newest
             for at in range(0, len(rows), _STEP_ROWS):
-                self._run(partial(self._put, table, rows.slice(at, at + _STEP_ROWS), bounds.horizon))
-        self._run(lambda txn: self._remove_runs(txn, last))
+                self._run(partial(self._put, table, rows.slice(at, at + _STEP_ROWS), bounds.horizon, before))
+        newest = {table: int(rows.epochs.max()) for table, rows in tables.items() if len(rows)}
+        self._run(lambda txn: self._finish(txn, newest, last))
         self._recent.merged(last)
 
-    def _put(self, table: int, rows: Rows, horizon: int, txn: Txn) -> None:
-        versions.put_rows(txn, self._db, table, rows, horizon)
+    def _put(self, table: int, rows: Rows, horizon: int, newest: int, txn: Txn) -> None:
+        versions.put_rows(txn, self._db, table, rows, horizon, newest)
 
-    def _remove_runs(self, txn: Txn, last: int) -> None:
+    def _finish(self, txn: Txn, newest: dict[int, int], last: int) -> None:
+        """All rows are in the tree: from now on reads rely on what it says of its newest epochs."""
+        for table, epoch in newest.items():
+            versions.raise_newest(txn, self._db, table, epoch)
         cursor = txn.cursor(self._db["runs"])
         more = cursor.first()
         while more and cursor.key() <= last.to_bytes(8, "big"):

@@ -226,7 +226,10 @@ class Environment:
         for job, result in zip(batch, results, strict=True):
             job.result = result
             if job.then is not None:
-                job.then(result)
+                try:
+                    job.then(result)
+                except BaseException as error:
+                    job.error = error  # it has happened all the same, so it must not be run again
 
     # --- growth, failure, the end
 

@@ -145,8 +145,9 @@ class Memtable:
         """Epochs at positions; NONE stays."""
         return np.where(found == NONE, np.int64(NONE), self._epochs[found])
 
-    def cell(self, at: int) -> bytes:
-        return self._cells[at]
+    def cells(self, found: np.ndarray) -> list[bytes]:
+        cells = self._cells
+        return [cells[at] for at in found.tolist()]
 
     def visible(self, first: int, stop: int, below: int) -> Rows:
         """The newest version `< below` of each id in buckets `[first, stop)`."""
@@ -212,6 +213,11 @@ class Recent:
         """Bytes, about."""
         return self._active.size
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether rows were being merged when something stopped it (asked by who merges)."""
+        return self._merging is not None
+
     def put(self, run: int, table: int, epoch: int, ids: np.ndarray, cells: list[bytes]) -> None:
         size = sum(map(len, cells)) + _ROW_BYTES * len(cells)
         with self._lock:
@@ -233,8 +239,9 @@ class Recent:
                     continue
                 found = held.find(ids, below)
                 theirs = held.epochs(found)
-                for at in np.flatnonzero(theirs > epochs).tolist():
-                    cells[at] = held.cell(int(found[at]))
+                newer = np.flatnonzero(theirs > epochs)
+                for at, cell in zip(newer.tolist(), held.cells(found[newer]), strict=True):
+                    cells[at] = cell
                 epochs = np.maximum(epochs, theirs)
         return cells, epochs
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from belvedere.errors import BelvedereError, StoreUnavailable
+from belvedere.errors import BelvedereError, Closed, DiskError, StoreUnavailable
 from belvedere.store.served import wire
 from belvedere.store.served.service import Answer, Service
 
@@ -31,7 +31,12 @@ class StoreServer:
 
     def __init__(self, services: Sequence[Service], host: str = "127.0.0.1", port: int = 0, tls: Tls | None = None):
         scheme = "grpc" if tls is None else "grpc+tls"
-        self._server = _Server(services, f"{scheme}://{host}:{port}", **_server_options(tls))
+        options = _server_options(tls)
+        try:
+            self._server = _Server(services, f"{scheme}://{host}:{port}", **options)
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise StoreUnavailable(f"the store cannot listen on {host}:{port}: {reason}") from error
         self.port: int = self._server.port
         self.address = f"{scheme}://{host}:{self.port}"
         self._thread = threading.Thread(target=self._server.serve, name="store-server", daemon=True)
@@ -63,6 +68,9 @@ def _results(service: Service, action: str, body: pa.Buffer) -> Iterator[Any]:
         answer: Answer = service.answer(action, body)
         for part in answer:
             yield flight.Result(part)
+    except Closed as error:
+        gone = StoreUnavailable(str(error))  # for the client it is a server that goes down
+        raise flight.FlightServerError("the store is closed", wire.pack_error(gone)) from None
     except BelvedereError as error:
         raise flight.FlightServerError(type(error).__name__, wire.pack_error(error)) from None
     except Exception as error:
@@ -94,4 +102,7 @@ def client_options(tls: Tls | None) -> dict[str, Any]:
 
 
 def _content(path: str | Path) -> bytes:
-    return Path(path).read_bytes()
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DiskError(f"TLS file {path} cannot be read: {error.strerror}") from error

@@ -110,6 +110,12 @@ def save_size(txn: Txn, db: Dbs, table: int, size: Size) -> None:
     txn.put(keys.table_bytes(table), _SIZE.pack(size.count, size.newest), db=db["sizes"])
 
 
+def raise_newest(txn: Txn, db: Dbs, table: int, epoch: int) -> None:
+    size = find_size(txn, db, table)
+    if size is not None and size.newest < epoch:
+        save_size(txn, db, table, Size(size.count, epoch))
+
+
 def entries(txn: Txn, db: Dbs) -> int:
     found: int = txn.stat(db["versions"])["entries"]
     return found
@@ -213,20 +219,21 @@ def changed(txn: Txn, db: Db, table: int, after: int, upto: int) -> tuple[int, n
 # --- writing the tree
 
 
-def put_rows(txn: Txn, db: Dbs, table: int, rows: Rows, horizon: int) -> None:
-    """Put versions (in the order of keys), trim what the horizon made superfluous, and note what will be."""
+def put_rows(txn: Txn, db: Dbs, table: int, rows: Rows, horizon: int, newest: int) -> None:
+    """Put versions (in the order of keys), trim what the horizon made superfluous, and note what will be. `newest`: the
+    newest epoch that the tree had before these rows, and others that come with them, were put."""
     size = find_size(txn, db, table)
     if size is None or not len(rows):
         return
     packed = keys.pack_keys(table, rows.high, rows.low, rows.epochs)
     wanted = [packed[at : at + keys.KEY] for at in range(0, len(packed), keys.KEY)]
     before = entries(txn, db)
-    noted = (rows.epochs < size.newest) | (rows.epochs <= horizon)
+    noted = (rows.epochs < newest) | (rows.epochs <= horizon)
     noted[:-1] |= (rows.high[1:] == rows.high[:-1]) & (rows.low[1:] == rows.low[:-1])
+    noted[-1] = True  # its older versions may come with the next rows
     noted[_put(txn.cursor(db["versions"]), wanted, rows.cells, keys.inverted(horizon))] = True
     buried = np.fromiter((not cell for cell in rows.cells), np.bool_, len(rows))
-    newest = max(size.newest, int(rows.epochs.max()))
-    save_size(txn, db, table, Size(size.count + entries(txn, db) - before, newest))
+    save_size(txn, db, table, Size(size.count + entries(txn, db) - before, size.newest))
     ids = rows.ids()
     for name, mask in (("notes", noted), ("graves", buried)):
         if mask.any():
