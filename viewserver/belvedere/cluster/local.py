@@ -263,6 +263,8 @@ class LocalCluster:
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self._lock_file.close()
+            self._lock_file = None
             raise errors.Locked(f"another `belvedere local` runs in {self.directory}") from None
 
     def _known_ports(self) -> dict[str, int]:
@@ -394,7 +396,10 @@ def _end(children: list[Child]) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             if child.running:
-                log.warning("%s did not leave within %g s and is killed", child.name, STOP_SECONDS)
+                log.warning("%s did not leave within %g s and is killed; its log shows why", child.name, STOP_SECONDS)
+                child.process.send_signal(signal.SIGUSR1)  # it writes down what its threads do
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.process.wait(0.5)
                 child.process.kill()
             _reap(child)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import enum
+import faulthandler
 import functools
 import secrets
 import signal
@@ -314,6 +315,7 @@ class Process:
         """In the main thread of an operating system process: returns its exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        faulthandler.register(signal.SIGUSR1)  # all threads on stderr: where does it hang?
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         allocator.keep_freed_memory()
         return self.run()
