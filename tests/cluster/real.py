@@ -168,9 +168,7 @@ class Load:
     def check_now(self) -> int:
         """Views equal their queries over the base tables at one epoch; returns it."""
         with self.db.snapshot() as snapshot:
-            bases: Truth = {
-                name: {row["id"]: row for row in snapshot.scan(name).to_pylist()} for name in self.truth
-            }
+            bases: Truth = {name: {row["id"]: row for row in snapshot.scan(name).to_pylist()} for name in self.truth}
             for view, rows in views_of(bases).items():
                 assert {tuple(row.values()) for row in snapshot.scan(view).to_pylist()} == rows, view
             return snapshot.epoch

@@ -80,5 +80,3 @@ def test_a_member_that_is_gone_is_forgotten_for_ever() -> None:
     assert wire.sent == [(B, "2")]
     assert wire.forgotten == [A]
     assert peers.held() == 0
-
-

@@ -100,7 +100,9 @@ def test_a_process_that_slept_longer_than_its_session_begins_anew(cluster: Local
             os.kill(pid, signal.SIGCONT)
         again = f"{name}-"
         until(
-            lambda: any(m["id"].startswith(again) and m["id"] not in before for m in status(cluster).get("members", [])),
+            lambda: any(
+                m["id"].startswith(again) and m["id"] not in before for m in status(cluster).get("members", [])
+            ),
             60.0,
             f"{name} as a new incarnation",
         )

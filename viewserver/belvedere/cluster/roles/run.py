@@ -28,14 +28,15 @@ def run(options: Options) -> int:
     log = logs.get(options.pool, options.role.value, options.name, form=options.log_form)
     for library in ("belvedere", "kazoo"):
         log.adopt(library)
-    process = Process(options, _maker(options.role), connect, transport, open_store, log)
+    process = Process(options, maker(options.role), connect, transport, open_store, log)
     with contextlib.ExitStack() as undo:
         undo.callback(log.flush)
         undo.callback(process.close)
         return process.main()
 
 
-def _maker(role: Role) -> Callable[[Surroundings], Incarnation]:
+def maker(role: Role) -> Callable[[Surroundings], Incarnation]:
+    """What makes members of this role."""
     match role:
         case Role.COORDINATOR:
             from belvedere.cluster.roles.coordinator import CoordinatorMember

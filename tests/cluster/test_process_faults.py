@@ -1,0 +1,345 @@
+"""Processes whose surroundings fail: what they say, and that they go on. All in memory, except that threads are real."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from belvedere import errors
+from belvedere.cluster import calls, catalogs, logs
+from belvedere.cluster.coordination import Coordination
+from belvedere.cluster.loopback import Hub, LoopbackTransport
+from belvedere.cluster.memory import MemoryCoordination, MemoryZooKeeper
+from belvedere.cluster.options import Options
+from belvedere.cluster.process import OpenStore, Process
+from belvedere.cluster.roles.run import maker
+from belvedere.embedded.rows import Rows
+from belvedere.engine import shard
+from belvedere.engine.shard import Shard, StageError
+from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
+from belvedere.protocol.messages import Member, Role
+from belvedere.protocol.ring import BUCKETS, MemberId
+from belvedere.source import chunks
+from belvedere.store.memory import MemoryStore, Moment
+from belvedere.store.seam import SourceInfo
+from tests.cluster.real import until
+
+SOURCE = SourceId("orders/0")
+STATEMENTS = (
+    "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))",
+    "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n FROM orders GROUP BY customer",
+)
+
+
+class Pool:
+    """ZooKeeper, network and store in memory; processes as threads."""
+
+    def __init__(self) -> None:
+        self.zookeeper, self.hub = MemoryZooKeeper(), Hub()
+        self.store = MemoryStore("cluster-a")
+        self.processes: dict[str, Process] = {}
+        self.said: dict[str, io.StringIO] = {}
+        self.codes: dict[str, int] = {}
+        self.connections: dict[str, list[MemoryCoordination]] = {}
+        self.reachable = True
+        self._threads: dict[str, threading.Thread] = {}
+        self._seq = 0
+
+    def start(self, role: Role, name: str, store: MemoryStore | None = None, **settings: Any) -> Process:
+        options = Options(role, "memory", name=name, store="memory", leave_within=1.0, **settings)
+        said = self.said[name] = io.StringIO()
+        process = Process(
+            options,
+            maker(role),
+            lambda _: self._connect(name),
+            lambda _, member, __: LoopbackTransport(self.hub, member),
+            lambda *_: OpenStore(store or self.store),
+            logs.get("default", role.value, name, stream=said, form="json"),
+        )
+        thread = threading.Thread(target=lambda: self.codes.update({name: process.run()}), name=name, daemon=True)
+        self.processes[name], self._threads[name] = process, thread
+        thread.start()
+        return process
+
+    def _connect(self, name: str) -> Coordination:
+        connection = self.zookeeper.connect()
+        self.connections.setdefault(name, []).append(connection)
+        if not self.reachable:
+            self.zookeeper.suspend(connection)
+        return connection
+
+    def whole(self) -> None:
+        """One of each role, with a generation."""
+        self.start(Role.COORDINATOR, "c")
+        self.start(Role.VIEWSERVER, "v")
+        self.start(Role.DISTRIBUTOR, "d")
+        until(lambda: self.status().get("generation") and len(self.shares()) == 1, 20.0, "a generation")
+
+    def stop(self) -> None:
+        for name, process in self.processes.items():
+            if self._threads[name].is_alive():
+                process.stop()
+        for name, thread in self._threads.items():
+            thread.join(10.0)
+            assert not thread.is_alive(), f"{name} does not end"
+            self.processes[name].close()
+
+    def ended(self, name: str, seconds: float = 10.0) -> int:
+        self._threads[name].join(seconds)
+        return self.codes[name]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.said[name].getvalue().splitlines()]
+
+    def heard(self, name: str, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.events(name) if line["event"] == event]
+
+    # ------------------------------------------------------------------ clients
+
+    def call(self, name: str, request: bytes = b"") -> bytes:
+        client = LoopbackTransport(self.hub, MemberId("client"))
+        members = self._members()
+        leader = next((m.address for m in members if m.role is Role.COORDINATOR), "")
+        return client.call(leader, name, request, 10.0)
+
+    def _members(self) -> list[Member]:
+        watcher = self.zookeeper.connect()
+        watcher.start(1.0)
+        try:
+            return watcher.members()
+        finally:
+            watcher.close()
+
+    def status(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self.call(calls.STATUS))
+        except errors.Unavailable as error:
+            return {"error": str(error)}
+        return found
+
+    def shares(self) -> list[str]:
+        return [member["id"] for member in self.status().get("members", []) if member.get("share")]
+
+    def define(self) -> None:
+        for number, statement in enumerate(STATEMENTS):
+            request = calls.encode(calls.Ddl(f"ticket {number}", statement))
+            calls.decode(self.call(calls.DDL, request), calls.Taken)
+        self.store.list_source(SourceInfo(SOURCE, "orders", frozenset(), None, "node"))
+        until(lambda: self.status().get("building") == [], 20.0, "a view that is built")
+
+    def write(self, customer: int) -> Seq:
+        """One order, durable in INPUT."""
+        self._seq += 1
+        table = catalogs.compile(self._document()).tables["orders"].stored
+        changes = Rows(table).puts([{"id": self._seq, "customer": customer, "total": "1.00"}])
+        assert changes is not None
+        changes.ts = np.full(len(changes), self._seq, np.int64)
+        payload = chunks.entry(table, Seq(self._seq), changes)
+        chunk = Chunk(ChunkId(WriterId("writer"), self._seq), SOURCE, Seq(self._seq), Seq(self._seq), 1, len(payload))
+        self.store.put_chunk(chunk, payload)
+        return Seq(self._seq)
+
+    def _document(self) -> bytes:
+        name = self.store.list_documents("catalog/")[-1]
+        found = self.store.get_document(name)
+        assert found is not None
+        return found
+
+    def committed(self) -> calls.Committed:
+        return calls.decode(self.call(calls.COMMITTED, calls.encode(calls.Ask())), calls.Seen).committed
+
+    def covers(self, seq: Seq) -> bool:
+        return self.committed().positions.get(SOURCE, -1) >= seq
+
+    def rows(self) -> int:
+        node = catalogs.compile(self._document()).circuits[0].views[0].node
+        return sum(len(ids) for ids, _ in self.store.scan(shard.view_table(node), 0, BUCKETS, 1 << 60))
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    found = Pool()
+    yield found
+    found.stop()
+
+
+def strike(call: str, error: Callable[[], Exception]) -> Callable[[str, Moment], None]:
+    def fault(name: str, moment: Moment) -> None:
+        if name == call:
+            raise error()
+
+    return fault
+
+
+def test_a_pool_in_one_process_maintains_a_view(pool: Pool) -> None:
+    pool.whole()
+    pool.define()
+    for customer in range(5):
+        last = pool.write(customer)
+    until(lambda: pool.covers(last), 20.0, "an epoch with all writes")
+    assert pool.rows() == 5
+
+
+def test_zookeeper_unreachable_at_start_is_a_visible_reason(pool: Pool) -> None:
+    pool.reachable = False
+    process = pool.start(Role.VIEWSERVER, "v", http_port=0)
+    assert process.health is not None
+    ready = f"http://127.0.0.1:{process.health.port}/readyz"
+
+    def reasons() -> str:
+        try:
+            with urllib.request.urlopen(ready, timeout=5.0) as answer:
+                return str(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.read().decode()
+
+    until(lambda: "ZooKeeper" in reasons(), 10.0, "the reason on /readyz")
+    assert "ZooKeeper" in pool.heard("v", "waits")[0]["reason"]
+    pool.reachable = True
+    until(lambda: "true" in reasons(), 10.0, "ready")
+    assert pool.heard("v", "joined")
+
+
+class SlowToAnswer(MemoryStore):
+    """Does not answer the first few times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__("cluster-a")
+        self.left = times
+
+    def identity(self) -> str:
+        self.left -= 1
+        if self.left >= 0:
+            raise errors.StoreUnavailable("the store at memory does not answer")
+        return super().identity()
+
+
+def test_a_store_that_does_not_answer_at_start_is_waited_for(pool: Pool) -> None:
+    pool.start(Role.DISTRIBUTOR, "d", store=SlowToAnswer(3))
+    until(lambda: pool.heard("d", "joined"), 10.0, "joined")
+    assert pool.heard("d", "waits")[0]["reason"] == "the store at memory does not answer"
+
+
+def test_two_clusters_of_one_name_are_told_apart(pool: Pool) -> None:
+    pool.whole()
+    pool.start(Role.VIEWSERVER, "stranger", store=MemoryStore("cluster-b"))
+    assert pool.ended("stranger") == 1
+    reason = pool.heard("stranger", "refused")[0]["reason"]
+    assert "cluster-a" in reason
+    assert "cluster-b" in reason
+
+
+def test_a_member_of_a_protocol_that_the_pool_does_not_speak_is_refused(pool: Pool) -> None:
+    pool.whole()
+    pool.start(Role.VIEWSERVER, "newer", protocols=(2, 3))
+    assert pool.ended("newer") == 1
+    assert "speaks protocol 1, this viewserver speaks 2 to 3" in pool.heard("newer", "refused")[0]["reason"]
+
+
+def test_a_session_that_was_lost_costs_a_new_name(pool: Pool) -> None:
+    pool.whole()
+    pool.define()
+    (before,) = pool.shares()
+    pool.zookeeper.expire(pool.connections["v"][-1])
+    until(lambda: pool.shares() and pool.shares() != [before], 20.0, "another incarnation")
+    last = pool.write(1)
+    until(lambda: pool.covers(last), 20.0, "an epoch in the new generation")
+    assert pool.rows() == 1
+
+
+def test_nothing_is_sent_while_the_session_may_have_ended(pool: Pool) -> None:
+    pool.whole()
+    pool.define()
+    pool.zookeeper.suspend(pool.connections["v"][-1])
+    until(lambda: pool.heard("v", "suspended"), 10.0, "suspended")
+    last = pool.write(1)
+    server = pool.processes["v"].current
+    assert server is not None
+    until(lambda: server.peers.held() > 0, 10.0, "messages that are held back")
+    assert not pool.covers(last)
+    pool.zookeeper.resume(pool.connections["v"][-1])
+    until(lambda: pool.covers(last), 20.0, "the epoch goes on")
+    assert pool.processes["v"].current is server, "the same incarnation"
+
+
+def test_who_asks_to_leave_without_a_leader_gives_up_with_the_reason(pool: Pool) -> None:
+    pool.start(Role.VIEWSERVER, "v")
+    until(lambda: pool.heard("v", "joined"), 10.0, "joined")
+    pool.processes["v"].stop()
+    assert pool.ended("v") == 1
+    assert "no coordinator released it" in pool.heard("v", "left without being released")[0]["reason"]
+
+
+def test_who_is_asked_twice_ends_at_once(pool: Pool) -> None:
+    process = pool.start(Role.VIEWSERVER, "v")
+    until(lambda: pool.heard("v", "joined"), 10.0, "joined")
+    process.stop()
+    with pytest.raises(SystemExit):
+        process.stop()
+    pool.ended("v")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errors.StoreUnavailable("the store does not answer"), errors.DiskError("no space left on device: store/data.mdb")],
+    ids=["away", "full"],
+)
+def test_a_store_that_takes_no_writes_holds_commits_up_and_they_go_on(pool: Pool, error: Exception) -> None:
+    pool.whole()
+    pool.define()
+    pool.store.faults = strike("write", lambda: error)
+    last = pool.write(1)
+
+    def troubles() -> list[str]:
+        return [member.get("trouble", "") for member in pool.status()["members"]]
+
+    until(lambda: str(error) in troubles(), 10.0, "the reason in the status")
+    assert not pool.covers(last)
+    pool.store.faults = None
+    until(lambda: pool.covers(last), 20.0, "commits go on")
+    until(lambda: not any(troubles()), 10.0, "no trouble any more")
+    assert pool.rows() == 1
+
+
+def test_a_view_that_always_fails_is_named_and_tried_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool.whole()
+    pool.define()
+    run = Shard.run
+    failing = threading.Event()
+    failing.set()
+
+    def sometimes(self: Shard, stage: int) -> Any:
+        if failing.is_set():
+            raise StageError(("spend",), "bucket 7 cannot be computed")
+        return run(self, stage)
+
+    monkeypatch.setattr(Shard, "run", sometimes)
+    last = pool.write(1)
+    until(lambda: "bucket 7" in pool.status().get("stalled", ""), 30.0, "the pool says why it is stalled")
+    assert "view spend" in pool.status()["stalled"]
+    failing.clear()
+    until(lambda: pool.covers(last), 30.0, "it goes on")
+    until(lambda: pool.status()["stalled"] == "", 10.0, "not stalled any more")
+    assert pool.rows() == 1
+
+
+def test_metrics_tell_what_a_pool_does(pool: Pool) -> None:
+    pool.whole()
+    pool.define()
+    last = pool.write(1)
+    until(lambda: pool.covers(last), 20.0, "an epoch")
+    server, leader = pool.processes["v"].metrics, pool.processes["c"].metrics
+    until(lambda: server.value("belvedere_state_rows", zone="all"), 10.0, "rows of state")
+    assert server.value("belvedere_buckets_owned") == BUCKETS
+    assert (server.value("belvedere_epoch_seconds_count", step="persist", stage="") or 0) > 0
+    assert (leader.value("belvedere_epochs_committed_total") or 0) >= 3
+    assert leader.value("belvedere_lag_seconds") == 0.0
