@@ -20,13 +20,17 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pyarrow as pa
 
+from belvedere.engine.delta import Changes
+from belvedere.engine.vec import Vec
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
+from belvedere.sql.catalog import TableDef
 from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import Store, TableWrite
 from belvedere.store.served.client import FlightStore
 from belvedere.store.served.lmdb_store import LmdbStore
 from belvedere.store.served.server import StoreServer
 from belvedere.store.served.service import StoreService
+from belvedere.types import BIGINT, STRING, Column
 
 BATCH = 20_000
 VALUE = 60
@@ -140,12 +144,35 @@ def small(name: str, store: Store, calls: int) -> None:
     print(f"{name:24} us per call: {found}")
 
 
+def base(store: LmdbStore, rows: int) -> None:
+    """Puts to a base table, in this process, until their rows are merged."""
+    table = TableDef("orders", (Column("id", BIGINT, False), Column("a", BIGINT), Column("b", STRING)), ("id",))
+    store.base.create_table(table)
+    rng = np.random.default_rng(0)
+
+    def put(batch: int, calls: int) -> None:
+        texts = pa.array(["x" * 20] * batch)
+        for _ in range(calls):
+            columns = (
+                Vec(BIGINT, rng.integers(0, rows, batch)),
+                Vec(BIGINT, rng.integers(0, 99, batch)),
+                Vec(STRING, texts),
+            )
+            store.base.put("orders", Changes(columns, (None,) * 3, None, np.zeros(batch, np.int64)))
+        store.base.flush()
+
+    put(1, 1)
+    for batch, calls in ((10_000, rows // 10_000), (10_000, 20), (1, 300)):
+        measure(f"base put, {batch} at a time", time.process_time, batch * calls, lambda b=batch, c=calls: put(b, c))
+
+
 def main(rows: int, directory: str) -> None:
     small("in memory", MemoryStore(), 5000)
     local = LmdbStore(os.path.join(directory, "local"), collect_pause=PAUSE)
     small("LMDB here", local, 300)
     print("LMDB in this process")
     big(local, time.process_time, rows)
+    base(local, rows)
     local.close()
     served = Served(os.path.join(directory, "served"))
     small("LMDB over Flight", served.store, 300)
