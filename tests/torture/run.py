@@ -46,6 +46,8 @@ DRAIN_SECONDS = 120.0
 REST_SECONDS = 90.0
 CONNECT_SECONDS = 120.0
 PAUSE_SECONDS = 2.0
+CALM_SECONDS = 10.0
+"""Nothing that happened so long ago is felt any more."""
 SINGLE = (
     "add viewserver",
     "retire viewserver",
@@ -90,6 +92,8 @@ class Torture:
         self.watchers = (self.commits, self.judge, self.sampler, self.subscriber)
         self.chaos = Chaos(self.cluster, settings.seed, self.say)
         self.single: list[tuple[Fault, float]] = []
+        self.inflicted: list[Fault] = []
+        """One at a time."""
         self.report: dict[str, Any] = {"seed": settings.seed, "session_timeout_s": settings.session_timeout}
         self._begun = time.monotonic()
         self._lock = threading.Lock()
@@ -166,6 +170,8 @@ class Torture:
     def _singles(self) -> None:
         rng = random.Random(self.settings.seed)
         chaos = Chaos(self.cluster, self.settings.seed + 1, self.say)
+        if self.settings.singles:
+            time.sleep(2 * CALM_SECONDS)  # for freshness at rest
         for _ in range(self.settings.singles):
             for kind in rng.sample(SINGLE, len(SINGLE)):
                 self._until(self._is_at_rest, REST_SECONDS, f"commits of a whole pool before: {kind}")
@@ -180,6 +186,7 @@ class Torture:
         fault = chaos.inflict(kind, PAUSE_SECONDS)
         if fault is None:
             return
+        self.inflicted.append(fault)
         chaos.wait_until_left()
         time.sleep(max(0.0, fault.at + fault.lasts + 0.1 - time.monotonic()))
         chaos.look_after()
@@ -309,7 +316,13 @@ class Torture:
                 "exit_codes": _counted(str(code) for _, _, code in self.chaos.left),
             },
             "freshness_s": _spread([seconds for _, seconds in self.writers.fresh]),
+            "freshness_at_rest_s": _spread([seconds for at, seconds in self.writers.fresh if self._calm_at(at)]),
         }
+
+    def _calm_at(self, at: float) -> bool:
+        """Whether nothing had happened for a while."""
+        last = max((f.at + f.lasts for f in (*self.chaos.faults, *self.inflicted) if f.at <= at), default=self._begun)
+        return at - last > CALM_SECONDS
 
 
 def _counted(items: Any) -> dict[str, int]:
@@ -332,6 +345,39 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
+def as_text(report: dict[str, Any]) -> str:
+    """For people."""
+
+    def spread(found: dict[str, float]) -> str:
+        return "none" if not found else "{count} times, p50 {p50:.2f}, p99 {p99:.2f}, most {most:.2f} s".format(**found)
+
+    storm = report.get("storm", {})
+    lines = [
+        f"seed {report['seed']}: {report['writes']} writes of {report['rows']} rows ({report['retried_writes']} tries "
+        f"without an answer), {report['commits']} commits seen ({report['commits_per_s']} in a second)",
+        f"samples: {report['samples_judged']} judged, {report['sampled_rows']} rows read, "
+        f"{report['samples_expired']} expired, {report['samples_unavailable']} without an answer; "
+        f"{report['changes_followed']} changes followed",
+    ]
+    if storm:
+        lines += [
+            f"storm of {storm['seconds']} s: {storm['commits']} commits, faults {storm['faults']}, "
+            f"administrator {storm['administrator']}",
+            f"  no commits for {storm['longest_stall_s']} s at most, {storm['stalled_share']:.0%} of the time; "
+            f"after the last fault in a stall: {spread(storm['stall_after_last_fault_s'])}",
+            f"  left: {spread(report['left_in_storm']['seconds'])}, codes {report['left_in_storm']['exit_codes']}",
+        ]
+    lines += [f"no commits because of: {kind}: {spread(found)}" for kind, found in report["stall_s"].items()]
+    lines += [
+        f"no commits because of a crash: {spread(report['crash_stall_s'])}",
+        f"no commits because of scaling by one: {spread(report['scale_stall_s'])}",
+        f"left in peace: {spread(report.get('left_in_peace_s', {}))}",
+        f"freshness, of everything: {spread(report['freshness_s'])}",
+        f"freshness at rest: {spread(report['freshness_at_rest_s'])}",
+    ]
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Torture a pool of real processes.")
     parser.add_argument("--minutes", type=float, default=10.0, help="of the storm")
@@ -348,10 +394,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         torture.run()
     except AssertionError as error:
-        print(json.dumps(torture.report, indent=1))
+        print(as_text(torture.report))
         print(f"\nseed {given.seed} FAILED: {error}\nlogs and data are in {directory}", file=sys.stderr)
         return 1
-    print(json.dumps(torture.report, indent=1))
+    print(as_text(torture.report))
     if given.out.parent.is_dir():
         given.out.write_text(json.dumps(torture.report | {"cpus": os.cpu_count()}, indent=1) + "\n")
     if given.directory is None:
