@@ -63,7 +63,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--failures", type=int, default=5, help="stop after so many wrong histories")
     parser.add_argument("--bug", choices=sorted(bugs.BUGS), help="switch on a known bug")
     parser.add_argument("--trace", action="store_true", help="in this process, with a trace of what happened")
-    parser.add_argument("--all", action="store_true", help="the whole trace, also of histories in which nothing is wrong")
+    parser.add_argument(
+        "--all", action="store_true", help="the whole trace, also of histories in which nothing is wrong"
+    )
     return parser.parse_args(arguments)
 
 

@@ -1,7 +1,7 @@
 """Known bugs, to show that the simulator would find them: each switches off one rule that keeps the cluster safe.
 
-Nothing in the cluster knows of this: a bug replaces functions of the machines, of the engine or of the simulated drivers
-while a history runs.
+Nothing in the cluster knows of this: a bug replaces functions of the machines, of the engine or of the simulated
+drivers while a history runs.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class _Row:
 
 
 class Table:
-    """A base table, the slow and obvious way. Cells are merged last-writer-wins by timestamp; a delete masks what has its
-    timestamp or an older one, whenever it comes; of puts with one timestamp the later wins."""
+    """A base table, the slow and obvious way. Cells are merged last-writer-wins by timestamp; a delete masks what has
+    its timestamp or an older one, whenever it comes; of puts with one timestamp the later wins."""
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = columns

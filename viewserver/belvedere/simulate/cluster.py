@@ -1,7 +1,7 @@
 """The processes of a history: who runs where, and who is started again.
 
-A host that crashed, or whose process lost its session, gets a process of the next incarnation. A host that was withdrawn
-stays empty.
+A host that crashed, or whose process lost its session, gets a process of the next incarnation. A host that was
+withdrawn stays empty.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Cluster:
         """By host: the present incarnation."""
         self.hasty = False
         """Restart at once."""
+        self.skews: tuple[int, ...] = (0,)
+        """How far the clocks of new processes are off, milliseconds."""
         self._random = rng
         self._make = make
         self._wanted: set[str] = set()
@@ -62,6 +64,7 @@ class Cluster:
 
     def _start(self, role: str, host: str, incarnation: int) -> None:
         process = self.processes[host] = self._make(role, host, incarnation)
+        process.skew = self._random.choice(self.skews)
         process.start()
 
     def _gone(self, process: Process, for_good: bool) -> None:

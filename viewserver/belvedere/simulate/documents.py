@@ -13,7 +13,7 @@ _COLUMNS = {"orders": "id customer amount kind", "customers": "id region name"}
 _STRINGS = ("kind", "name")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def first(views: tuple[View, ...]) -> bytes:
     """Version 1: both tables and some views, one circuit."""
     resources = []
@@ -27,12 +27,10 @@ def first(views: tuple[View, ...]) -> bytes:
 
 
 def _resource(kind: str, name: str, spec: object) -> str:
-    return json.dumps(
-        {"apiVersion": "belvedere.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-    )
+    return json.dumps({"apiVersion": "belvedere.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def execute(document: bytes, sql: str, building: frozenset[int]) -> bytes | None:
     """The next document, None if the statement cannot be carried out on this one (or changes nothing)."""
     try:
@@ -41,16 +39,14 @@ def execute(document: bytes, sql: str, building: frozenset[int]) -> bytes | None
         return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def retire(document: bytes, building: frozenset[int]) -> bytes | None:
     complete = [circuit.number for circuit in catalogs.compile(document).circuits if circuit.number not in building]
     return catalogs.retire(document, complete)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def served(document: bytes, building: frozenset[int]) -> tuple[catalogs.ServedView, ...]:
     """The views that can be read."""
     names = catalogs.names_at(document, building)
     return tuple(found for found in names.values() if isinstance(found, catalogs.ServedView))
-
-

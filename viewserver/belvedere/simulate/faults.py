@@ -32,6 +32,9 @@ class Nemesis:
         self._kinds = [kind for kind in KINDS if rng.random() < 0.45] or [rng.choice(KINDS)]
         self._leader_fails = rng.random() < 0.4
         self._draw_weather()
+        self.clocks_are_off = rng.random() < 0.3
+        if self.clocks_are_off:
+            cluster.skews = (0, -3_000, -400, 700, 4_000)
 
     def _draw_weather(self) -> None:
         """Faults that are always there, per message or call."""
@@ -82,6 +85,7 @@ class Nemesis:
         self.active = False
         around = self.around
         around.network.heal()
+        self.cluster.skews = (0,)
         weather, zookeeper, store = around.network.weather, around.zookeeper.trouble, around.store.trouble
         weather.delay, weather.lost, weather.repeated, weather.slow = 300, 0.0, 0.0, 0.0
         store.delay = 500
@@ -157,7 +161,24 @@ class Nemesis:
     def jump_clock(self) -> None:
         process = self.anyone()
         if process is not None:
-            process.skew += self.random.choice((-20_000, -3_000, -200, 200, 3_000, 20_000))
+            self.clocks_are_off = True
+            process.skew += self.random.choice((-20_000, -3_000, -50, 50, 3_000, 20_000))
+
+    def store_outage(self) -> None:
+        """Nothing that anybody asks of the store is answered for a while; some of it happens."""
+        trouble = self.around.store.trouble
+        before, trouble.fails = trouble.fails, 1.0
+
+        def end() -> None:
+            if self.active:
+                trouble.fails = min(before, 0.15)
+
+        self.around.scheduler.after(self._some_time(), end)
+
+    def zookeeper_outage(self) -> None:
+        until = self.around.scheduler.now + self._some_time()
+        for process in list(self.cluster.processes.values()):
+            self.around.zookeeper.break_connection(process.name, until + self.random.randint(0, 300) * MS)
 
     def move(self) -> None:
         self.sources.move(self.random.choice(list(self.sources.regions.values())))
@@ -201,6 +222,8 @@ KINDS = (
     Kind("isolate", 1, Nemesis.isolate),
     Kind("part", 1, Nemesis.part),
     Kind("clock jumps", 0.7, Nemesis.jump_clock),
+    Kind("store outage", 0.4, Nemesis.store_outage),
+    Kind("ZooKeeper outage", 0.4, Nemesis.zookeeper_outage),
     Kind("move", 1, Nemesis.move),
     Kind("split", 1, Nemesis.split),
     Kind("merge", 1, Nemesis.merge),

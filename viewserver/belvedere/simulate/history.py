@@ -1,16 +1,19 @@
 """One history: a cluster is made from a seed, lives through what the seed has in store for it, and is judged.
 
-    begin: members start, the catalog is offered  ▶  turmoil: writes, DDL, faults, readers  ▶  calm: all faults end
-    ▶  drained: every entry is committed, INPUT is empty, views are built, members all take part  ▶  judged once more
+begin: members start, the catalog is offered  ▶  turmoil: writes, DDL, faults, readers  ▶  calm: all faults end
+▶  drained: every entry is committed, INPUT is empty, views are built, members all take part  ▶  judged once more
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
+from unittest import mock
 
 from belvedere.cluster import calls, catalogs
 from belvedere.cluster.work import DistributorWork, ServerWork
+from belvedere.protocol import pins
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import Entry, SourceId
 from belvedere.protocol.messages import EpochPlan, PoolState
@@ -23,7 +26,7 @@ from belvedere.simulate.faults import Nemesis
 from belvedere.simulate.network import Network, Weather
 from belvedere.simulate.oracle import Oracle, Wrong
 from belvedere.simulate.process import Process, Surroundings
-from belvedere.simulate.readers import Reader
+from belvedere.simulate.readers import LEASE, Reader
 from belvedere.simulate.scheduler import MS, SECOND, Scheduler
 from belvedere.simulate.sources import Answer, Habits, Sources
 from belvedere.simulate.store import LATEST, SimulatedStore
@@ -36,6 +39,10 @@ from belvedere.simulate.zookeeper import Trouble, ZooKeeper
 SESSION = 800 * MS
 TINY_MEMORY = 1_000
 """Bytes of a view server that spills nearly everything it receives."""
+LARGEST_STEP_MS = 1_000
+"""In place of the one in `protocol.pins`; small jumps of clocks are smaller than this, big ones bigger."""
+AFTERWARDS = 1_500 * MS
+"""Readers go on so long after all faults have ended."""
 CALM = 60 * SECOND
 """How long a cluster may take to drain once all faults have ended, virtual time."""
 
@@ -85,10 +92,15 @@ class History:
     # ------------------------------------------------------------------ the run
 
     def run(self) -> Result:
+        # Time is scaled: sessions live for less than a second, and so steps of a clock are smaller.
+        with mock.patch.object(pins, "LARGEST_STEP_MS", LARGEST_STEP_MS):
+            return self._run()
+
+    def _run(self) -> Result:
         draw, scheduler = self.random, self.around.scheduler
         for table, keys in schema.KEYS.items():
             cuts = sorted({0, keys, *(draw.randrange(keys) for _ in range(draw.choice((0, 1, 2))))})
-            for low, high in zip(cuts, cuts[1:], strict=False):
+            for low, high in itertools.pairwise(cuts):
                 self.sources.create(table, low, high)
         self.cluster.start("coordinator", draw.choice((1, 2, 3)))
         self.cluster.start("distributor", draw.choice((1, 2, 3)))
@@ -100,14 +112,17 @@ class History:
         self.writer.schedule(start, stop, draw.choice((8, 16, 30)))
         if self.nemesis is not None:
             self.nemesis.schedule(start, stop, draw.choice((1, 3, 6, 10)))
-        self._start_readers(start, stop + 2 * SECOND)
+        self._start_readers(start, stop + AFTERWARDS)
         scheduler.run_until(stop)
         if self.nemesis is not None:
             self.nemesis.stop()
         self.cluster.hasty = True
         self._drain(scheduler.now + CALM)
-        scheduler.run_until(scheduler.now + LATEST)
+        scheduler.run_until(max(scheduler.now, stop + AFTERWARDS) + LATEST)
         self.oracle.check_retained(self.around.store.memory.collected())
+        clocks_are_right = self.nemesis is None or not self.nemesis.clocks_are_off
+        if clocks_are_right and self.options.retention_ms + LEASE + LARGEST_STEP_MS < LATEST // MS - 200:
+            self._check_collected()
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck)
 
@@ -142,10 +157,10 @@ class History:
             scheduler.run_until(scheduler.now + 50 * MS)
 
     def _start_readers(self, start: int, stop: int) -> None:
-        pins = self.random.choice((0.0, 0.0, 0.3))
+        share = self.random.choice((0.0, 0.0, 0.3))
         for number in range(self.random.choice((1, 2))):
             servers = lambda: self.cluster.viewservers  # noqa: E731
-            reader = Reader(self.around, self.random, self.oracle, servers, self.writer.tokens, number, pins)
+            reader = Reader(self.around, self.random, self.oracle, servers, self.writer.tokens, number, share)
             reader.schedule(start, stop, 14)
             self.readers.append(reader)
 
@@ -178,8 +193,17 @@ class History:
             return "views are under construction"
         if self.around.store.memory.chunks():
             return f"INPUT has {len(self.around.store.memory.chunks())} chunks"
+        leaving = [p.name for p in self.cluster.processes.values() if p.alive and p.leaving]
+        if leaving:
+            return f"{leaving[0]} was not released"
         missing = self._missing_members(state)
         return f"members have no part in the generation, or too much: {sorted(missing)}" if missing else ""
+
+    def _check_collected(self) -> None:
+        """Everything has been at rest for longer than the retention, and than any pin lasts."""
+        truth, horizon = self.oracle.last, self.around.store.memory.collected()
+        if truth is not None and horizon < truth.epoch:
+            raise Wrong(f"versions below epoch {horizon} are collected, {truth.epoch} is long past the retention")
 
     def _missing_members(self, state: PoolState) -> set[MemberId]:
         leader = self.cluster.leader()

@@ -1,9 +1,9 @@
 """The simulated network: what `Transport` promises, and no more.
 
-Messages of one member to another arrive in order and at least once; between two pairs nothing is promised. A loss is a
-delay (the sender tries again, and what stands behind waits), a lost answer is a repeat that comes later, behind messages
-that overtook it. A partition holds everything up. What a member that crashed had not yet sent is gone; what is for a
-member that is gone is dropped.
+Messages of one member to another arrive in order and at least once; between two pairs nothing is promised. A loss is
+a delay (the sender tries again, and what stands behind waits), a lost answer is a repeat that comes later, behind
+messages that overtook it. A partition holds everything up. What a member that crashed had not yet sent is gone; what
+is for a member that is gone is dropped.
 """
 
 from __future__ import annotations

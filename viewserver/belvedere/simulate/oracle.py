@@ -1,13 +1,14 @@
 """The judge: what the record may say, which entries an epoch holds, and what every view then is.
 
-It knows the true logs of the sources and looks at plans, never at INPUT. Everything is checked at the moment at which the
-record changes, in the simulated ZooKeeper, so no member's opinion matters:
+It knows the true logs of the sources and looks at plans, never at INPUT. Everything is checked at the moment at
+which the record changes, in the simulated ZooKeeper, so no member's opinion matters:
 
-* terms, generations and committed epochs only grow; a plan that the record points to is durable, and is never given up;
-* the pieces of a plan take every source on from where the last plan ended, entry by entry of its log; a daughter begins
-  after an epoch that has exhausted its parents;
-* all views in the store, at the version of a committed epoch, are what the evaluations in `schema` make of exactly those
-  entries.
+* terms, generations and committed epochs only grow; a plan that the record points to is durable, and is never given
+  up;
+* the pieces of a plan take every source on from where the last plan ended, entry by entry of its log; a daughter
+  begins after an epoch that has exhausted its parents;
+* all views in the store, at the version of a committed epoch, are what the evaluations in `schema` make of exactly
+  those entries.
 """
 
 from __future__ import annotations
@@ -99,14 +100,14 @@ class Oracle:
         """A plan that the record points to must be in the store, and so must its catalog."""
         if pointer.document in self._plans:
             return
-        data = self.memory._documents.get(pointer.document)
+        data = self.memory.get_document(pointer.document)
         if data is None:
             raise Wrong(f"the record points to the plan of epoch {pointer.epoch}, {pointer.document}, not in the store")
         if wire.digest(data) != pointer.digest:
             raise Wrong(f"the plan of epoch {pointer.epoch} is not the one that the record's digest names")
         plan: EpochPlan = wire.decode(data)
         if plan.catalog and plan.catalog_document not in self._catalogs:
-            catalog = self.memory._documents.get(plan.catalog_document)
+            catalog = self.memory.get_document(plan.catalog_document)
             if catalog is None:
                 raise Wrong(f"the plan of epoch {plan.epoch} names catalog {plan.catalog_document}, not in the store")
             self._catalogs[plan.catalog_document] = catalog
@@ -175,7 +176,9 @@ class Oracle:
         for name, view in truth.served.items():
             found = rows_in_store(self.memory, view, truth.epoch)
             if found != truth.views[name]:
-                raise Wrong(f"epoch {truth.epoch}: view {name} is wrong in the store\n{difference(truth.views[name], found)}")
+                raise Wrong(
+                    f"epoch {truth.epoch}: view {name} is wrong in the store\n{difference(truth.views[name], found)}"
+                )
 
     def check_retained(self, horizon: int) -> None:
         """Every epoch that may still be read is as it was, whatever came late."""

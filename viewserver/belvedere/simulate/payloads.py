@@ -1,7 +1,8 @@
 """Chunks of INPUT as the simulated sources write them, and back to what the engine takes.
 
-The content is JSON: a list of entries, each a seq and its rows. A real source has a format of its own (`store.served`,
-HBase's cells); what matters here is that it is cut by seq, that nothing else is in it, and that it is quick for few rows.
+The content is JSON: a list of entries, each a seq and its rows. A real source has a format of its own
+(`store.served`, HBase's cells); what matters here is that it is cut by seq, that nothing else is in it, and that it
+is quick for few rows.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def decode(payload: bytes, piece: Piece, tables: Mapping[str, TableDef]) -> Iter
 
 def changes_of(table: TableDef, rows: list[Change]) -> Changes:
     (key,) = table.key_positions
-    columns, present = [], []
+    columns: list[Vec] = []
+    present: list[np.ndarray | None] = []
     for i, column in enumerate(table.columns):
         if i == key:
             values: list[Any] = [row.key for row in rows]

@@ -1,7 +1,7 @@
 """The tables and views of histories, and what each view is, written by hand in Python.
 
-The evaluations share no code with the planner or the engine: each takes the live rows of the base tables (and, for a view
-over a view, its rows) and returns a list of rows. NULL is None; the comparisons say what SQL says of it.
+The evaluations share no code with the planner or the engine: each takes the live rows of the base tables (and, for a
+view over a view, its rows) and returns a list of rows. NULL is None; the comparisons say what SQL says of it.
 """
 
 from __future__ import annotations
@@ -117,12 +117,8 @@ BIG = View("big", "SELECT id, customer, amount FROM orders WHERE amount >= 40", 
 BIGGER = View("big", "SELECT id, customer, amount FROM orders WHERE amount >= 70", _big(70))
 SPEND = View("spend", _SPEND.format(""), _spend(None))
 SPEND_ON_A = View("spend", _SPEND.format(" WHERE kind = 'a'"), _spend("a"))
-NAMED = View(
-    "named", "SELECT o.id, o.amount, c.name FROM orders o JOIN customers c ON o.customer = c.id", _named
-)
-OPTIONAL = View(
-    "optional", "SELECT o.id, c.region FROM orders o LEFT JOIN customers c ON o.customer = c.id", _optional
-)
+NAMED = View("named", "SELECT o.id, o.amount, c.name FROM orders o JOIN customers c ON o.customer = c.id", _named)
+OPTIONAL = View("optional", "SELECT o.id, c.region FROM orders o LEFT JOIN customers c ON o.customer = c.id", _optional)
 LEVELS = View(
     "levels", "SELECT n, count(*) AS customers, sum(total) AS total FROM spend GROUP BY n", _levels, ("spend",)
 )

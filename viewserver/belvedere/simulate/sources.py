@@ -1,10 +1,10 @@
 """Base tables whose regions push their logs, as HBase does.
 
-A region has a log of entries, many rows each, whose seqs grow with gaps. Whoever has it open pushes it: one request in
-flight, to a random distributor each time; a request without an answer is cut anew and sent again, while the first may
-still be on its way, or be repeated by the network long after. When a region moves, the next node starts from a position that
-was acknowledged some time ago, and the former node goes on for a while. A region that splits or merges ends with a last
-seq; its daughters are listed, begin logs of their own and are pushed at once.
+A region has a log of entries, many rows each, whose seqs grow with gaps. Whoever has it open pushes it: one request
+in flight, to a random distributor each time; a request without an answer is cut anew and sent again, while the first
+may still be on its way, or be repeated by the network long after. When a region moves, the next node starts from a
+position that was acknowledged some time ago, and the former node goes on for a while. A region that splits or merges
+ends with a last seq; its daughters are listed, begin logs of their own and are pushed at once.
 """
 
 from __future__ import annotations

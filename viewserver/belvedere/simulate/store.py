@@ -1,9 +1,10 @@
 """The simulated store: the real store in memory, behind calls that take time, fail, and arrive late.
 
-An asynchronous call (`ask`) reaches the store after a while, takes effect there, and is answered after another while. It
-may fail before, halfway or after its effect; it may be on its way for longer than its caller waits, who hears that nobody
-answered and tries again, while the first one is still under way: this is how the writes of a member that is long dead
-arrive. A caller never waits longer than `PATIENCE`, and nothing is under way for longer than `LATEST`.
+An asynchronous call (`ask`) reaches the store after a while, takes effect there, and is answered after another
+while. It may fail before, halfway or after its effect; it may be on its way for longer than its caller waits, who
+hears that nobody answered and tries again, while the first one is still under way: this is how the writes of a
+member that is long dead arrive. A caller never waits longer than `PATIENCE`, and nothing is under way for longer
+than `LATEST`.
 
 What members read while they compute is read at once, and may fail as well (`reading`).
 """
@@ -99,9 +100,8 @@ class SimulatedStore:
                 if versions is not None and epoch in versions.epochs:
                     before = versions.values[versions.epochs.index(epoch)]
                     if before != value:
-                        raise Different(
-                            f"epoch {epoch}, table {write.table}: a row was written as {before!r}, and again as {value!r}"
-                        )
+                        what = f"epoch {epoch}, table {write.table}"
+                        raise Different(f"{what}: a row was written as {before!r}, and again as {value!r}")
         self.memory.write(epoch, writes)
 
     @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""What happened, for people: virtual time, who, what. Kept only when asked for, since most histories have nothing to tell."""
+"""What happened, for people: virtual time, who, what. Kept only when asked for, since most histories have nothing to
+tell."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def describe(value: Any) -> str:
     if isinstance(value, Generation):
         return f"generation {value.number} of {value.leader} [{' '.join((*value.servers, *value.distributors))}]"
     if isinstance(value, PoolState):
-        return f"[{value.leader} term {value.term} generation {value.generation} committed {value.committed} open {[p.epoch for p in value.open]}]"
+        opened = [pointer.epoch for pointer in value.open]
+        told = f"generation {value.generation} committed {value.committed} open {opened}"
+        return f"[{value.leader} term {value.term} {told}]"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
         told = ", ".join(f"{name}={describe(field)}" for name, field in fields if field not in ((), "", None))

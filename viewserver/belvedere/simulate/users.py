@@ -137,7 +137,9 @@ class Ddl:
             self._offer = _Offer(self._tickets, following, self.around.scheduler.now)
             compiled = catalogs.compile(following)
             present = tuple(circuit.number for circuit in compiled.shard.circuits)
-            offered = CatalogOffered(self._tickets, compiled.version, following, compiled.stages, compiled.made, present)
+            offered = CatalogOffered(
+                self._tickets, compiled.version, following, compiled.stages, compiled.made, present
+            )
             delay = self.around.network.delay()
             self.around.scheduler.after(delay, lambda: leader.offer(offered))
 
@@ -151,7 +153,7 @@ class Ddl:
         plan = self.newest_plan()
         if plan is None or not plan.catalog_document:
             return None
-        return self.around.store.memory._documents.get(plan.catalog_document)
+        return self.around.store.memory.get_document(plan.catalog_document)
 
     def _building(self) -> frozenset[int]:
         plan = self.newest_plan()

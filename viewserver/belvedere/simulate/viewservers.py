@@ -29,7 +29,7 @@ from belvedere.protocol.driving import (
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
 from belvedere.protocol.viewserver import ViewServer
 from belvedere.simulate.process import Process, Surroundings
-from belvedere.simulate.scheduler import MS, Action
+from belvedere.simulate.scheduler import Action
 from belvedere.store.seam import TableWrite
 
 
@@ -80,7 +80,6 @@ class ViewServerProcess(Process):
         self._attempt = Attempt(-1)
         self._given_up = Attempt(-1)
         self._payloads: dict[Batch, bytes] = {}
-
 
     # ------------------------------------------------------------------ events and instructions
 

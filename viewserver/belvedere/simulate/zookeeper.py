@@ -1,11 +1,12 @@
 """The simulated ZooKeeper: sessions, members, the election, and the record with its compare-and-set.
 
-A session lives as long as its client is heard of within the timeout; who is paused, crashed or cut off is not. The server
-ends a session, and everybody else sees it; the client hears of it when it is there again. Requests take time both ways; one
-that is under way when the connection breaks may have happened or not, and its client is told that nobody knows.
+A session lives as long as its client is heard of within the timeout; who is paused, crashed or cut off is not. The
+server ends a session, and everybody else sees it; the client hears of it when it is there again. Requests take time
+both ways; one that is under way when the connection breaks may have happened or not, and its client is told that
+nobody knows.
 
-The record is changed by whoever names its version: also by a client whose session has ended meanwhile (a client library
-that connects again sends what it had queued). Only versions fence.
+The record is changed by whoever names its version: also by a client whose session has ended meanwhile (a client
+library that connects again sends what it had queued). Only versions fence.
 """
 
 from __future__ import annotations

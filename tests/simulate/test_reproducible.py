@@ -1,0 +1,52 @@
+"""A history is its seed: run again, in another process, with other hashes, it is the same to the last line."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+from belvedere.simulate import runner
+from belvedere.simulate.faults import KINDS
+from belvedere.simulate.history import History
+from belvedere.simulate.trace import Trace
+
+SEEDS = range(6)
+
+
+def _digest() -> str:
+    digest = hashlib.sha256()
+    for seed in SEEDS:
+        trace = Trace(enabled=True)
+        runner.run(seed, trace=trace)
+        digest.update("\n".join(trace.tail(len(trace.lines))).encode())
+    return digest.hexdigest()
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    assert _digest() == _digest()
+
+
+def test_the_same_seed_is_the_same_history_in_another_process() -> None:
+    program = "from tests.simulate.test_reproducible import _digest; print(_digest())"
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == _digest()
+
+
+def test_histories_are_full_of_faults_and_get_somewhere() -> None:
+    struck: set[str] = set()
+    epochs = changes = reads = recoveries = 0
+    for seed in range(40):
+        history = History(seed)
+        result = history.run()
+        struck |= set(result.faults)
+        epochs += result.epochs
+        changes += history.ddl.done
+        reads += sum(reader.reads for reader in history.readers)
+        state = history.around.zookeeper.record.state
+        assert state is not None
+        recoveries += state.generation > 2
+    assert struck >= {kind.name for kind in KINDS}
+    assert epochs > 40 * 5 and changes > 50 and reads > 400 and recoveries > 20
