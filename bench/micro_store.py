@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -163,7 +164,7 @@ def base(store: LmdbStore, rows: int) -> None:
 
     put(1, 1)
     for batch, calls in ((10_000, rows // 10_000), (10_000, 20), (1, 300)):
-        measure(f"base put, {batch} at a time", time.process_time, batch * calls, lambda b=batch, c=calls: put(b, c))
+        measure(f"base put, {batch} at a time", time.process_time, batch * calls, partial(put, batch, calls))
 
 
 def main(rows: int, directory: str) -> None:
