@@ -6,6 +6,7 @@ must come out is known exactly.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -103,10 +104,8 @@ class Load:
 
     def __enter__(self) -> Load:
         for statement in (*TABLES, *VIEWS):
-            try:
+            with contextlib.suppress(errors.CatalogError):  # an earlier load made it
                 self.db.execute(statement)
-            except errors.CatalogError:
-                pass  # an earlier load made it
         for name in self.truth:
             rows = self.db.scan(name).to_pylist()
             self.truth[name] = {row["id"]: row for row in rows}

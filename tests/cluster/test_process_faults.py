@@ -1,4 +1,4 @@
-"""Processes whose surroundings fail: what they say, and that they go on. All in memory, except that threads are real."""
+"""Processes whose surroundings fail: what they say, and that they go on. All in memory, but the threads are real."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ from belvedere.store.memory import MemoryStore, Moment
 SOURCE = SourceId("orders/0")
 STATEMENTS = (
     "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))",
-    "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer",
+    "CREATE MATERIALIZED VIEW spend AS "
+    "SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer",
     "CREATE MATERIALIZED VIEW big AS SELECT customer, n FROM spend WHERE n > 2",
 )
 DOCUMENT = "catalog/1"
