@@ -149,6 +149,8 @@ class ViewServerMember(Incarnation):
         except Superseded:
             return
         except Exception as error:
+            if attempt != self._attempt:  # a load that was given up comes out of the engine as a failure of a view
+                return
             self.log.failure("attempt failed", error, epoch=epoch, attempt=attempt)
             self._report(failure(epoch, attempt, error))
 
