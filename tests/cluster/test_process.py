@@ -141,6 +141,27 @@ def test_the_store_may_be_started_again(cluster: LocalCluster) -> None:
         load.check_all()
 
 
+def test_who_is_asked_twice_ends_at_once(cluster: LocalCluster) -> None:
+    """With no leader to release it, a view server would wait; the second SIGTERM ends it."""
+    leaders = [pid_of(cluster, f"coordinator-{number}") for number in (1, 2)]
+    child = cluster.add(Role.VIEWSERVER)
+    process = child.process
+    assert process is not None
+    until(lambda: is_whole(cluster, SHAPE.viewservers + 1), 60.0, "one more view server")
+    for pid in leaders:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        cluster.retire(child.name)
+        log = cluster.directory / "logs" / f"{child.name}.log"
+        until(lambda: "asks to leave" in log.read_text(), 30.0, "the first SIGTERM was heard")
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(5.0) == 1
+    finally:
+        for pid in leaders:
+            os.kill(pid, signal.SIGCONT)
+
+
 def test_members_of_two_protocols_work_together(tmp_path: Path) -> None:
     """A rolling upgrade: one process after the other is replaced by one of the next version."""
     cluster = started(tmp_path, replace(SHAPE, viewservers=2, distributors=1, coordinators=1))

@@ -279,15 +279,6 @@ def test_who_asks_to_leave_without_a_leader_gives_up_with_the_reason(pool: Pool)
     assert "no coordinator released it" in pool.heard("v", "left without being released")[0]["reason"]
 
 
-def test_who_is_asked_twice_ends_at_once(pool: Pool) -> None:
-    process = pool.start(Role.VIEWSERVER, "v")
-    until(lambda: pool.heard("v", "joined"), 10.0, "joined")
-    process.stop()
-    with pytest.raises(SystemExit):
-        process.stop()
-    pool.ended("v")
-
-
 @pytest.mark.parametrize(
     "error",
     [errors.StoreUnavailable("the store does not answer"), errors.DiskError("no space left on device: store/data.mdb")],

@@ -18,6 +18,7 @@ import contextlib
 import enum
 import faulthandler
 import functools
+import os
 import secrets
 import signal
 import sys
@@ -45,7 +46,8 @@ from belvedere.protocol.messages import Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.store.seam import Store
 
-TICK_SECONDS = 0.02
+TICK_SECONDS = 0.1
+"""Of roles whose machines know no time: an idle process should cost next to nothing."""
 FIGURES_SECONDS = 1.0
 SWITCH_SECONDS = 0.0005
 CONNECT_SECONDS = 5.0
@@ -58,6 +60,7 @@ class Ended(enum.Enum):
     """How an incarnation ended."""
 
     LOST = "its session ended"
+    MOVED = "the store has another address"
     LEFT = "it left"
     GAVE_UP = "it could not leave in time"
 
@@ -71,6 +74,7 @@ class Surroundings:
     cluster: str
     coordination: Coordination
     store: Store
+    store_address: str
     base: Administration | None
     """The store's base tables, where it has any."""
     transport: Transport
@@ -94,6 +98,7 @@ class Incarnation(abc.ABC):
     """A member, from joining to its end. Roles add their machine and carry out what it says."""
 
     role: Role
+    tick_seconds = TICK_SECONDS
 
     def __init__(self, around: Surroundings) -> None:
         self.around, self.options, self.me = around, around.options, around.me
@@ -168,7 +173,7 @@ class Incarnation(abc.ABC):
             around.coordination.on_session(lambda session: self.loop.post(lambda: self._session(session)))
             around.coordination.on_members(lambda members: self.loop.post(lambda: self._members(members)))
             self.zookeeper.do(functools.partial(self._announce, self.member, lambda: self.loop.post(self._began)))
-            self.loop.run(self._tick, TICK_SECONDS)
+            self.loop.run(self._tick, self.tick_seconds)
         finally:
             self._close()
         assert self.ended is not None
@@ -226,6 +231,9 @@ class Incarnation(abc.ABC):
 
     def _members(self, members: list[Member]) -> None:
         self.peers.listed(members)
+        found = _store_address(members)
+        if found and found != self.around.store_address and self.role is not Role.STORE and not self.options.store:
+            self.end(Ended.MOVED)
         self.members_changed(members)
 
     def _tick(self) -> None:
@@ -299,14 +307,14 @@ class Process:
     # ------------------------------------------------------------------ signals
 
     def stop(self) -> None:
-        """Leave the pool and end; called a second time: end at once."""
-        if self._stopping.is_set():
-            raise SystemExit(1)
+        """Leave the pool and end."""
         self._stopping.set()
         if self.current is not None:
             self.current.leave()
 
     def _on_signal(self, *_: Any) -> None:
+        if self._stopping.is_set():
+            os._exit(1)  # asked twice: whoever asks does not want to wait, and nothing here needs an orderly end
         self.stop()
 
     # ------------------------------------------------------------------ life
@@ -369,6 +377,7 @@ class Process:
                     cluster,
                     coordination,
                     store,
+                    self._store[0] if self._store is not None else "",
                     opened.base,
                     transport,
                     self.trouble,
