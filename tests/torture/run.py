@@ -316,13 +316,15 @@ class Torture:
                 "exit_codes": _counted(str(code) for _, _, code in self.chaos.left),
             },
             "freshness_s": _spread([seconds for _, seconds in self.writers.fresh]),
-            "freshness_at_rest_s": _spread([seconds for at, seconds in self.writers.fresh if self._calm_at(at)]),
+            "freshness_at_rest_s": _spread(
+                [seconds for at, seconds in self.writers.fresh if self._is_calm(at, seconds)]
+            ),
         }
 
-    def _calm_at(self, at: float) -> bool:
-        """Whether nothing had happened for a while."""
-        last = max((f.at + f.lasts for f in (*self.chaos.faults, *self.inflicted) if f.at <= at), default=self._begun)
-        return at - last > CALM_SECONDS
+    def _is_calm(self, at: float, seconds: float) -> bool:
+        """Whether nothing happened in this time, and for a while before."""
+        faults = (*self.chaos.faults, *self.inflicted)
+        return not any(f.at <= at + seconds and f.at + f.lasts > at - CALM_SECONDS for f in faults)
 
 
 def _counted(items: Any) -> dict[str, int]:
