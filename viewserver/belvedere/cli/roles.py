@@ -24,6 +24,12 @@ def pool_options(command: F) -> F:
     for option in reversed(
         [
             _option("--zookeeper", "BELVEDERE_ZOOKEEPER", required=True, help="Hosts: HOST:PORT[,HOST:PORT…][/PATH]."),
+            _option(
+                "--zookeeper-credentials",
+                "BELVEDERE_ZOOKEEPER_CREDENTIALS",
+                type=path,
+                help="File with USER:PASSWORD; with it only this user may see or change the pool's nodes.",
+            ),
             _option("--pool", "BELVEDERE_POOL", default="default", show_default=True, help="Name of the pool."),
             _option("--name", "BELVEDERE_NAME", default="", help="Name of this process, for people."),
             _option("--host", "BELVEDERE_HOST", default="127.0.0.1", show_default=True, help="Address to listen on."),

@@ -33,6 +33,8 @@ class Options:
 
     role: Role
     zookeeper: str
+    zookeeper_credentials: Path | None = None
+    """A file with USER:PASSWORD; with it the pool's nodes belong to that user alone."""
     pool: str = "default"
     name: str = ""
     store: str = ""

@@ -8,15 +8,20 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from belvedere.cluster import logs
 from belvedere.cluster.coordination import Coordination
 from belvedere.cluster.options import TEST_PROTOCOL, Options
 from belvedere.cluster.process import Incarnation, OpenStore, Process, Surroundings
 from belvedere.cluster.transport import Transport
+from belvedere.errors import DataError
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import MemberId
 from belvedere.store.seam import Store
+
+if TYPE_CHECKING:
+    from belvedere.cluster.zookeeper import Credentials
 
 
 def run(options: Options) -> int:
@@ -59,7 +64,22 @@ def maker(role: Role) -> Callable[[Surroundings], Incarnation]:
 def connect(options: Options) -> Coordination:
     from belvedere.cluster.zookeeper import ZooKeeperCoordination
 
-    return ZooKeeperCoordination(options.zookeeper, options.pool, session_timeout=options.session_timeout)
+    return ZooKeeperCoordination(
+        options.zookeeper, options.pool, session_timeout=options.session_timeout, credentials=credentials(options)
+    )
+
+
+def credentials(options: Options) -> Credentials | None:
+    """Who owns the pool's nodes in ZooKeeper."""
+    from belvedere.cluster.zookeeper import Credentials
+
+    file = options.zookeeper_credentials
+    if file is None:
+        return None
+    user, colon, password = file.read_text().strip().partition(":")
+    if not (user and colon and password):
+        raise DataError(f"ZooKeeper credentials in {str(file)!r}: one line USER:PASSWORD is needed")
+    return Credentials(user, password)
 
 
 def transport(options: Options, member: MemberId, store: Store) -> Transport:
