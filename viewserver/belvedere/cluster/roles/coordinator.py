@@ -75,6 +75,7 @@ SOURCES_SECONDS = 1.0
 
 class CoordinatorMember(Incarnation):
     role = Role.COORDINATOR
+    tick_seconds = 0.02
 
     def __init__(self, around: Surroundings) -> None:
         super().__init__(around)
