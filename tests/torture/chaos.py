@@ -34,6 +34,8 @@ from tests.torture.workload import CUSTOMERS, ORDERS, TEMPORARY
 
 LEAVE_SECONDS = 10.0
 GROWN_SECONDS = 5.0
+PATIENCE_SECONDS = 15.0
+RECOVERY_SECONDS = 120.0
 TICK = 0.1
 SERVERS = (2, 4)
 DISTRIBUTORS = (2, 3)
@@ -81,9 +83,15 @@ class Chaos(Watcher):
         "kill everything": 0.4,
     }
 
-    def __init__(self, cluster: LocalCluster, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: LocalCluster, seed: int, say: Callable[[str], None], idle: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """`idle`: seconds since the last commit."""
         super().__init__("chaos")
         self._cluster, self._rng, self._say = cluster, random.Random(seed * 7 + 1), say
+        self._idle = idle
+        self.breaths: list[float] = []
+        """How long it was held back, each time that nothing had been committed for long."""
         self.faults: list[Fault] = []
         self.left: list[tuple[str, float, int]] = []
         """Who was asked to leave, how long it took, and its exit code."""
@@ -99,10 +107,22 @@ class Chaos(Watcher):
             while not self.stopping.wait(TICK):
                 self.look_after()
                 if time.monotonic() >= following:
+                    if self._idle() > PATIENCE_SECONDS:
+                        self._hold_breath()
                     self.inflict(self._draw())
                     following = time.monotonic() + self._rng.uniform(1.0, 2.0)
         finally:
             self.settle()
+
+    def _hold_breath(self) -> None:
+        """Where something is always dead nothing is committed, and nothing is tested: let it get up again. It must."""
+        begin = time.monotonic()
+        while self._idle() > PATIENCE_SECONDS and not self.stopping.wait(TICK):
+            self.look_after()
+            waited = time.monotonic() - begin
+            assert waited < RECOVERY_SECONDS, f"left alone for {waited:.0f} s, the pool commits nothing"
+        self.breaths.append(time.monotonic() - begin)
+        self._say(f"commits again, left alone for {self.breaths[-1]:.1f} s")
 
     def _draw(self) -> str:
         """Every kind comes once before the rest is left to chance."""

@@ -90,7 +90,7 @@ class Torture:
         self.sampler = Sampler(self.connect, self.journal, self.history, self.judge, settings.sample_pause)
         self.subscriber = Subscriber(self.connect, "spend")
         self.watchers = (self.commits, self.judge, self.sampler, self.subscriber)
-        self.chaos = Chaos(self.cluster, settings.seed, self.say)
+        self.chaos = Chaos(self.cluster, settings.seed, self.say, self.commits.since_last)
         self.single: list[tuple[Fault, float]] = []
         self.inflicted: list[Fault] = []
         """One at a time."""
@@ -163,6 +163,7 @@ class Torture:
             "seconds": round(calm - begin, 1),
             "faults": _counted(fault.kind for fault in self.chaos.faults),
             "administrator": administrator.done,
+            "left_alone_s": _spread(self.chaos.breaths),
             "at_rest_again_s": round(time.monotonic() - calm, 2),
             **self._storm_stalls(begin, calm),
         }
@@ -367,13 +368,14 @@ def as_text(report: dict[str, Any]) -> str:
             f"administrator {storm['administrator']}",
             f"  no commits for {storm['longest_stall_s']} s at most, {storm['stalled_share']:.0%} of the time; "
             f"after the last fault in a stall: {spread(storm['stall_after_last_fault_s'])}",
-            f"  left: {spread(report['left_in_storm']['seconds'])}, codes {report['left_in_storm']['exit_codes']}",
+            f"  left alone after 15 s without commits until there was one: {spread(storm['left_alone_s'])}",
+            f"  withdrawn: {spread(report['left_in_storm']['seconds'])}, codes {report['left_in_storm']['exit_codes']}",
         ]
     lines += [f"no commits because of: {kind}: {spread(found)}" for kind, found in report["stall_s"].items()]
     lines += [
         f"no commits because of a crash: {spread(report['crash_stall_s'])}",
         f"no commits because of scaling by one: {spread(report['scale_stall_s'])}",
-        f"left in peace: {spread(report.get('left_in_peace_s', {}))}",
+        f"withdrawn in peace: {spread(report.get('left_in_peace_s', {}))}",
         f"freshness, of everything: {spread(report['freshness_s'])}",
         f"freshness at rest: {spread(report['freshness_at_rest_s'])}",
     ]
