@@ -44,7 +44,7 @@ from belvedere.simulate.scheduler import MS
 from belvedere.simulate.zookeeper import Record
 from belvedere.store.memory import MemoryStore
 
-TICK = 40 * MS
+TICK = 50 * MS
 
 OnTaken = Callable[[CatalogTaken], None]
 OnPublished = Callable[[EpochPlan], None]

@@ -118,7 +118,7 @@ class Reader:
         if not servers or self.random.random() < 0.5:
             return rows_in_store(memory, view, epoch)
         ids = _known_ids(memory, table)
-        if len(ids) > 6:
+        if len(ids) > 4:
             return self._rows_of_some(view, epoch, ids, servers)
         values = [self._value(table, ids[i : i + 1], epoch, servers) for i in range(len(ids))]
         return _decode(view, ids, values)
@@ -127,7 +127,7 @@ class Reader:
         """A few rows by servers, all others by the store: as cheap as it gets."""
         memory, table = self.around.store.memory, view_table(view.node)
         values = memory.read(table, ids, epoch + 1).to_pylist()
-        for i in self.random.sample(range(len(ids)), 6):
+        for i in self.random.sample(range(len(ids)), 4):
             values[i] = self._value(table, ids[i : i + 1], epoch, servers)
         return _decode(view, ids, values)
 

@@ -121,7 +121,7 @@ class Ddl:
 
     def _look(self) -> None:
         """Every now and then: has it happened, what is next?"""
-        self.around.scheduler.after(60 * MS, self._look)
+        self.around.scheduler.after(100 * MS, self._look)
         document = self._current()
         if self._offer is not None:
             if document == self._offer.document:

@@ -29,7 +29,7 @@ from belvedere.protocol.driving import (
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
 from belvedere.protocol.viewserver import ViewServer
 from belvedere.simulate.process import Process, Surroundings
-from belvedere.simulate.scheduler import Action
+from belvedere.simulate.scheduler import MS, Action
 from belvedere.store.seam import TableWrite
 
 
@@ -123,7 +123,7 @@ class ViewServerProcess(Process):
 
     def _next(self) -> None:
         if not self.connected:  # what it would send or write must wait
-            self._later(self._next)
+            self._look_again(self._next)
             return
         if not self._tasks:
             self._busy = False
@@ -133,6 +133,9 @@ class ViewServerProcess(Process):
 
     def _later(self, action: Action) -> None:
         self.around.scheduler.after(self._compute_time, lambda: self.call(action))
+
+    def _look_again(self, action: Action) -> None:
+        self.around.scheduler.after(10 * MS, lambda: self.call(action))
 
     def _run(self, task: Any) -> None:
         try:
@@ -174,7 +177,7 @@ class ViewServerProcess(Process):
             return
         persist, writes = self._writes[0]
         if not self.connected:
-            self._later(self._write)
+            self._look_again(self._write)
             return
 
         def written(_: None) -> None:
