@@ -293,8 +293,10 @@ class Administrator(Watcher):
         with self._connect() as db:
             while not self.stopping.wait(self._rng.uniform(0.5, 1.5) * self._pause):
                 chosen = self._rng.choice([self._catalog, self._split, self._split, self._merge, self._move])
+                begin = time.monotonic()
                 try:
                     chosen(db)
+                    self._say(f"administrator: done in {time.monotonic() - begin:.1f} s")
                 except (errors.Unavailable, errors.CatalogError) as error:
                     self._say(f"administrator: {type(error).__name__}: {str(error)[:200]}")
                     self._count("failed")

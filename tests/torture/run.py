@@ -85,7 +85,7 @@ class Torture:
         self.journal, self.ranges, self.history = Journal(), Ranges(), History()
         self.checker = Checker(self.journal, self.ranges, self.history)
         self.writers = Writers(self.connect, self.journal, settings.seed, settings.rate)
-        self.commits = Commits(self.connect, self.history)
+        self.commits = Commits(self.connect, self.history, self.say)
         self.judge = Judge(self.checker)
         self.sampler = Sampler(self.connect, self.journal, self.history, self.judge, settings.sample_pause)
         self.subscriber = Subscriber(self.connect, "spend")

@@ -16,7 +16,7 @@ def test_views_are_exact_while_processes_are_killed_paused_and_scaled(tmp_path: 
     torture = Torture(tmp_path, Settings(seed=5, storm_seconds=25.0, singles=0, rate=9.0))
     torture.run()
     report = torture.report
-    assert len(report["storm"]["faults"]) >= 10
+    assert len(report["storm"]["faults"]) >= 5
     assert report["samples_judged"] == report["samples"] > 0
     assert report["commits"] > 0 and report["writes"] > 0
     shutil.rmtree(tmp_path, ignore_errors=True)  # kept where something was wrong

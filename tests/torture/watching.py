@@ -19,6 +19,7 @@ from tests.torture.checker import Checker, History, Sample, bag
 from tests.torture.workload import TABLES, Journal
 
 READ_SECONDS = 120.0
+NOTICED_SECONDS = 2.0
 LAGGING = 20
 """Samples that wait to be judged; more are not taken meanwhile."""
 
@@ -51,9 +52,9 @@ class Watcher(threading.Thread):
 class Commits(Watcher):
     """When was what committed, as a client hears of it."""
 
-    def __init__(self, connect: Connect, history: History) -> None:
+    def __init__(self, connect: Connect, history: History, say: Callable[[str], None]) -> None:
         super().__init__("commits")
-        self._connect, self._history = connect, history
+        self._connect, self._history, self._say = connect, history, say
         self.times: list[float] = []
 
     def work(self) -> None:
@@ -66,7 +67,10 @@ class Commits(Watcher):
                 assert known.epoch > last, f"epoch {known.epoch} after {last}"
                 last = known.epoch
                 self._history.saw(known.epoch, known.committed.positions)
+                waited = self.since_last()
                 self.times.append(time.monotonic())
+                if NOTICED_SECONDS < waited < float("inf"):
+                    self._say(f"epoch {last} is committed, the first one for {waited:.1f} s")
 
     def stall(self, begin: float, end: float) -> float:
         """The longest time without a commit that touches this span."""
