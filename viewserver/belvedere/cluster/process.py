@@ -194,7 +194,8 @@ class Incarnation(abc.ABC):
             return
         self.leave_by = time.monotonic() + self.options.leave_within
         self.log.info("asks to leave")
-        self.zookeeper.do(functools.partial(self._announce, replace(self.member, leaving=True), lambda: None))
+        if not self.released:
+            self.zookeeper.do(functools.partial(self._announce, replace(self.member, leaving=True), lambda: None))
 
     def _announce(self, member: Member, then: Callable[[], None]) -> None:
         """Write the member's entry, again and again (in the worker)."""
