@@ -56,3 +56,7 @@ class Inbox:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def __del__(self) -> None:
+        if self._file is not None:  # a shard that is thrown away in the middle of an epoch
+            self._file.close()
