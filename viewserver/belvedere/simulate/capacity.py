@@ -14,8 +14,10 @@ after the other. What is not in the model: several pools, reads by users, and an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,7 +39,22 @@ from belvedere.protocol.driving import (
 )
 from belvedere.protocol.exactly_once import START, Chunk, ChunkId, Seq, SourceId, WriterId
 from belvedere.protocol.flow import Distributor
-from belvedere.protocol.messages import Attempt, Batch, Epoch, EpochPlan, Generation, Member, Message, Role, Sent
+from belvedere.protocol.messages import (
+    Attempt,
+    Batch,
+    Begin,
+    Committed,
+    Done,
+    Epoch,
+    EpochPlan,
+    Expect,
+    Generation,
+    Member,
+    Message,
+    PoolState,
+    Role,
+    Sent,
+)
 from belvedere.protocol.ring import BUCKETS, MemberId, Ring, RingVersion
 from belvedere.protocol.viewserver import ViewServer
 from belvedere.simulate.scheduler import MS, SECOND, Action, Scheduler
@@ -102,8 +119,8 @@ class Outcome:
     lags: np.ndarray
     """Seconds from INPUT to the commit, for each chunk, with its rows as `weights`."""
     weights: np.ndarray
-    control: int
-    """Messages that are not batches."""
+    control: dict[Epoch, int]
+    """Messages that are not batches, by the epoch that they are about; epochs that began and ended meanwhile."""
     batches: int
     loads: np.ndarray
     """Base rows that each server got."""
@@ -118,7 +135,7 @@ class Outcome:
 
     @property
     def control_per_epoch(self) -> float:
-        return self.control / self.epochs
+        return sum(self.control.values()) / len(self.control)
 
     @property
     def busiest(self) -> float:
@@ -221,8 +238,8 @@ class _Server(_Node):
 
     def _cost(self, stage: int, rows: int) -> float:
         costs = self.pool.costs
-        share = 1.0 if stage == 0 else 1.0 / self.pool.load.fan_out
-        return costs.epoch / STAGES + rows * share * (costs.row + self._cold * costs.load_row) / STAGES
+        base = rows if stage == 0 or not rows else rows / self.pool.load.fan_out
+        return costs.epoch / STAGES + base * (costs.row + self._cold * costs.load_row) / STAGES
 
     def _computed(self, compute: Compute, rows: int) -> None:
         batches: dict[MemberId, dict[int, int]] = {}
@@ -253,7 +270,7 @@ class _Distributor(_Node):
         epoch, generation = distribute.plan.epoch, distribute.generation
         counts: dict[MemberId, dict[int, int]] = {}
         for count in rows:
-            for to, by_stage in self.pool.spread(self, generation, epoch, 0, count, counts).items():
+            for to, by_stage in self.pool.spread(self, generation, epoch, 0, count).items():
                 mine = counts.setdefault(to, {0: 0})
                 mine[0] += by_stage[0]
         self.tell(Distributed(epoch, generation.number, counts, sum(rows)))
@@ -265,7 +282,8 @@ class _Leader(_Node):
     def __init__(self, pool: Pool, name: MemberId, options: Options) -> None:
         super().__init__(pool, name, Role.COORDINATOR)
         self.machine = Coordinator(name, pool.CLUSTER, options)
-        self._version, self._state = -1, None
+        self._version = -1
+        self._state: PoolState | None = None
         self._documents: dict[str, bytes] = {}
 
     def tick(self) -> None:
@@ -312,7 +330,8 @@ class _Seen:
     rows: int = 0
     lags: list[float] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
-    control: int = 0
+    control: dict[Epoch, int] = field(default_factory=dict)
+    plans: list[Epoch] = field(default_factory=list)
     batches: int = 0
     loads: dict[MemberId, int] = field(default_factory=dict)
     leader_busy: float = 0.0
@@ -362,7 +381,7 @@ class Pool:
         self._leader.tell(driving.Elected(True))
         self._leader.tick()
         for position, source in enumerate(self.sources):
-            self.scheduler.after(round(CHUNK_EVERY * position / count), lambda source=source: self._push(source))
+            self.scheduler.after(round(CHUNK_EVERY * position / count), functools.partial(self._push, source))
         self._offer_catalog()
 
     # ------------------------------------------------------------------ what one does with it
@@ -407,7 +426,9 @@ class Pool:
 
     def send(self, sender: _Node, to: MemberId, message: Message) -> None:
         """A message that is no batch: paid for on both sides."""
-        self._seen.control += 1
+        epoch = _epoch_of(message)
+        if epoch is not None:
+            self._seen.control[epoch] = self._seen.control.get(epoch, 0) + 1
         counted = self.costs.count * len(message.batches) if isinstance(message, Sent) else 0.0
         arrival = sender.loop.do(self.costs.message) + self.costs.latency
         self.scheduler.at(round(arrival), lambda: self._arrive(sender.name, to, message, self.costs.message + counted))
@@ -419,7 +440,6 @@ class Pool:
         epoch: Epoch,
         stage: int,
         rows: int,
-        counts: dict[MemberId, dict[int, int]] | None = None,
     ) -> dict[MemberId, dict[int, int]]:
         """Send rows to their owners, a batch for each; says how many batches went where."""
         costs = self.costs
@@ -488,6 +508,7 @@ class Pool:
         self.committed.append(plan)
         seen, now = self._seen, self.scheduler.clock()
         seen.commits.append(self.scheduler.now)
+        seen.plans.append(plan.epoch)
         seen.rows += plan.rows
         for piece in plan.pieces:
             chunk = self.chunks.get(piece.chunk)
@@ -511,12 +532,22 @@ class Pool:
             rows=seen.rows,
             lags=np.array(seen.lags),
             weights=np.array(seen.weights),
-            control=seen.control,
+            control={epoch: seen.control[epoch] for epoch in seen.plans[2:-1]},
             batches=seen.batches,
             loads=np.array(loads),
-            gap=max(b - a for a, b in zip(marks, marks[1:], strict=False)) / SECOND,
+            gap=max(b - a for a, b in pairwise(marks)) / SECOND,
             leader_busy=(self._leader.loop.busy - seen.leader_busy) / max(1, now - seen.since),
         )
+
+
+def _epoch_of(message: Message) -> Epoch | None:
+    match message:
+        case Begin(_, plan):
+            return plan.epoch
+        case Sent(epoch) | Expect(epoch) | Done(epoch) | Committed(epoch):
+            return epoch
+        case _:
+            return None
 
 
 def _arriving(pool: Pool, sender: MemberId, to: MemberId, batch: Batch, cost: float) -> Action:
