@@ -98,8 +98,8 @@ class Incompatible(BelvedereError):
 
 
 class Contradiction(BelvedereError):
-    """Reports of members that cannot all be true: a defect, found before it could do harm. Whoever hears of it gives the
-    attempt up."""
+    """Reports of members that cannot all be true: a defect, found before it could do harm. Whoever hears of it gives up
+    the attempt."""
 
 
 class StorageError(BelvedereError):
