@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from belvedere.protocol import driving as d
-from belvedere.protocol.coordinator import COLLECT_PATIENCE, RETRY_MS
+from belvedere.protocol.coordinator import COLLECT_PATIENCE, RETRY_MS, SMALLEST_SLICE, Options
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import BUCKETS
 from tests.protocol.table_top import TableTop
@@ -128,6 +128,25 @@ def test_a_new_catalog_is_built_slice_by_slice_and_survives_a_new_leader() -> No
     assert {plan.catalog for plan in table.commits if plan.slices} == {1}
     assert {plan.stages for plan in table.commits if plan.slices} == {2}
     assert table.documents[table.commits[-1].catalog_document] == b"catalog"
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_build_comes_to_an_end_where_every_epoch_is_slow(known: bool) -> None:
+    """Slices that are made smaller and smaller would not make epochs quicker."""
+    table = TableTop(3, Options(target_ms=1, quiet_ms=2000, collect_ms=500, retention_ms=2000, late_writer_ms=1000))
+    for role in (Role.COORDINATOR, Role.DISTRIBUTOR, Role.VIEWSERVER):
+        table.start(role)
+    table.write("a", 3)
+    table.run_until(lambda: len(table.commits) == 1)
+    table.leader()._slice = 64
+    if not known:
+        table.leader()._plain_ms = 0  # as after a change of leader
+    table._tell(table._coordinators()[0], d.CatalogOffered(1, 1, b"catalog", 1, (1,)))
+    complete = lambda: bool(table.commits[-1].slices) and table.commits[-1].slices[0].stop == BUCKETS  # noqa: E731
+    table.run_until(complete, 200_000)
+    sizes = [part.stop - part.first for plan in table.commits for part in plan.slices]
+    assert min(sizes[:-1]) >= SMALLEST_SLICE
+    assert len(sizes) < 50 if known else len(sizes) <= BUCKETS // SMALLEST_SLICE
 
 
 def test_catalogs_that_do_not_follow_are_refused() -> None:

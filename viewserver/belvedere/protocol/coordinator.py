@@ -99,6 +99,8 @@ Then: TypeAlias = Callable[[Answer], list[CoordinatorInstruction]]
 RETRY_MS = 200
 STALLED_AFTER = 3
 FIRST_SLICE = 1024
+SMALLEST_SLICE = 32
+"""Of a build, in buckets: it comes to an end in a few hundred epochs however slow they are."""
 COLLECT_PATIENCE = 25
 """A round of collection that gets no answer for so many retries is begun again."""
 
@@ -210,6 +212,8 @@ class Coordinator:
         self._round = 0
         self._progress_at = self._now
         self._slice = FIRST_SLICE
+        self._plain_ms = 0
+        """How long epochs take that build nothing; 0 if unknown."""
         self._index: tuple[Chunk, ...] = ()
         self._committed_positions: Mapping[SourceId, Seq] = {}
         self._documents: list[tuple[Epoch, str]] = []
@@ -440,8 +444,7 @@ class Coordinator:
             took = self._now - done.begun
             found.append(Note("committed", {"epoch": plan.epoch, "rows": plan.rows, "took_ms": took}))
             self.pressure.observe(_finished(done, took))
-            if plan.slices:
-                self._slice = min(BUCKETS, self._slice * 2) if took <= self.options.target_ms else self._slice // 2 or 1
+            self._pace(plan, took)
             self.collection.committed(plan.epoch, self._now)
             self._documents.append((plan.epoch, done.pointer.document))
             self._committed_positions = plan.positions
@@ -599,6 +602,16 @@ class Coordinator:
             return []
 
         return self._ask(lambda request: WriteDocument(request, offer.document, event.document), written)
+
+    def _pace(self, plan: EpochPlan, took: int) -> None:
+        """Slices of builds grow while epochs are quick, and shrink when they are slow because of them: smaller ones do
+        not help where epochs are slow without any."""
+        if not plan.slices:
+            self._plain_ms = (3 * self._plain_ms + took) // 4 if self._plain_ms else took
+        elif took <= max(self.options.target_ms, 2 * self._plain_ms):
+            self._slice = min(BUCKETS, self._slice * 2)
+        else:
+            self._slice = max(SMALLEST_SLICE, self._slice // 2)
 
     # ------------------------------------------------------------------ what members say
 
