@@ -239,3 +239,31 @@ def test_a_round_of_collection_that_was_begun_again_does_not_hear_of_the_first()
     assert not [i for i in said if isinstance(i, d.Collect)]
     tell(d.DocumentsListed(punctual, ()))
     assert [i for i in said if isinstance(i, d.Collect)]
+
+
+def test_one_that_cannot_be_reached_is_left_out_before_its_session_ends() -> None:
+    table = pool(19)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 1)
+    leader = next(n for n, m in table.machines.items() if m is table.leader())
+    dead = next(n for n, m in table.members.items() if m.role is Role.VIEWSERVER)
+    del table.machines[dead]  # its node stays
+    table.write("a")
+    table.run(300)
+    assert len(table.commits) == 1
+    table._tell(leader, d.Unreachable(dead, "nobody listens at its address"))
+    table.run_until(lambda: not table.chunks)
+    assert dead not in table.leader().epochs.generation.servers
+    check_once(table, {"a": 2})
+
+
+def test_the_only_server_is_kept_even_if_it_seems_unreachable() -> None:
+    table = pool(23, servers=1, distributors=1)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 1)
+    leader = next(n for n, m in table.machines.items() if m is table.leader())
+    only = next(n for n, m in table.members.items() if m.role is Role.VIEWSERVER)
+    table._tell(leader, d.Unreachable(only, "nobody listens at its address"))
+    table.write("a")
+    table.run_until(lambda: not table.chunks)
+    assert table.leader().epochs.generation.servers == (only,)

@@ -56,6 +56,7 @@ from belvedere.protocol.driving import (
     StoreFailed,
     Swapped,
     Tick,
+    Unreachable,
     WriteDocument,
 )
 from belvedere.protocol.epoch import MAX_OPEN, Epochs, OpenEpoch, name_of
@@ -232,6 +233,8 @@ class Coordinator:
             case MembersChanged(members):
                 self._members = {member.id: member for member in members}
                 return [*self.membership.listed(members, self._now), *self._advance()]
+            case Unreachable(member, reason):
+                return [*self._unreachable(member, reason), *self._advance()]
             case Elected() | SessionChanged() | RecordRead() | Swapped():
                 return [*self._lead(event), *self._advance()]
             case Received(_, message):
@@ -647,6 +650,15 @@ class Coordinator:
         failure.retry_at = self._now + min(5000, 50 * 2 ** min(failure.times, 10))
         fields = {"epoch": message.epoch, "member": message.member, "reason": reason, "times": failure.times}
         return [Note("attempt failed", fields)]
+
+    def _unreachable(self, member: MemberId, reason: str) -> list[CoordinatorInstruction]:
+        """Do not wait until its session ends: go on without it at once."""
+        generation = self.epochs.generation
+        if generation is None or member not in (*generation.servers, *generation.distributors):
+            return []
+        self.membership.failed(member, reason, self._now)
+        self._regenerate = True
+        return [Note("member unreachable", {"member": member, "reason": reason})]
 
     # ------------------------------------------------------------------ collection
 

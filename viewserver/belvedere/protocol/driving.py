@@ -178,6 +178,15 @@ class MembersChanged:
 
 
 @dataclass(frozen=True)
+class Unreachable:
+    """A member is certainly gone although its node lives for a while yet: nobody listens at its address any more. A
+    guess is allowed; all it costs is a generation without the member."""
+
+    member: MemberId
+    reason: str
+
+
+@dataclass(frozen=True)
 class Elected:
     """The election's hint: it is this one's turn (or not any more)."""
 
@@ -383,6 +392,7 @@ CoordinatorEvent: TypeAlias = (
     Tick
     | Received
     | MembersChanged
+    | Unreachable
     | Elected
     | SessionChanged
     | RecordRead

@@ -59,6 +59,7 @@ from belvedere.protocol.driving import (
     Swap,
     Swapped,
     Tick,
+    Unreachable,
     WriteDocument,
 )
 from belvedere.protocol.exactly_once import START, Chunk, Seq, SourceId
@@ -68,6 +69,7 @@ from belvedere.protocol.ring import MemberId
 
 CAMPAIGN_PAUSE = 0.2
 PUBLISH_PAUSE = 0.2
+REFUSED = "connection refused"
 SWEEP_SECONDS = 5.0
 SOURCES_SECONDS = 1.0
 """How long a listing of sources is good for, as long as INPUT has none that is not in it."""
@@ -102,6 +104,7 @@ class CoordinatorMember(Incarnation):
         self._repaired = 0
         """The last term in which base tables were looked after."""
         self._unpublished: EpochPlan | None = None
+        self._dead: set[MemberId] = set()
         self._publishing = threading.Lock()
 
     @property
@@ -136,10 +139,18 @@ class CoordinatorMember(Incarnation):
             self.end(Ended.LOST)
             return
         self.tell(Tick(now))
+        self._look_for_the_dead()
         state = self.machine.leadership.state
         if self.machine.phase is machines.Phase.LEADING and state is not None and state.term != self._repaired:
             self._repaired = state.term
             self.chores.do(self._repair)
+
+    def _look_for_the_dead(self) -> None:
+        """Where a connection is refused nobody listens any more: the process is gone, its session is not yet."""
+        for member, reason in self.around.transport.troubles().items():
+            if member not in self._dead and REFUSED in reason.lower():
+                self._dead.add(member)
+                self.tell(Unreachable(member, "nobody listens at its address"))
 
     def closed(self) -> None:
         self.committed.close()
