@@ -37,7 +37,7 @@ from belvedere.cluster.loop import Loop, Pauses, Worker
 from belvedere.cluster.metrics import CONTENT_TYPE, Metrics
 from belvedere.cluster.options import Options
 from belvedere.cluster.peers import Peers
-from belvedere.cluster.retrying import Troubles
+from belvedere.cluster.retrying import Superseded, Troubles
 from belvedere.cluster.roles.base_tables import Administration
 from belvedere.cluster.transport import Handler, Payload, Transport
 from belvedere.protocol import wire
@@ -130,6 +130,9 @@ class Incarnation(abc.ABC):
         """Calls that this role answers."""
         return {}
 
+    def prepare(self, state: PoolState | None) -> None:  # noqa: B027 nothing to do in most roles
+        """Before it joins: what everyone would wait for in its first epoch (in a worker; the record as it is now)."""
+
     def began(self) -> None:  # noqa: B027 nothing to do in most roles
         """It is a member now (in the loop)."""
 
@@ -172,6 +175,7 @@ class Incarnation(abc.ABC):
             around.transport.start(self._from_transport, self.handlers())
             around.coordination.on_session(lambda session: self.loop.post(lambda: self._session(session)))
             around.coordination.on_members(lambda members: self.loop.post(lambda: self._members(members)))
+            self.zookeeper.do(self._prepare)
             self.zookeeper.do(functools.partial(self._announce, self.member, lambda: self.loop.post(self._began)))
             self.loop.run(self._tick, self.tick_seconds)
         finally:
@@ -196,6 +200,15 @@ class Incarnation(abc.ABC):
         self.log.info("asks to leave")
         if not self.released:
             self.zookeeper.do(functools.partial(self._announce, replace(self.member, leaving=True), lambda: None))
+
+    def _prepare(self) -> None:
+        try:
+            found = self.around.coordination.read()
+            state = None if found is None else wire.decode(found.data)
+            assert state is None or isinstance(state, PoolState)
+            self.prepare(state)
+        except (errors.BelvedereError, Superseded) as error:
+            self.log.info("joins unprepared", reason=str(error))
 
     def _announce(self, member: Member, then: Callable[[], None]) -> None:
         """Write the member's entry, again and again (in the worker)."""

@@ -35,6 +35,8 @@ class Sending(abc.ABC):
         self._addresses: dict[MemberId, str] = {}
         self._outboxes: dict[MemberId, Outbox] = {}
         self._closed = False
+        self._last: tuple[Message, bytes] | None = None
+        """What was sent last, and its bytes."""
 
     @property
     def member(self) -> MemberId:
@@ -50,7 +52,7 @@ class Sending(abc.ABC):
             outbox.hurry()
 
     def send(self, peer: MemberId, message: Message, payload: Payload | None = None) -> None:
-        head = wire.encode(message)
+        head = self._encoded(message)
         view = None if payload is None else memoryview(payload).cast("B")
         if view is not None and view.nbytes > LARGEST_PAYLOAD:
             raise errors.DataError(f"a batch of {view.nbytes} bytes for {peer}; at most {LARGEST_PAYLOAD}, split it")
@@ -61,6 +63,16 @@ class Sending(abc.ABC):
             if outbox is None:
                 outbox = self._outboxes[peer] = self._open_outbox(peer)
             outbox.put(Entry(next(self._numbers), head, view))
+
+    def _encoded(self, message: Message) -> bytes:
+        """A leader tells everyone the same: it is written once. (Messages are immutable, and it is held, so it is the
+        same one. Threads that get in each other's way here encode it again.)"""
+        last = self._last
+        if last is not None and last[0] is message:
+            return last[1]
+        head = wire.encode(message)
+        self._last = (message, head)
+        return head
 
     def forget(self, peer: MemberId) -> None:
         with self._lock:

@@ -29,9 +29,10 @@ from belvedere.cluster.kept import Kept
 from belvedere.cluster.recent import Recent
 from belvedere.engine.delta import Changes
 from belvedere.engine.shard import DAY_MS, Outgoing, Shard, ShardCatalog, StageError, route_changes
+from belvedere.protocol import wire
 from belvedere.protocol.driving import Adopt, Compute, Computed, Distribute, Distributed, Open, Persist, WorkFailed
 from belvedere.protocol.exactly_once import ChunkId, Piece
-from belvedere.protocol.messages import NEVER, Attempt, Batch, Epoch, Generation, Stage
+from belvedere.protocol.messages import NEVER, Attempt, Batch, Epoch, EpochPlan, Generation, PoolState, Stage
 from belvedere.protocol.reads import Ownership
 from belvedere.protocol.ring import MemberId, Ring, RingVersion, buckets_of
 from belvedere.sql.catalog import TableDef
@@ -115,6 +116,17 @@ class Catalogs:
         return found
 
 
+def newest_catalog(state: PoolState | None, store: Store) -> str:
+    """The document that the newest plan in the record names."""
+    pointer = None if state is None else (state.open[-1] if state.open else state.committed_plan)
+    data = None if pointer is None else store.get_document(pointer.document)
+    if data is None:
+        return NO_CATALOG  # or a plan that was removed meanwhile: whoever asks will learn of a newer one
+    plan = wire.decode(data)
+    assert isinstance(plan, EpochPlan)
+    return plan.catalog_document
+
+
 class _Counts:
     """Numbers batches by receiver, and counts them by receiver and stage."""
 
@@ -180,6 +192,10 @@ class ServerWork:
         self._counts = _Counts()
         self._moved = 0
         self._spilled = 0
+
+    def prepare(self, catalog: str) -> None:
+        """Compile a catalog before the first epoch asks for it: everyone waits for that epoch."""
+        self._catalogs.of(catalog)
 
     # ------------------------------------------------------------------ instructions
 
@@ -381,6 +397,10 @@ class DistributorWork:
         self._decode = decode
         self._used: dict[Epoch, list[ChunkId]] = {}
         self._settled = NEVER
+
+    def prepare(self, catalog: str) -> None:
+        """Compile a catalog before the first epoch asks for it: everyone waits for that epoch."""
+        self._catalogs.of(catalog)
 
     def distribute(self, distribute: Distribute) -> Distribution:
         """The batches of this distributor's pieces."""

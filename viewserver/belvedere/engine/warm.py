@@ -19,6 +19,18 @@ from belvedere.engine.kernels import Touched, add_at, order_by_slot
 BESIDE = "from belvedere.engine.state.accumulators import warm; warm()"
 
 
+def warm_alone() -> None:
+    """The same without the second process, which costs more than it saves where everything is in the cache."""
+    from belvedere.engine.expr.warm import warm as warm_expressions
+    from belvedere.engine.state.accumulators import warm as warm_accumulators
+    from belvedere.engine.state.warm import warm as warm_state
+
+    warm_state()
+    warm_expressions()
+    _warm_operators()
+    warm_accumulators()
+
+
 def warm(progress: Callable[[str], None] = lambda text: None) -> float:
     """Compile (or load from the cache) everything; `progress` hears what is being done. Returns the seconds taken."""
     from belvedere.engine.expr.warm import warm as warm_expressions

@@ -25,12 +25,12 @@ from belvedere.cluster.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
 from belvedere.cluster.roles.push import PUSH
 from belvedere.cluster.transport import Handler, Payload
-from belvedere.cluster.work import DistributorWork, failure
+from belvedere.cluster.work import DistributorWork, failure, newest_catalog
 from belvedere.protocol import exactly_once as input
 from belvedere.protocol.driving import Distribute, DistributorEvent, Note, Received, Send, Settle
 from belvedere.protocol.exactly_once import Chunk, Entry, RequestId, SourceId, WriterId
 from belvedere.protocol.flow import Distributor
-from belvedere.protocol.messages import Message, Role
+from belvedere.protocol.messages import Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.source import chunks
 from belvedere.source.pusher import unpack_request
@@ -65,6 +65,9 @@ class DistributorMember(Incarnation):
     @property
     def released(self) -> bool:
         return self.machine.released
+
+    def prepare(self, state: PoolState | None) -> None:
+        self.work.prepare(newest_catalog(state, self.around.store))
 
     def handlers(self) -> dict[str, Handler]:
         return {MEMBER: lambda _: calls.status_json(self.status()), PUSH: self._push_call}

@@ -20,7 +20,7 @@ from belvedere.cluster.process import Incarnation, Surroundings
 from belvedere.cluster.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
 from belvedere.cluster.transport import Handler, Payload
-from belvedere.cluster.work import Dispatch, ServerWork, failure, ring_of
+from belvedere.cluster.work import Dispatch, ServerWork, failure, newest_catalog, ring_of
 from belvedere.protocol.driving import (
     Adopt,
     Compute,
@@ -34,7 +34,7 @@ from belvedere.protocol.driving import (
     ServerEvent,
     Settle,
 )
-from belvedere.protocol.messages import Attempt, Batch, Epoch, Generation, Message, Role
+from belvedere.protocol.messages import Attempt, Batch, Epoch, Generation, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId, Ring
 from belvedere.protocol.viewserver import ViewServer
 from belvedere.store.seam import TableWrite
@@ -73,6 +73,9 @@ class ViewServerMember(Incarnation):
     @property
     def released(self) -> bool:
         return self.machine.released
+
+    def prepare(self, state: PoolState | None) -> None:
+        self.work.prepare(newest_catalog(state, self.around.store))
 
     def handlers(self) -> dict[str, Handler]:
         return {MEMBER: lambda _: calls.status_json(self.status()), calls.READ: self._read}
