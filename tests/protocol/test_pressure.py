@@ -9,7 +9,7 @@ import pytest
 
 from belvedere.protocol import exactly_once as eo
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
-from belvedere.protocol.pressure import LEAST_ROWS, LONGEST_EPOCH, OPEN_EPOCHS, Finished, Pressure
+from belvedere.protocol.pressure import LEAST_ROWS, LONGEST_EPOCH, OPEN_EPOCHS, Finished, Line, Pressure
 
 A, B, C = (SourceId(name) for name in "abc")
 W = WriterId("w")
@@ -133,6 +133,28 @@ def test_epochs_come_to_the_target_duration() -> None:
     idle = Pool(Pressure(10**7, 1 << 40, 1 << 40), overhead=10, cost=0.01, rate=50)
     idle.run(60)
     assert all(duration <= 220 for duration in idle.durations)
+
+
+def test_an_overhead_beyond_the_target_does_not_make_epochs_ever_smaller() -> None:
+    """Epochs take 600 ms whatever is in them, so the target of 200 ms cannot be had: what comes must get through."""
+    pool = Pool(Pressure(10**7, 1 << 40, 1 << 40), overhead=600, cost=0.001, rate=100)
+    pool.run(200)
+    assert all(duration <= 1500 for duration in pool.durations[50:])
+    waiting = pool.backlog / pool.rate
+    assert waiting < 1500, "milliseconds, about what comes during one epoch"
+
+
+def test_overhead_is_told_from_cost() -> None:
+    line = Line()
+    assert line.overhead == 0
+    line.add(1000, 300)
+    assert line.overhead == 0, "one epoch tells nothing"
+    for rows in (500, 2000, 1000, 4000):
+        line.add(rows, 100 + rows // 5)
+    assert line.overhead == pytest.approx(100, abs=1)
+    for _ in range(100):
+        line.add(1000, 1000)
+    assert line.overhead == 0, "epochs that are all alike tell nothing"
 
 
 def test_epochs_that_take_long_are_made_smaller_and_grow_again() -> None:

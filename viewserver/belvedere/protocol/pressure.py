@@ -8,7 +8,8 @@ epoch the leader looks at what it cost, and before each plan at what there is ro
 
 * *Duration.* Longer than the goal: fewer rows next time, in proportion. Shorter, and the epoch was full: more. The goal
   is the target; when changes have been waiting for long it grows with their age, up to `LONGEST_EPOCH` targets, since
-  large epochs get more done per second.
+  large epochs get more done per second. Nor is it less than twice what an epoch takes whatever its rows (`Line`): many
+  servers, or a slow disk, make epochs long, and fewer rows would only make more of them.
 * *Memory.* Rows that went between stages, for each row that was planned, are the fan-out. Their bytes must fit into
   `memory` with `OPEN_EPOCHS` epochs at a time, reckoned by rows and by bytes that were planned. A fan-out that rises
   counts at once, one that falls is believed slowly. If anything was spilled there is half the room, until nothing was
@@ -66,6 +67,38 @@ class Finished:
     """It had slices of views under construction."""
 
 
+class Line:
+    """Duration as overhead + rows * cost, fitted to the epochs of late."""
+
+    MEMORY = 0.9
+    """What an epoch counts when the next one is seen."""
+    LEAST_SPREAD = 0.1
+    """Rows must differ by so much of their mean (standard deviation) to tell overhead from cost."""
+
+    def __init__(self) -> None:
+        self._count = self._rows = self._time = self._squares = self._products = 0.0
+
+    def add(self, rows: int, duration: int) -> None:
+        kept = self.MEMORY
+        self._count = kept * self._count + 1
+        self._rows = kept * self._rows + rows
+        self._time = kept * self._time + duration
+        self._squares = kept * self._squares + rows * rows
+        self._products = kept * self._products + rows * duration
+
+    @property
+    def overhead(self) -> float:
+        """What an epoch of no rows would take; 0 as long as nobody can tell."""
+        if not self._count:
+            return 0.0
+        rows, time = self._rows / self._count, self._time / self._count
+        spread = self._squares / self._count - rows * rows
+        if spread <= (self.LEAST_SPREAD * rows) ** 2:
+            return 0.0
+        cost = max(0.0, (self._products / self._count - rows * time) / spread)
+        return max(0.0, time - cost * rows)
+
+
 class Pressure:
     def __init__(self, max_rows: int, max_bytes: int, memory: int = DEFAULT_MEMORY, *, target_ms: int = 200) -> None:
         """`memory`: bytes that batches of open epochs may take, all servers together."""
@@ -81,6 +114,7 @@ class Pressure:
         self._bytes_per_byte = 0.0
         """Bytes that went between members for each row, and for each byte, that was planned."""
         self._spill_factor = 1.0
+        self._line = Line()
         self.fan_out = 1.0
         """Rows that went between members for each row planned, for people."""
 
@@ -111,7 +145,9 @@ class Pressure:
         return _fill(pieces, chunks, *self.room())
 
     def _learn_duration(self, epoch: Finished) -> None:
-        goal = min(max(self._target, epoch.waited / WAIT_PER_GOAL), LONGEST_EPOCH * self._target)
+        self._line.add(epoch.rows, epoch.duration)
+        wanted = max(self._target, epoch.waited / WAIT_PER_GOAL, 2 * self._line.overhead)
+        goal = min(wanted, LONGEST_EPOCH * self._target)
         duration = max(1, epoch.duration)
         if duration > goal:
             slower = min(epoch.rows, self._rows) * max(goal / duration, 0.25)
