@@ -195,7 +195,7 @@ def _unknown_is_failure() -> list[Patch]:
 
 @_bug("withdraw without drain")
 def _no_drain() -> list[Patch]:
-    """Whoever asks to leave is let go, and nobody waits for what it has not written."""
+    """Whoever asks to leave is let go, and nobody waits for what it has not sent or written."""
     release = coordinator.Coordinator._release
 
     def at_once(self: Any) -> list[Any]:
@@ -203,7 +203,9 @@ def _no_drain() -> list[Patch]:
         leaving = {member.id for member in self._members.values() if member.leaving}
         for epoch in self.epochs.open:
             for member in sorted(leaving & epoch.barrier._not_done if epoch.barrier is not None else ()):
-                epoch.barrier._not_done.discard(member)
+                for waiting in (epoch.barrier._not_done, *epoch.barrier._missing.values()):
+                    waiting.discard(member)
+                found += [driving.Send(to, expect) for to, expect in epoch.barrier._tell()]
                 found.append(driving.Send(member, Released(member)))
         return found
 

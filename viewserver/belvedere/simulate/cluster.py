@@ -80,6 +80,12 @@ class Cluster:
 
         self.around.scheduler.after(delay, restart)
 
+    def close(self) -> None:
+        """The history is over: whoever still runs gives back what it holds."""
+        for process in self.processes.values():
+            if process.alive:
+                process.ended()
+
     # ------------------------------------------------------------------ who is there
 
     def alive(self, role: Role) -> list[Process]:

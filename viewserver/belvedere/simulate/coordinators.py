@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from belvedere.cluster.clock import Clock
 from belvedere.protocol.coordinator import Coordinator, Options
@@ -48,7 +48,14 @@ TICK = 50 * MS
 
 OnTaken = Callable[[CatalogTaken], None]
 OnPublished = Callable[[EpochPlan], None]
-OnProposed = Callable[[Process], None]
+
+
+class Nemesis(Protocol):
+    """Who waits for the moment of a proposal."""
+
+    def proposing(self, process: Process) -> bool: ...
+
+    def proposed(self, process: Process) -> None: ...
 
 
 class CoordinatorProcess(Process):
@@ -62,14 +69,14 @@ class CoordinatorProcess(Process):
         options: Options,
         on_taken: OnTaken,
         on_published: OnPublished,
-        on_proposed: OnProposed,
+        nemesis: Nemesis | None,
     ) -> None:
         super().__init__(around, host, incarnation)
         self.machine = Coordinator(self.name, CLUSTER, options)
         self._unpublished: EpochPlan | None = None
         scheduler = around.scheduler
         self._clock = Clock(lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / 1_000_000)
-        self._on_taken, self._on_published, self._on_proposed = on_taken, on_published, on_proposed
+        self._on_taken, self._on_published, self._nemesis = on_taken, on_published, nemesis
 
     def start(self) -> None:
         super().start()
@@ -109,6 +116,8 @@ class CoordinatorProcess(Process):
         match instruction:
             case ReadRecord(request):
                 zookeeper.read(self.name, lambda found: self._record_read(request, found))
+            case Create() | Swap() if self._nemesis is not None and self._nemesis.proposing(self):
+                self._todo.appendleft(instruction)
             case Create(request, state):
                 self._swap(request, state, -1)
             case Swap(request, state, version):
@@ -158,7 +167,8 @@ class CoordinatorProcess(Process):
             self.call(lambda: self.tell(self.machine, event))
 
         self.around.zookeeper.swap(self.name, state, version, answer)
-        self._on_proposed(self)
+        if self._nemesis is not None:
+            self._nemesis.proposed(self)
 
     def _ask(self, request: int, call: Callable[[], Any], event: Callable[[Any], Any]) -> None:
         def answer(found: Any) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from belvedere.simulate.cluster import Cluster
 from belvedere.simulate.process import Process
 from belvedere.simulate.scheduler import MS, Action
+from belvedere.simulate.shape import Shape
 from belvedere.simulate.sources import Sources
 
 
@@ -24,34 +25,28 @@ class Kind:
 
 
 class Nemesis:
-    def __init__(self, cluster: Cluster, rng: random.Random, sources: Sources) -> None:
-        self.cluster, self.random, self.sources = cluster, rng, sources
+    def __init__(self, cluster: Cluster, rng: random.Random, sources: Sources, shape: Shape) -> None:
+        self.cluster, self.random, self.sources, self.shape = cluster, rng, sources, shape
         self.around = cluster.around
         self.active = True
+        self.clocks_are_off = shape.clocks_are_off
         self.struck: list[str] = []
-        self._kinds = [kind for kind in KINDS if rng.random() < 0.45] or [rng.choice(KINDS)]
-        self._leader_fails = rng.random() < 0.4
-        self._draw_weather()
-        self.clocks_are_off = rng.random() < 0.3
-        if self.clocks_are_off:
-            cluster.skews = (0, -3_000, -400, 700, 4_000)
+        kinds = [kind for kind in KINDS if kind.name in shape.kinds or (not shape.kinds and rng.random() < 0.45)]
+        self._kinds = kinds or [rng.choice(KINDS)]
+        self._begin()
 
-    def _draw_weather(self) -> None:
+    def _begin(self) -> None:
         """Faults that are always there, per message or call."""
-        draw, around = self.random, self.around
+        shape, around = self.shape, self.around
         weather, zookeeper, store = around.network.weather, around.zookeeper.trouble, around.store.trouble
-        weather.delay = draw.choice((200, 1 * MS, 5 * MS))
-        weather.lost = draw.choice((0, 0, 0.02, 0.1))
-        weather.repeated = draw.choice((0, 0.02, 0.15))
-        weather.slow = draw.choice((0, 0.02, 0.1))
-        zookeeper.unknown = draw.choice((0, 0.05, 0.3))
-        zookeeper.slow = draw.choice((0, 0.05))
-        store.fails = draw.choice((0, 0.03, 0.15))
-        store.late = draw.choice((0, 0.05, 0.2))
-        store.delay = draw.choice((500, 3 * MS, 20 * MS))
-        store.unreadable = draw.choice((0, 0, 0.02))
-        self.sources.habits.repeats = draw.choice((0, 0.1, 0.4))
-        self.sources.habits.batch = draw.choice((1, 2, 5))
+        weather.delay, weather.lost = shape.delay, shape.lost
+        weather.repeated, weather.slow = shape.repeated, shape.slow
+        zookeeper.unknown, zookeeper.slow = shape.zookeeper_unknown, shape.zookeeper_slow
+        store.delay, store.fails, store.late = shape.store_delay, shape.store_fails, shape.store_late
+        store.unreadable = shape.store_unreadable
+        self.sources.habits.repeats, self.sources.habits.batch = shape.push_repeats, shape.push_batch
+        if shape.clocks_are_off:
+            self.cluster.skews = (0, -3_000, -400, 700, 4_000)
 
     def schedule(self, start: int, stop: int, faults: int) -> None:
         weights = [kind.weight for kind in self._kinds]
@@ -60,16 +55,35 @@ class Nemesis:
             self.around.scheduler.at(self.random.randint(start, stop), self._striker(kind))
 
     def _striker(self, kind: Kind) -> Action:
+        """Half of them strike in the middle of an epoch, if there is one soon."""
+        looks = 120 if self.random.random() < 0.5 else 0
+
         def strike() -> None:
             if self.active:
                 self.struck.append(kind.name)
                 kind.strike(self)
 
-        return strike
+        return lambda: self._in_an_epoch(strike, looks)
+
+    def _in_an_epoch(self, action: Action, looks: int) -> None:
+        state = self.around.zookeeper.record.state
+        if looks and state is not None and not state.open and self.active:
+            self.around.scheduler.after(4 * MS, lambda: self._in_an_epoch(action, looks - 1))
+        else:
+            action()
+
+    def proposing(self, process: Process) -> bool:
+        """A coordinator is about to ask for a change of the record. True: not now, it is paused, and will when it
+        wakes."""
+        if not self._loses_leader(process):
+            return False
+        self.struck.append("leader paused before a commit")
+        self.pause(process, self._long())
+        return True
 
     def proposed(self, process: Process) -> None:
         """A coordinator has just asked for a change of the record: the moment to lose it."""
-        if not self.active or not self._leader_fails or self.random.random() > 0.06:
+        if not self._loses_leader(process):
             return
         self.struck.append("leader lost in a commit")
         how = self.random.random()
@@ -79,6 +93,10 @@ class Nemesis:
             self.pause(process, self._long())
         else:
             self.around.zookeeper.expire(process.name)
+
+    def _loses_leader(self, process: Process) -> bool:
+        running = process.alive and not process.paused
+        return self.active and running and self.random.random() < self.shape.leader_fails / 2
 
     def stop(self) -> None:
         """From now on everything works."""
@@ -200,7 +218,7 @@ class Nemesis:
         host = self.cluster.add("viewserver")
         if host is not None:
             stay = self.random.randint(200, 900) * MS
-            self.around.scheduler.after(stay, lambda: self.cluster.withdraw(host))
+            self.around.scheduler.after(stay, lambda: self._in_an_epoch(lambda: self.cluster.withdraw(host), 120))
 
     def evict(self) -> None:
         """A view server forgets some of what it holds between two epochs."""

@@ -19,6 +19,7 @@ from belvedere.protocol.exactly_once import Entry, SourceId
 from belvedere.protocol.messages import EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
 from belvedere.simulate import payloads, schema
+from belvedere.simulate import shape as shapes
 from belvedere.simulate.cluster import Cluster
 from belvedere.simulate.coordinators import CoordinatorProcess
 from belvedere.simulate.distributors import DistributorProcess
@@ -37,8 +38,6 @@ from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.simulate.zookeeper import Trouble, ZooKeeper
 
 SESSION = 800 * MS
-TINY_MEMORY = 1_000
-"""Bytes of a view server that spills nearly everything it receives."""
 LARGEST_STEP_MS = 1_000
 """In place of the one in `protocol.pins`; small jumps of clocks are smaller than this, big ones bigger."""
 AFTERWARDS = 1_500 * MS
@@ -61,6 +60,7 @@ class History:
     def __init__(self, seed: int, trace: Trace | None = None, faults: bool = True) -> None:
         self.seed = seed
         self.random = random.Random(seed)
+        self.shape = shapes.draw(self.random)
         self.trace = trace or Trace()
         scheduler = Scheduler()
         network = Network(scheduler, self.random, Weather())
@@ -71,30 +71,27 @@ class History:
         self.oracle = Oracle(self.sources, store.memory)
         zookeeper.on_record = self._recorded
         self.cluster = Cluster(self.around, self.random, self._make)
-        self.writer = Writer(self.around, self.random, self.sources)
+        self.writer = Writer(self.around, self.random, self.sources, self.shape.deletes)
         self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan)
         self.readers: list[Reader] = []
-        self._memory = self.random.choice((1 << 30, 1 << 30, 1 << 30, TINY_MEMORY))
-        self._compute_time = self.random.choice((500, 2 * MS, 15 * MS))
-        self.options = self._draw_options()
-        self.nemesis = Nemesis(self.cluster, self.random, self.sources) if faults else None
-
-    def _draw_options(self) -> Options:
-        draw = self.random
-        return Options(
-            epoch_ms=draw.choice((100, 200, 400)),
+        self.options = Options(
+            epoch_ms=self.shape.epoch_ms,
             collect_ms=300,
             quiet_ms=3_000,
-            retention_ms=draw.choice((300, 2_000)),
+            retention_ms=self.shape.retention_ms,
             late_writer_ms=(SESSION + LATEST) // MS,
         )
+        self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faults else None
 
     # ------------------------------------------------------------------ the run
 
     def run(self) -> Result:
         # Time is scaled: sessions live for less than a second, and so steps of a clock are smaller.
         with mock.patch.object(pins, "LARGEST_STEP_MS", LARGEST_STEP_MS):
-            return self._run()
+            try:
+                return self._run()
+            finally:
+                self.cluster.close()
 
     def _run(self) -> Result:
         draw, scheduler = self.random, self.around.scheduler
@@ -102,16 +99,16 @@ class History:
             cuts = sorted({0, keys, *(draw.randrange(keys) for _ in range(draw.choice((0, 1, 2))))})
             for low, high in itertools.pairwise(cuts):
                 self.sources.create(table, low, high)
-        self.cluster.start("coordinator", draw.choice((1, 2, 3)))
-        self.cluster.start("distributor", draw.choice((1, 2, 3)))
-        self.cluster.start("viewserver", draw.choice((1, 2, 3, 3, 4)))
+        self.cluster.start("coordinator", self.shape.coordinators)
+        self.cluster.start("distributor", self.shape.distributors)
+        self.cluster.start("viewserver", self.shape.viewservers)
         self._draw_catalog()
         self._await_catalog()
         start = scheduler.now
-        stop = start + draw.choice((3, 5)) * SECOND
-        self.writer.schedule(start, stop, draw.choice((8, 16, 30)))
+        stop = start + self.shape.seconds * SECOND
+        self.writer.schedule(start, stop, self.shape.writes)
         if self.nemesis is not None:
-            self.nemesis.schedule(start, stop, draw.choice((1, 3, 6, 10)))
+            self.nemesis.schedule(start, stop, self.shape.faults)
         self._start_readers(start, stop + AFTERWARDS)
         scheduler.run_until(stop)
         if self.nemesis is not None:
@@ -134,14 +131,13 @@ class History:
         self.ddl.begin(first)
         later: list[str | schema.View] = []
         names = {view.name for view in first}
-        if draw.random() < 0.5:
-            for _ in range(draw.choice((1, 2))):
-                candidates: list[str | schema.View] = [*pool[len(first) : len(first) + 1], *first]
-                candidates += [schema.LEVELS] if "spend" in names else []
-                candidates += [schema.BIGGER] if "big" in names else []
-                candidates += [schema.SPEND_ON_A] if "spend" in names else []
-                candidates += [f"DROP MATERIALIZED VIEW {view.name}" for view in first]
-                later.append(draw.choice(candidates))
+        for _ in range(self.shape.ddl):
+            candidates: list[str | schema.View] = [*pool[len(first) : len(first) + 1], *first]
+            candidates += [schema.LEVELS] if "spend" in names else []
+            candidates += [schema.BIGGER] if "big" in names else []
+            candidates += [schema.SPEND_ON_A] if "spend" in names else []
+            candidates += [f"DROP MATERIALIZED VIEW {view.name}" for view in first]
+            later.append(draw.choice(candidates))
 
         def begin() -> None:
             self.ddl.todo += later
@@ -157,11 +153,10 @@ class History:
             scheduler.run_until(scheduler.now + 50 * MS)
 
     def _start_readers(self, start: int, stop: int) -> None:
-        share = self.random.choice((0.0, 0.0, 0.3))
-        for number in range(self.random.choice((1, 2))):
+        for number in range(self.shape.readers):
             servers = lambda: self.cluster.viewservers  # noqa: E731
-            reader = Reader(self.around, self.random, self.oracle, servers, self.writer.tokens, number, share)
-            reader.schedule(start, stop, 14)
+            reader = Reader(self.around, self.random, self.oracle, servers, self.writer.tokens, number, self.shape.pins)
+            reader.schedule(start, stop, self.shape.reads)
             self.readers.append(reader)
 
     def _drain(self, until: int) -> None:
@@ -218,15 +213,15 @@ class History:
         name = MemberId(f"{host}.{incarnation}")
         if role == "coordinator":
             return CoordinatorProcess(
-                around, host, incarnation, self.options, self.ddl.taken, self._published, self._proposed
+                around, host, incarnation, self.options, self.ddl.taken, self._published, self.nemesis
             )
         if role == "distributor":
             work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
             return DistributorProcess(around, host, incarnation, work, payloads.encode)
-        return ViewServerProcess(around, host, incarnation, self._make_work(name), self._compute_time)
+        return ViewServerProcess(around, host, incarnation, self._make_work(name), self.shape.compute_time)
 
     def _make_work(self, name: MemberId) -> ServerWork:
-        return ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self._memory)
+        return ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self.shape.memory)
 
     def _push(self, source: SourceId, entries: tuple[Entry, ...], answer: Answer) -> None:
         """A request to a random distributor, that may have gone meanwhile; the answer may get lost."""
@@ -255,10 +250,6 @@ class History:
     def _published(self, plan: EpochPlan) -> None:
         """Readers may know it from now on."""
         calls.publish(self.around.store.memory, plan)
-
-    def _proposed(self, process: Process) -> None:
-        if self.nemesis is not None:
-            self.nemesis.proposed(process)
 
     def _recorded(self, before: PoolState | None, after: PoolState) -> None:
         if self.trace.enabled:

@@ -149,9 +149,10 @@ class Reader:
         server = self.random.choice(slow or servers)
         view = truth.served[self.random.choice(sorted(truth.served))]
         table, memory = view_table(view.node), self.around.store.memory
-        ids = _known_ids(memory, table)
-        if not len(ids):
+        changed = [ids for epoch, ids in memory.changed(table, 0, truth.epoch)]
+        if not changed:
             return
+        ids = changed[-1]  # what a server that has missed something is most likely wrong about
         at = self.random.randrange(len(ids))
         expected = memory.read(table, ids[at : at + 1], truth.epoch + 1)[0].as_py()
         if truth.epoch < horizon_of(memory.list_documents(HORIZONS)):

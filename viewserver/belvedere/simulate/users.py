@@ -27,9 +27,10 @@ KINDS = ("a", "b", "c", None)
 class Writer:
     """Writes so many times, at random moments, and remembers where its writes went (tokens)."""
 
-    def __init__(self, around: Surroundings, rng: random.Random, sources: Sources) -> None:
+    def __init__(self, around: Surroundings, rng: random.Random, sources: Sources, deletes: float) -> None:
         self.tokens: list[list[tuple[SourceId, Seq]]] = []
         self._around, self._random, self._sources = around, rng, sources
+        self._deletes = deletes
         self._stamp = 1_000
         self._last: dict[str, int] = {}
 
@@ -47,7 +48,7 @@ class Writer:
     def _change(self, table: str) -> Change:
         draw = self._random
         key = self._key(table)
-        if draw.random() < 0.3:
+        if draw.random() < self._deletes:
             return Change(table, key, self._timestamp(), None)
         columns = TABLES[table]
         named = columns if draw.random() < 0.6 else tuple(c for c in columns if draw.random() < 0.5)

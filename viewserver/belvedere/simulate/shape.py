@@ -1,0 +1,129 @@
+"""What a history is like: drawn from its seed before anything happens.
+
+Half of the histories are drawn freely. The others have a theme, something that goes wrong again and again in the
+same way: some bugs need two or three unlikely things at once, and no free draw has them often enough.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from belvedere.simulate.scheduler import MS
+
+TINY_MEMORY = 1_000
+"""Bytes of a view server that spills nearly everything it receives."""
+
+
+@dataclass
+class Shape:
+    """Sizes, habits, and how bad it is. Probabilities are per message, call or proposal; times are microseconds unless
+    they say otherwise."""
+
+    theme: str
+    # the cluster
+    coordinators: int
+    distributors: int
+    viewservers: int
+    memory: int
+    compute_time: int
+    epoch_ms: int
+    retention_ms: int
+    # users
+    seconds: int
+    writes: int
+    deletes: float
+    ddl: int
+    """Statements after the first catalog."""
+    readers: int
+    reads: int
+    """Of each reader."""
+    pins: float
+    # faults
+    faults: int
+    kinds: frozenset[str]
+    """Names of the kinds of faults that it knows; empty: any."""
+    leader_fails: float
+    clocks_are_off: bool
+    delay: int
+    lost: float
+    repeated: float
+    slow: float
+    zookeeper_unknown: float
+    zookeeper_slow: float
+    store_delay: int
+    store_fails: float
+    store_late: float
+    store_unreadable: float
+    push_repeats: float
+    push_batch: int
+
+
+THEMES = ("late writers", "comings and goings", "leaders", "doubt", "slow network")
+
+
+def draw(rng: random.Random) -> Shape:
+    choice = rng.choice
+    shape = Shape(
+        theme=choice((*("",) * len(THEMES), *THEMES)),
+        coordinators=choice((1, 2, 3)),
+        distributors=choice((1, 2, 3)),
+        viewservers=choice((1, 2, 3, 3, 4)),
+        memory=choice((1 << 30, 1 << 30, 1 << 30, TINY_MEMORY)),
+        compute_time=choice((500, 2 * MS, 15 * MS)),
+        epoch_ms=choice((100, 200, 400)),
+        retention_ms=choice((300, 2_000)),
+        seconds=choice((3, 5)),
+        writes=choice((8, 16, 30)),
+        deletes=0.3,
+        ddl=choice((0, 0, 1, 2)),
+        readers=choice((1, 2)),
+        reads=14,
+        pins=choice((0.0, 0.0, 0.3)),
+        faults=choice((1, 3, 6, 10)),
+        kinds=frozenset(),
+        leader_fails=choice((0.0, 0.0, 0.06)),
+        clocks_are_off=rng.random() < 0.3,
+        delay=choice((200, 1 * MS, 5 * MS)),
+        lost=choice((0, 0, 0.02, 0.1)),
+        repeated=choice((0, 0.02, 0.15)),
+        slow=choice((0, 0.02, 0.1)),
+        zookeeper_unknown=choice((0, 0.05, 0.3)),
+        zookeeper_slow=choice((0, 0.05)),
+        store_delay=choice((500, 3 * MS, 20 * MS)),
+        store_fails=choice((0, 0.03, 0.15)),
+        store_late=choice((0, 0.05, 0.2)),
+        store_unreadable=choice((0, 0, 0.02)),
+        push_repeats=choice((0, 0.1, 0.4)),
+        push_batch=choice((1, 2, 5)),
+    )
+    _apply_theme(shape, rng)
+    return shape
+
+
+def _apply_theme(shape: Shape, rng: random.Random) -> None:
+    match shape.theme:
+        case "late writers":
+            # A write arrives when the row is long deleted, and the tombstone might be gone.
+            shape.store_late, shape.store_fails, shape.store_delay = 0.35, 0.0, 500
+            shape.retention_ms, shape.pins, shape.deletes, shape.epoch_ms = 300, 0.0, 0.5, 100
+            shape.faults, shape.writes, shape.seconds, shape.ddl = 1, 30, 5, 0
+        case "comings and goings":
+            # Buckets go back and forth between servers.
+            shape.kinds = frozenset(("visit", "scale up", "scale down", "expire"))
+            shape.viewservers = rng.choice((2, 3))
+            shape.faults, shape.writes, shape.epoch_ms, shape.store_late = 9, 30, 100, 0.0
+        case "leaders":
+            # Leaders that are lost in the middle of everything, and wake up later.
+            shape.coordinators, shape.leader_fails = 3, 0.15
+            shape.faults, shape.zookeeper_unknown = min(3, shape.faults), 0.1
+        case "doubt":
+            # Members that do not know whether they are members.
+            shape.kinds = frozenset(("suspend", "pause", "pause in the middle", "isolate", "ZooKeeper outage"))
+            shape.faults, shape.writes, shape.readers, shape.reads = 8, 30, 2, 20
+            shape.viewservers, shape.seconds = rng.choice((2, 3)), 5
+        case "slow network":
+            # Much of what arrives belongs to an attempt that is over.
+            shape.kinds = frozenset(("crash", "crash in the middle", "expire", "visit", "scale down"))
+            shape.repeated, shape.slow, shape.lost, shape.delay = 0.4, 0.2, 0.0, 2 * MS
+            shape.faults, shape.writes, shape.viewservers = 8, 30, rng.choice((2, 3, 4))
