@@ -43,7 +43,7 @@ class Nemesis:
         weather.repeated, weather.slow = shape.repeated, shape.slow
         zookeeper.unknown, zookeeper.slow = shape.zookeeper_unknown, shape.zookeeper_slow
         store.delay, store.fails, store.late = shape.store_delay, shape.store_fails, shape.store_late
-        store.unreadable = shape.store_unreadable
+        store.late_writes, store.unreadable = shape.late_writes, shape.store_unreadable
         self.sources.habits.repeats, self.sources.habits.batch = shape.push_repeats, shape.push_batch
         if shape.clocks_are_off:
             self.cluster.skews = (0, -3_000, -400, 700, 4_000)
@@ -108,7 +108,7 @@ class Nemesis:
         weather.delay, weather.lost, weather.repeated, weather.slow = 300, 0.0, 0.0, 0.0
         store.delay = 500
         zookeeper.unknown = zookeeper.slow = 0.0
-        store.fails = store.late = store.unreadable = 0.0
+        store.fails = store.late = store.late_writes = store.unreadable = 0.0
         self.sources.habits.repeats = 0.0
         for process in list(self.cluster.processes.values()):
             process.skew = 0
@@ -160,6 +160,13 @@ class Nemesis:
         process = self.anyone()
         if process is not None:
             self.around.zookeeper.break_connection(process.name, self.around.scheduler.now + self._some_time())
+
+    def exclude(self) -> None:
+        """A view server that cannot reach ZooKeeper: the others go on without it, and it can still be asked."""
+        servers = [server for server in self.cluster.viewservers if not server.paused]
+        if servers:
+            until = self.around.scheduler.now + 3 * self.around.zookeeper.timeout
+            self.around.zookeeper.break_connection(self.random.choice(servers).name, until)
 
     def expire(self) -> None:
         process = self.anyone()
@@ -236,6 +243,7 @@ KINDS = (
     Kind("pause", 2, Nemesis.pause_someone),
     Kind("pause in the middle", 2, Nemesis.pause_in_the_middle),
     Kind("suspend", 1, Nemesis.suspend),
+    Kind("exclude", 1, Nemesis.exclude),
     Kind("expire", 1, Nemesis.expire),
     Kind("isolate", 1, Nemesis.isolate),
     Kind("part", 1, Nemesis.part),

@@ -26,7 +26,7 @@ from belvedere.protocol.pins import HORIZONS, Pin, check, horizon_of
 from belvedere.protocol.reads import Session, covers
 from belvedere.simulate.oracle import Oracle, Rows, Truth, Wrong, difference, rows_in_store, rows_of
 from belvedere.simulate.process import Surroundings
-from belvedere.simulate.scheduler import MS
+from belvedere.simulate.scheduler import MS, Action
 from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.store.memory import MemoryStore
 
@@ -141,32 +141,36 @@ class Reader:
         return found
 
     def _ask_somebody(self, truth: Truth) -> None:
-        """One row of one server, which may be paused and answer much later."""
+        """A few rows of a server, if possible of one that is paused (and answers much later) or suspended."""
         servers = self.servers()
-        if not truth.served or not servers:
+        memory = self.around.store.memory
+        if not servers or truth.epoch < horizon_of(memory.list_documents(HORIZONS)):
             return
-        slow = [server for server in servers if server.paused or not server.connected]
-        server = self.random.choice(slow or servers)
-        view = truth.served[self.random.choice(sorted(truth.served))]
-        table, memory = view_table(view.node), self.around.store.memory
-        changed = [ids for epoch, ids in memory.changed(table, 0, truth.epoch)]
-        if not changed:
-            return
-        ids = changed[-1]  # what a server that has missed something is most likely wrong about
-        at = self.random.randrange(len(ids))
-        expected = memory.read(table, ids[at : at + 1], truth.epoch + 1)[0].as_py()
-        if truth.epoch < horizon_of(memory.list_documents(HORIZONS)):
-            return  # what the store says of it does not count any more
+        doubtful = [server for server in servers if server.paused or not server.connected]
+        server = self.random.choice(doubtful or servers)
+        for view in truth.served.values():
+            table = view_table(view.node)
+            # What a server that has missed something is most likely wrong about: rows that changed lately.
+            changed = [ids for _, ids in memory.changed(table, 0, truth.epoch)][-4:]
+            if changed:
+                ids = np.concatenate(changed)
+                ids = ids[[self.random.randrange(len(ids)) for _ in range(6 if doubtful else 1)]]
+                expected = memory.read(table, ids, truth.epoch + 1).to_pylist()
+                server.call(self._asking(server, view, ids, truth.epoch, expected))
 
-        def answer() -> None:
-            answer = server.work.read(table, ids[at : at + 1], truth.epoch)
-            if answer is not None and answer[0].all() and answer[1][0].as_py() != expected:
-                raise Wrong(
-                    f"{server.name} answered a read of view {view.definition.name} at epoch {truth.epoch} with "
-                    f"{answer[1][0].as_py()!r}, the store with {expected!r}"
-                )
+    def _asking(
+        self, server: ViewServerProcess, view: ServedView, ids: np.ndarray, epoch: Epoch, expected: list[bytes | None]
+    ) -> Action:
+        def ask() -> None:
+            for i, value in enumerate(expected):
+                answer = server.work.read(view_table(view.node), ids[i : i + 1], epoch)
+                if answer is not None and answer[0].all() and answer[1][0].as_py() != value:
+                    raise Wrong(
+                        f"{server.name} answered a read of view {view.definition.name} at epoch {epoch} with "
+                        f"{answer[1][0].as_py()!r}, the store has {value!r}"
+                    )
 
-        server.call(answer)
+        return ask
 
     # ------------------------------------------------------------------ pins
 

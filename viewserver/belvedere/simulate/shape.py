@@ -54,6 +54,7 @@ class Shape:
     store_delay: int
     store_fails: float
     store_late: float
+    late_writes: float
     store_unreadable: float
     push_repeats: float
     push_batch: int
@@ -93,6 +94,7 @@ def draw(rng: random.Random) -> Shape:
         store_delay=choice((500, 3 * MS, 20 * MS)),
         store_fails=choice((0, 0.03, 0.15)),
         store_late=choice((0, 0.05, 0.2)),
+        late_writes=choice((0, 0.05, 0.2)),
         store_unreadable=choice((0, 0, 0.02)),
         push_repeats=choice((0, 0.1, 0.4)),
         push_batch=choice((1, 2, 5)),
@@ -105,7 +107,7 @@ def _apply_theme(shape: Shape, rng: random.Random) -> None:
     match shape.theme:
         case "late writers":
             # A write arrives when the row is long deleted, and the tombstone might be gone.
-            shape.store_late, shape.store_fails, shape.store_delay = 0.35, 0.0, 500
+            shape.late_writes, shape.store_late, shape.store_fails, shape.store_delay = 0.4, 0.0, 0.0, 500
             shape.retention_ms, shape.pins, shape.deletes, shape.epoch_ms = 300, 0.0, 0.5, 100
             shape.faults, shape.writes, shape.seconds, shape.ddl = 1, 30, 5, 0
         case "comings and goings":
@@ -119,9 +121,10 @@ def _apply_theme(shape: Shape, rng: random.Random) -> None:
             shape.faults, shape.zookeeper_unknown = min(3, shape.faults), 0.1
         case "doubt":
             # Members that do not know whether they are members.
-            shape.kinds = frozenset(("suspend", "pause", "pause in the middle", "isolate", "ZooKeeper outage"))
-            shape.faults, shape.writes, shape.readers, shape.reads = 8, 30, 2, 20
-            shape.viewservers, shape.seconds = rng.choice((2, 3)), 5
+            shape.kinds = frozenset(("exclude", "suspend", "pause", "pause in the middle"))
+            shape.faults, shape.writes, shape.readers, shape.reads = 5, 30, 2, 20
+            shape.viewservers, shape.seconds, shape.epoch_ms, shape.ddl = rng.choice((2, 3)), 5, 100, 0
+            shape.store_late, shape.lost = 0.0, 0.0
         case "slow network":
             # Much of what arrives belongs to an attempt that is over.
             shape.kinds = frozenset(("crash", "crash in the middle", "expire", "visit", "scale down"))

@@ -37,6 +37,8 @@ class Trouble:
     """Share of calls that fail before, halfway or after their effect."""
     late: float = 0.0
     """Share of calls that arrive after their caller has given up."""
+    late_writes: float = 0.0
+    """The same for writes to tables."""
     unreadable: float = 0.0
     """Share of the engine's reads that fail."""
 
@@ -52,13 +54,19 @@ class SimulatedStore:
         self._scheduler = scheduler
         self._random = rng
 
-    def ask(self, call: Callable[[], T], answer: Callable[[T], None], failed: Callable[[str], None]) -> None:
+    def ask(
+        self,
+        call: Callable[[], T],
+        answer: Callable[[T], None],
+        failed: Callable[[str], None],
+        late: float | None = None,
+    ) -> None:
         """`answer` and `failed` are called once, one of them, whatever became of the caller: that is its business."""
         trouble, draw = self.trouble, self._random.random
         arrives = self._delay()
         strikes: Moment | None = None
-        late = draw() < trouble.late
-        if late:
+        is_late = draw() < (trouble.late if late is None else late)
+        if is_late:
             arrives = int(PATIENCE + (LATEST - PATIENCE) * draw())
             self._scheduler.after(PATIENCE, lambda: failed("no answer in time"))
         elif draw() < trouble.fails:
@@ -69,10 +77,10 @@ class SimulatedStore:
                 found = self._carry_out(call, strikes)
             except BelvedereError as error:
                 reason = str(error)
-                if not late:
+                if not is_late:
                     self._scheduler.after(self._delay(), lambda: failed(reason))
                 return
-            if not late:
+            if not is_late:
                 self._scheduler.after(self._delay(), lambda: answer(found))
 
         self._scheduler.after(arrives, arrive)

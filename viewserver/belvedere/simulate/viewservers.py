@@ -196,6 +196,7 @@ class ViewServerProcess(Process):
             lambda: self.around.store.write(persist.epoch, writes),
             lambda done: self.call(lambda: written(done)),
             lambda reason: self.call(lambda: failed(reason)),
+            self.around.store.trouble.late_writes,
         )
 
     def ended(self) -> None:
