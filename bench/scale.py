@@ -186,7 +186,7 @@ def size(servers: int, costs: Costs) -> dict[str, Any]:
         "step_s": took,
         "pause_s": stepped.gap,
         "gap_without_step_s": calm.gap,
-        "control_messages_per_epoch": calm.control_per_epoch,
+        "control_messages_per_epoch": (calm if calm.control else highest).control_per_epoch,
         "batches_per_epoch": calm.batches / max(1, calm.epochs),
         "busiest_against_mean": busiest(servers, 0.0),
         "busiest_against_mean_zipf": busiest(servers, 1.0),

@@ -38,7 +38,7 @@ LEAST_ROWS = 500
 """However long epochs take: fewer rows would not make them shorter, only less worth while."""
 LONGEST_EPOCH = 10
 """The longest goal, in targets."""
-WAIT_PER_GOAL = 4
+WAIT_PER_GOAL = 2
 """The goal is the age of what waits, divided by this, if that is more than the target."""
 FALL = 0.2
 """How much of a lower fan-out is believed at once."""
@@ -115,6 +115,7 @@ class Pressure:
         """Bytes that went between members for each row, and for each byte, that was planned."""
         self._spill_factor = 1.0
         self._line = Line()
+        self._rows_before = 0
         self.fan_out = 1.0
         """Rows that went between members for each row planned, for people."""
 
@@ -145,7 +146,9 @@ class Pressure:
         return _fill(pieces, chunks, *self.room())
 
     def _learn_duration(self, epoch: Finished) -> None:
-        self._line.add(epoch.rows, epoch.duration)
+        # Two epochs are open at a time: how long one takes depends on the one before it as well.
+        self._line.add(epoch.rows + self._rows_before, epoch.duration)
+        self._rows_before = epoch.rows
         wanted = max(self._target, epoch.waited / WAIT_PER_GOAL, 2 * self._line.overhead)
         goal = min(wanted, LONGEST_EPOCH * self._target)
         duration = max(1, epoch.duration)
