@@ -156,7 +156,7 @@ def test_who_is_asked_twice_ends_at_once(cluster: LocalCluster) -> None:
         until(lambda: "asks to leave" in log.read_text(), 30.0, "the first SIGTERM was heard")
         assert process.poll() is None
         process.terminate()
-        assert process.wait(5.0) == 1
+        assert process.wait(20.0) == 1
     finally:
         for pid in leaders:
             os.kill(pid, signal.SIGCONT)
