@@ -24,7 +24,7 @@ SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
 
-.PHONY: help demo test check format bench simulate torture venv
+.PHONY: help demo test java check format bench simulate torture venv
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,8 +32,16 @@ help: ## Show this list
 demo: $(READY) ## A live store with three views in this terminal, about 15 seconds
 	@$(BIN)/belvedere demo $(DEMO_ARGS)
 
-test: check ## Format, lint, types, layers, and every test
+test: check java ## Format, lint, types, layers, and every test
 	@$(BIN)/pytest -n 2 --dist worksteal -q $(PYTEST_ARGS)
+
+# ZooKeeper needs a Java runtime; its own jars are fetched by the tests. Without one those tests skip and say so.
+java:
+	@command -v java > /dev/null || [ -n "$$JAVA_HOME" ] \
+	  || { command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] \
+	       && { echo "installing a Java runtime for ZooKeeper"; apt-get -qq update > /dev/null \
+	            && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends default-jre-headless > /dev/null; }; } \
+	  || echo "no Java runtime: tests that need ZooKeeper will be skipped (install a JRE, 11 or newer)"
 
 check: $(READY) ## Format, lint, types and layers
 	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run 'make format'"; exit 1; }
