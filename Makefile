@@ -35,13 +35,13 @@ demo: $(READY) ## A live store with three views in this terminal, about 15 secon
 test: check java ## Format, lint, types, layers, and every test
 	@$(BIN)/pytest -n 2 --dist worksteal -q $(PYTEST_ARGS)
 
-# ZooKeeper needs a Java runtime; its own jars are fetched by the tests. Without one those tests skip and say so.
+# ZooKeeper needs a Java runtime, and Maven to fetch its jars. Without them those tests skip and say so.
 java:
-	@command -v java > /dev/null || [ -n "$$JAVA_HOME" ] \
+	@{ command -v java && command -v mvn; } > /dev/null \
 	  || { command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] \
-	       && { echo "installing a Java runtime for ZooKeeper"; apt-get -qq update > /dev/null \
-	            && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends default-jre-headless > /dev/null; }; } \
-	  || echo "no Java runtime: tests that need ZooKeeper will be skipped (install a JRE, 11 or newer)"
+	       && { echo "installing Java and Maven for ZooKeeper"; apt-get -qq update > /dev/null \
+	            && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends default-jre-headless maven > /dev/null; }; } \
+	  || echo "no Java or no Maven: tests that need ZooKeeper may be skipped (install a JRE, 11 or newer, and maven)"
 
 check: $(READY) ## Format, lint, types and layers
 	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run 'make format'"; exit 1; }

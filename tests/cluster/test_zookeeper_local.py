@@ -20,7 +20,7 @@ import pytest
 from belvedere.cluster import zookeeper_jars
 from belvedere.cluster.local_zookeeper import LocalZooKeeper
 from belvedere.cluster.zookeeper import ZooKeeperCoordination
-from belvedere.cluster.zookeeper_jars import CENTRAL, Jar, find_classes, find_java, repository
+from belvedere.cluster.zookeeper_jars import Jar, find_classes, find_java, repository
 from belvedere.errors import CoordinationUnavailable
 from tests.cluster.zookeeper_server import eventually, require_zookeeper
 
@@ -142,25 +142,23 @@ def test_it_does_not_outlive_the_process_that_started_it(tmp_path: Path, how: st
 def test_the_repository_is_the_one_that_is_configured(tmp_path: Path) -> None:
     environment = {"HOME": str(tmp_path)}
     assert repository({**environment, "BELVEDERE_MAVEN_REPOSITORY": "http://localhost/m2/"}) == "http://localhost/m2"
-    assert repository(environment) == CENTRAL
+    assert repository(environment) is None
     settings = tmp_path / ".m2" / "settings.xml"
     settings.parent.mkdir()
 
-    def with_mirror(of: str, more: str = "", namespace: str = "") -> str:
+    def with_mirror(of: str, more: str = "", namespace: str = "") -> str | None:
         mirror = f"<mirror><id>x</id><url>http://localhost/mirror/</url><mirrorOf>{of}</mirrorOf>{more}</mirror>"
         settings.write_text(f"<settings{namespace}><mirrors>{mirror}</mirrors></settings>")
         return repository(environment)
 
     for of in ("central", "*", "external:*", "other, central"):
         assert with_mirror(of) == "http://localhost/mirror"
-    assert with_mirror("central", namespace=' xmlns="http://maven.apache.org/SETTINGS/1.2.0"') == (
-        "http://localhost/mirror"
-    )
-    assert with_mirror("other") == CENTRAL
-    assert with_mirror("*,!central") == CENTRAL
-    assert with_mirror("central", "<blocked>true</blocked>") == CENTRAL
+    assert with_mirror("central", namespace=' xmlns="urn:settings"') == ("http://localhost/mirror")
+    assert with_mirror("other") is None
+    assert with_mirror("*,!central") is None
+    assert with_mirror("central", "<blocked>true</blocked>") is None
     settings.write_text("<settings>")
-    assert repository(environment) == CENTRAL
+    assert repository(environment) is None
 
 
 def test_without_java_it_says_so(tmp_path: Path) -> None:
@@ -220,6 +218,6 @@ def test_jars_are_fetched_once_and_checked(
     with pytest.raises(CoordinationUnavailable, match=r"two-1\.0\.jar has the SHA-256"):
         find_classes(environment, nothing_installed)
     found[0].unlink()
-    with pytest.raises(CoordinationUnavailable, match="BELVEDERE_MAVEN_REPOSITORY can name another"):
+    with pytest.raises(CoordinationUnavailable, match="BELVEDERE_MAVEN_REPOSITORY can name a"):
         find_classes(environment, nothing_installed)
     assert list(found[0].parent.iterdir()) == []

@@ -1,8 +1,8 @@
 """Where the Java classes of a ZooKeeper server come from: Debian's packages, the cache, or a Maven repository.
 
 The six jars are what a single server needs and no more (no Netty, no admin server). Their digests are fixed here, so it
-does not matter which mirror they come from. The repository is, in this order: `BELVEDERE_MAVEN_REPOSITORY`, a mirror of
-Central in Maven's own settings, Maven Central. Proxies are those of the environment.
+does not matter where they come from. That is, in this order: the repository `BELVEDERE_MAVEN_REPOSITORY`, a mirror of
+Central in Maven's own settings, or whatever the command `mvn` knows. Proxies are those of the environment.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
 import tempfile
 import urllib.request
 import xml.etree.ElementTree as ElementTree
@@ -21,7 +22,7 @@ from pathlib import Path
 from belvedere.errors import CoordinationUnavailable
 
 VERSION = "3.9.4"
-CENTRAL = "https://repo.maven.apache.org/maven2"
+MAVEN_SECONDS = 300
 DEBIAN_DIRECTORY = Path("/usr/share/java")
 DEBIAN_JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java")
 
@@ -106,7 +107,8 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
     return base / f"zookeeper-{VERSION}"
 
 
-def repository(environment: Mapping[str, str]) -> str:
+def repository(environment: Mapping[str, str]) -> str | None:
+    """The repository that is configured; None: only Maven itself knows."""
     named = environment.get("BELVEDERE_MAVEN_REPOSITORY")
     if named:
         return named.rstrip("/")
@@ -116,7 +118,7 @@ def repository(environment: Mapping[str, str]) -> str:
         mirror = _mirror_of_central(settings)
         if mirror is not None:
             return mirror.rstrip("/")
-    return CENTRAL
+    return None
 
 
 def _mirror_of_central(settings: Path) -> str | None:
@@ -133,27 +135,52 @@ def _mirror_of_central(settings: Path) -> str | None:
     return None
 
 
-def _download(jars: list[Jar], directory: Path, source: str) -> None:
+def _download(jars: list[Jar], directory: Path, source: str | None) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(len(jars)) as pool:
-            list(pool.map(lambda jar: _download_one(jar, directory, source), jars))
+        if source is None:
+            _copy_with_maven(jars, directory)
+        else:
+            with ThreadPoolExecutor(len(jars)) as pool:
+                list(pool.map(lambda jar: _download_one(jar, directory, source), jars))
     except OSError as problem:  # urllib's errors are OSErrors as well
         reason = getattr(problem, "reason", None) or problem
         raise CoordinationUnavailable(
             f"a ZooKeeper server cannot be started here: its jars are neither installed ({DEBIAN_DIRECTORY}, Debian's "
-            f"packages zookeeper and libslf4j-java) nor in {directory}, and {source} did not give them: {reason}; "
-            "BELVEDERE_MAVEN_REPOSITORY can name another Maven repository"
+            f"packages zookeeper and libslf4j-java) nor in {directory}, and {source or 'Maven'} did not give them: "
+            f"{reason}; BELVEDERE_MAVEN_REPOSITORY can name a Maven repository"
         ) from problem
 
 
 def _download_one(jar: Jar, directory: Path, source: str) -> None:
     with urllib.request.urlopen(f"{source}/{jar.path}", timeout=30) as answer:
-        data = answer.read()
+        _keep(jar, answer.read(), directory)
+
+
+def _copy_with_maven(jars: list[Jar], directory: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise OSError("there is no command mvn")
+    with tempfile.TemporaryDirectory() as place:
+        for jar in jars:
+            artifact = f"-Dartifact={jar.group}:{jar.artifact}:{jar.version}"
+            done = subprocess.run(
+                [maven, "-q", "-B", "dependency:copy", artifact, f"-DoutputDirectory={place}"],
+                cwd=place,
+                capture_output=True,
+                text=True,
+                timeout=MAVEN_SECONDS,
+            )
+            if done.returncode != 0:
+                raise OSError(f"mvn dependency:copy {artifact} failed: {(done.stdout + done.stderr).strip()[-300:]}")
+            _keep(jar, (Path(place) / jar.file).read_bytes(), directory)
+
+
+def _keep(jar: Jar, data: bytes, directory: Path) -> None:
+    """Verified, into the cache. Others may be doing the same: a name appears only with all its bytes."""
     found = hashlib.sha256(data).hexdigest()
     if found != jar.sha256:
         raise OSError(f"{jar.file} has the SHA-256 {found} and should have {jar.sha256}")
-    # Others may be doing the same: a name appears only with all its bytes.
     handle, name = tempfile.mkstemp(prefix=jar.file, dir=directory)
     try:
         with os.fdopen(handle, "wb") as file:
