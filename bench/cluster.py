@@ -155,7 +155,7 @@ def maximum(cluster: Bed, operations: int) -> float:
 def load(operations: int) -> dict[str, Any]:
     """Freshness at half load; then one view server more, and one less, at the same load."""
     with bed(2) as cluster:
-        highest = maximum(cluster, max(40_000, operations // 8))
+        highest = maximum(cluster, operations)
         rate = highest / 2
         seconds = HALF_LOAD_SECONDS + STEP_SECONDS * SCALE_STEPS + 120
         with Commits(cluster.db) as commits, Feed(cluster, rate, seconds) as feed:
