@@ -252,6 +252,26 @@ def test_subscriptions_resume_also_after_a_restart(tmp_path):
             db.subscribe("spend", after=1)
 
 
+def test_the_collector_may_come_while_pins_are_locked(tmp_path):
+    """A loop that is left leaves a subscription to the collector, which runs where something is allocated."""
+    with belvedere.open(tmp_path / "db") as writer:
+        writer.execute(ORDERS)
+        writer.execute(SPEND)
+        with belvedere.open(tmp_path / "db", read_only=True) as reader:
+            for database in (writer, reader):
+                left = [database.subscribe("spend")]
+
+                def collect(database=database, left=left):
+                    with database.pins._lock:
+                        left.clear()
+
+                thread = threading.Thread(target=collect, daemon=True)
+                thread.start()
+                thread.join(5)
+                assert not left and not thread.is_alive()
+                assert not [pin for pin in database.status()["pins"] if pin["purpose"] == "subscription"]
+
+
 def test_views_are_built_beside_writes(tmp_path):
     with belvedere.open(tmp_path, build_rows=500) as db:
         db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, g BIGINT, v BIGINT)")

@@ -10,11 +10,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from belvedere.engine import ledger
 from belvedere.engine.delta import Changes
 from belvedere.engine.expr.literal import to_pylist, vec_of
 from belvedere.engine.operators.projection import Projection
 from belvedere.engine.routing import address_of, decode_changes
-from belvedere.engine.shard import BUCKETS, Circuit, Shard, ShardCatalog, StageError, route_changes, view_table
+from belvedere.engine.shard import (
+    BUCKETS,
+    Circuit,
+    Shard,
+    ShardCatalog,
+    StageError,
+    TableChange,
+    route_changes,
+    view_table,
+)
+from belvedere.engine.state import ragged
+from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.vec import Vec
 from belvedere.errors import Damaged
 from belvedere.sql.catalog import Catalog, TableDef
@@ -201,3 +213,62 @@ def test_calls_out_of_turn_are_refused() -> None:
         shard.finish()
     shard.run(0)
     assert shard.finish() == []
+
+
+def test_state_is_loaded_and_saved_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that an epoch touches may be more than one column can hold: the same is written, piece by piece."""
+    whole, views, queries = pool_of(ALL)
+    pieces, _, _ = pool_of(ALL)
+    pieces.late = whole.late = True
+    histories = [History(3, (R, S)) for _ in range(2)]
+    for epoch in range(1, 25):
+        written = []
+        for pool, history in zip((whole, pieces), histories, strict=True):
+            with monkeypatch.context() as patch:
+                if pool is pieces:
+                    pool.store.most = 1 + epoch % 3
+                    patch.setattr(ledger, "LOAD_BYTES", 60)
+                    patch.setattr(ragged, "PIECE_BYTES", 100)
+                for shard in pool.shards:
+                    shard.evict()
+                written.append(pool.epoch(epoch, history.step()))
+        assert written[0] == written[1]
+    whole.flush()
+    pieces.flush()
+    check_views(pieces, views, histories[1], queries)
+    assert max(count for _, count in pieces.store.loads) <= 3 < max(count for _, count in whole.store.loads)
+
+
+def test_rows_of_a_table_that_do_not_fit_into_one_column_are_saved_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, views, queries = pool_of(["aggregate"], servers=1)
+    export, history = DeltaTable.export, History(3, (R, S), keys=100)
+
+    def limited(self: DeltaTable, ids: np.ndarray) -> tuple[np.ndarray, pa.BinaryArray]:
+        if len(ids) > 3:
+            raise OverflowError("does not fit")
+        return export(self, ids)
+
+    monkeypatch.setattr(DeltaTable, "export", limited)
+    pool.epoch(1, {"r": [history.changes("r", 40)]})
+    check_views(pool, views, history, queries)
+    assert len(pool.store.rows("delta r")) > 3
+
+
+def test_values_that_are_written_are_loaded_in_the_order_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "LOAD_BYTES", 5)
+    store = MemoryStore()
+    held = ledger.Ledger(store)
+    ids = np.arange(40, dtype=np.uint64).reshape(-1, 2)
+    change = TableChange("t", ids[:15], pa.array([b"s%d" % n for n in range(15)], pa.binary()), False)
+    store.write(1, [change])
+    for epoch, numbers in ((2, [3, 5, 7, 18]), (3, [5, 9, 2])):
+        held.epoch = epoch
+        values = [None if n == 9 else b"%d-%d" % (epoch, n) for n in numbers]
+        held.save("t", ids[numbers], pa.array(values, pa.binary()))
+        held.close_epoch()
+    held.epoch, store.most = 4, 2
+    late = {2: b"3-2", 3: b"2-3", 5: b"3-5", 7: b"2-7", 9: None, 18: b"2-18"}
+    expected = [late.get(n, b"s%d" % n if n < 15 else None) for n in range(20)]
+    assert held.load("t", ids).to_pylist() == expected and held.loads > 5
+    assert held.load("t", ids[::-1]).to_pylist() == expected[::-1]
+    assert held.load("t", ids[:0]).to_pylist() == []

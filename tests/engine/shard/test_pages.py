@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from belvedere.engine.delta import Changes
-from belvedere.engine.state import distinct, minmax, pages
+from belvedere.engine.state import distinct, minmax, pages, ragged
 from belvedere.engine.vec import Vec
 from belvedere.types import BIGINT, DOUBLE, STRING
 from tests.engine.shard.pool import Circuit, MemoryStore, Pool, ShardCatalog, plan
@@ -34,6 +34,16 @@ def test_views_over_paged_groups(name: str, small_pages: None) -> None:
         assert lived(seed, [2, 3, 1], [name]) == alone
         want, got = tormented(seed, [name])
         assert got == want
+
+
+@pytest.mark.parametrize("name", ["inner", "strings"])
+def test_pages_come_and_go_in_pieces(name: str, small_pages: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = lived(1, [2], [name])
+    monkeypatch.setattr(MemoryStore, "most", 2)
+    monkeypatch.setattr(ragged, "PIECE_BYTES", 100)
+    assert lived(1, [2], [name]) == whole
+    want, got = tormented(1, [name])
+    assert got == want
 
 
 def rows(first: int, count: int, group: int) -> Changes:

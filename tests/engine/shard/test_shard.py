@@ -144,3 +144,21 @@ def test_attempts_that_were_given_up_leave_no_trace(name: str) -> None:
 def test_attempts_of_many_views_that_were_given_up_leave_no_trace(seed: int) -> None:
     want, got = tormented(seed, ["aggregate", "strings", "total", "left_if", "full_if", "exists", "self", "union"])
     assert got == want
+
+
+def test_what_is_written_does_not_depend_on_views_that_were_dropped() -> None:
+    """A server that saw the drop and one that came after it do the same epoch: state of one group, of several views."""
+    queries = {name: QUERIES[name] for name in ("aggregate", "inner", "having")}
+    views = plan(CATALOG, queries)
+    written = []
+    for comes_later in (False, True):
+        pool = Pool(np.random.default_rng(4), 1)
+        pool.configure(ShardCatalog((R, S), (Circuit(1, views),)))
+        history = History(3, (R, S))
+        for epoch in range(1, 4):
+            pool.epoch(epoch, history.step())
+        pool.configure(ShardCatalog((R, S), (Circuit(1, views[1:]),)))
+        if comes_later:
+            pool.shards[0].evict()
+        written.append([pool.epoch(epoch, history.step()) for epoch in range(4, 8)])
+    assert written[0] == written[1] and all(written[0])

@@ -8,7 +8,7 @@ import pytest
 
 from belvedere.errors import Damaged
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
-from belvedere.store.seam import Store
+from belvedere.store.seam import InputSize, Store
 
 
 def chunk(number: int, writer: str = "w", source: str = "s", first: int = 0, last: int = 0) -> Chunk:
@@ -111,3 +111,33 @@ def test_the_index_is_of_one_moment(store: Store) -> None:
 def test_sources_that_are_unknown_can_be_forgotten(store: Store) -> None:
     store.forget_sources([SourceId("nobody")])
     assert store.sources() == []
+
+
+def test_the_first_chunks_of_each_source(store: Store) -> None:
+    """In the order of first seqs, of equal ones the longest first; a source that has any is never left out."""
+    wanted = {source: [(first, first + 5) for first in range(0, 100, 5)] for source in ("s", "s/1", "ß")}
+    wanted["ß"][3:3] = [(15, 90), (15, 21)]
+    wanted["one"] = [(2**62, 2**62 + 1)]
+    number = 0
+    for source, runs in wanted.items():
+        for first, last in reversed(runs):
+            number += 1
+            store.put_chunk(chunk(number, f"w{number % 3}", source, first, last), b"x")
+    wanted["ß"].sort(key=lambda run: (run[0], -run[1]))
+    for limit in (1, 2, 5, 1000, None):
+        found: dict[str, list[tuple[int, int]]] = {}
+        listed = store.chunks(limit)
+        for one in listed:
+            found.setdefault(one.source, []).append((one.first, one.last))
+        assert found == {source: runs[:limit] for source, runs in wanted.items()}
+        assert len({one.source for a, one in enumerate(listed) if a == 0 or listed[a - 1].source != one.source}) == 4
+
+
+def test_the_size_of_input(store: Store) -> None:
+    assert store.input_size() == InputSize(0, 0, 0)
+    for number in (1, 2, 3, 3, 2):
+        store.put_chunk(chunk(number), b"x")
+    assert store.input_size() == InputSize(3, 9, 21)
+    store.remove_chunks([chunk(1).id, chunk(1).id, chunk(7).id])
+    store.remove_chunks([chunk(1).id])
+    assert store.input_size() == InputSize(2, 6, 14)

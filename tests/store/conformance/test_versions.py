@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from belvedere.errors import DataError
+from belvedere.store import seam
 from belvedere.store.seam import Store, TableWrite
 from tests.store.conformance.rows import BUCKETS, by_id, changed, collect, id_of, ids, read, scan, values, write
 
@@ -157,6 +158,20 @@ def test_usage_names_the_tables(store: Store) -> None:
     assert {"t", "u"} <= set(store.usage())
 
 
+def test_an_answer_ends_where_it_gets_big(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seam, "READ_BYTES", 1000)
+    rows = {n: None if n % 7 == 0 else bytes([n % 250]) * (n % 400) for n in range(3000)}
+    write(store, 1, rows)
+    numbers, found = list(rows), []
+    while len(found) < len(numbers):
+        piece = store.read_some("t", ids(*numbers[len(found) :]), 2)
+        assert len(piece) >= 1 and sum(len(value or b"") for value in piece.to_pylist()) < 1000 + 2 * 400
+        found += piece.to_pylist()
+    assert found == [rows[n] for n in numbers] == read(store, numbers)
+    assert len(store.read_some("t", ids(), 2)) == 0
+    assert 1 <= len(store.read_some("nobody", ids(1, 2, 3), 2)) <= 3
+
+
 # --- collection
 
 
@@ -198,14 +213,27 @@ def test_a_tombstone_shields_from_late_writes_until_it_may_go(store: Store) -> N
     assert read(store, [1, 2]) == [None, b"again"] and scan(store) == by_id([(2, b"again")])
 
 
-def test_a_tombstone_that_is_collected_shields_no_more(store: Store) -> None:
-    """Early collection is a bug of the caller, and must be visible as one."""
+def test_a_late_write_revives_nothing_when_the_tombstone_is_gone(store: Store) -> None:
     write(store, 10, {1: b"row"})
     write(store, 20, {1: None})
     collect(store, 40, 20)
     assert scan(store) == {}
-    write(store, 10, {1: b"row"})
-    assert read(store, [1]) == [b"row"]
+    write(store, 10, {1: b"row"}, logged=True)
+    write(store, 20, {1: b"row", 2: b"row"}, table="dropped since")
+    assert read(store, [1]) == [None] and scan(store) == {} and changed(store, 0, 50) == {}
+    assert scan(store, table="dropped since") == {}
+    store.collect(5, 5)
+    write(store, 15, {1: b"row"})
+    write(store, 21, {2: b"row"})
+    assert scan(store) == by_id([(2, b"row")])
+
+
+def test_the_bound_on_late_writes_is_not_above_the_horizon(store: Store) -> None:
+    """What is above the horizon may be an epoch that is not committed."""
+    collect(store, 15, 20)
+    write(store, 15, {1: b"row"})
+    write(store, 16, {2: b"row"})
+    assert scan(store) == by_id([(2, b"row")])
 
 
 def test_a_tombstone_above_the_horizon_stays(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -15,17 +16,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from belvedere.engine.delta import Changes
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError
 from belvedere.protocol.exactly_once import START, ChunkId, Piece, Seq, SourceId, WriterId
 from belvedere.source import chunks
+from belvedere.source.chunks import Written
 from belvedere.sql.catalog import TableDef
+from belvedere.store.served import base_rows
 from belvedere.store.served.base import BaseTables
+from belvedere.store.served.base_rows import BaseRows
 from belvedere.store.served.base_service import BaseClient, BaseService
 from belvedere.store.served.client import FlightStore
 from belvedere.store.served.lmdb_store import LmdbStore
-from belvedere.store.served.ordered import encode_keys
+from belvedere.store.served.ordered import decode_key, encode_keys
 from belvedere.store.served.server import StoreServer
 from belvedere.store.served.service import StoreService
 from belvedere.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, STRING, Column, decimal
@@ -141,6 +146,11 @@ def test_what_does_not_fit_is_refused(store: LmdbStore) -> None:
     with pytest.raises(DataError, match="a key of base table 'long' has 602 bytes, the served store takes 500"):
         base.put("long", replace_columns(long, pa.array(["x" * 600])))
     assert rows(base) == [] and all(not entries for entries in logs(base).values())
+    wide = tuple(Column(f"k{i}", decimal(38, 0), False) for i in range(32))
+    base.create_table(TableDef("wide", wide, tuple(column.name for column in wide)))
+    zeros = tuple(Vec(column.type, np.zeros((1, 2), np.int64)) for column in wide)
+    with pytest.raises(DataError, match="a key of base table 'wide' has 512 bytes, the served store takes 500"):
+        base.put("wide", Changes(zeros, (None,) * 32, None, np.zeros(1, np.int64)))
 
 
 def replace_columns(table: TableDef, *arrays: pa.Array):
@@ -452,3 +462,92 @@ def test_a_table_that_is_dropped_before_its_rows_are_merged_leaves_none(store: L
     assert rows(base) == [{"id": 7, "a": -7, "b": None}]
     with store.environment.reading() as txn:
         assert txn.stat(store.environment.db["base_rows"])["entries"] == 1
+
+
+# --- how much is merged at a time
+
+
+def test_big_changes_are_merged_by_their_size(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rows alone they would wait until they fill the memory, or do not fit into one array any more."""
+    monkeypatch.setattr(base_rows, "FLUSH_BYTES", 10_000)
+    base = store.base
+    base.create_table(ORDERS)
+    together, sizes = chunks.together, []
+    monkeypatch.setattr(base_rows, "together", lambda parts: sizes.append(len(parts)) or together(parts))
+    portions, known = base_rows._portions, []
+
+    def counted(*arguments: Any) -> Iterator[tuple[list[int], int, list[bytes]]]:
+        for portion in portions(*arguments):
+            known.append(sum(map(len, portion[2])))
+            yield portion
+
+    monkeypatch.setattr(base_rows, "_portions", counted)
+    for number in range(40):
+        put(base, Change(number, {"b": "x" * 2500}))
+    base.flush()
+    assert sum(sizes) == 40 and max(sizes) <= 6
+    with store.environment.reading() as txn:
+        assert store.base._rows.merged(txn) == 40
+    put(base, *(Change(number, {"a": number}) for number in range(40)))
+    base.flush()
+    assert max(known) < 13_000 and [row["a"] for row in rows(base)] == list(range(40))
+    assert {row["b"] for row in rows(base)} == {"x" * 2500} and not base._rows._pending and base._rows._size == 0
+
+
+def test_parts_of_one_call_are_merged_together(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart they are apart, one for each range: `base_merged` is a seq, and logs are trimmed up to it."""
+    part = Written.of(ORDERS, changes_of([Change(1, {"b": "x" * 100})]))
+    pending = [base_rows.Pending(seq, 1, part, [b"k"]) for seq in (1, 1, 2, 2, 2, 3)]
+    monkeypatch.setattr(base_rows, "FLUSH_BYTES", pending[0].size + 1)
+    assert [one.seq for one in base_rows._first(pending)] == [1, 1]
+    assert [one.seq for one in base_rows._first(pending[2:])] == [2, 2, 2]
+    assert [one.seq for one in base_rows._first(pending[5:])] == [3] and base_rows._first([]) == []
+
+
+def test_writers_do_not_wait_while_the_middle_is_looked_for(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = store.base
+    base.create_table(ORDERS)
+    for name in ("_WALK_KEYS", "_SAMPLE_KEYS"):
+        monkeypatch.setattr(base_rows, name, 16)
+    put(base, *(Change(number, {"a": 1}) for number in range(200)))
+    middle, waited = BaseRows.middle, []
+
+    def busy(*arguments: Any) -> bytes | None:
+        writer = threading.Thread(target=put, args=(base, Change(1000, {"a": 1})), daemon=True)
+        writer.start()
+        writer.join(20.0)
+        waited.append(writer.is_alive())
+        return middle(*arguments)
+
+    monkeypatch.setattr(BaseRows, "middle", busy)
+    (source,) = [info.id for info in base.sources()]
+    base.split(source)
+    at = base.open_ranges("orders")[1].start
+    assert waited == [False] and key(80) <= at <= key(120)
+
+
+def test_keys_are_decoded_again() -> None:
+    types = (BIGINT, STRING, INT, DOUBLE, BOOLEAN, decimal(38, 3), DATE, BINARY, decimal(9, 2))
+    rows = [
+        [-5, "a\0b", 7, -2.5, True, Decimal("-1.250"), date(1969, 12, 31), b"\0\xff\0", Decimal("10115.00")],
+        [
+            2**63 - 1,
+            "",
+            -(2**31),
+            float("inf"),
+            False,
+            Decimal("9" * 35 + ".123"),
+            date(2024, 2, 29),
+            b"",
+            Decimal("0.01"),
+        ],
+    ]
+    for row in rows:
+        vecs = [Vec.from_arrow(pa.array([value], type.arrow), type) for value, type in zip(row, types, strict=True)]
+        encoded = encode_keys(vecs, "t")[0]
+        assert decode_key(encoded, types) == row
+        assert decode_key(encode_keys(vecs[:3], "t")[0], types) == row[:3]
+    with pytest.raises(DataError, match="3 bytes are no key column of type bigint"):
+        decode_key(b"abc", types)
+    with pytest.raises(DataError, match="no key column of type string"):
+        decode_key(b"abc", (STRING,))

@@ -15,7 +15,8 @@ import lmdb
 import pytest
 
 from belvedere.errors import Closed, Damaged, DataError, DiskError, FormatError, Locked
-from belvedere.protocol.exactly_once import ChunkId, WriterId
+from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
+from belvedere.store.seam import InputSize
 from belvedere.store.served.environment import Environment
 from belvedere.store.served.lmdb_store import LmdbStore
 from tests.store.conformance.rows import changed, collect, read, scan, write
@@ -274,3 +275,16 @@ def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
     process = child("full_disk_child", str(tmp_path))
     output, _ = process.communicate(timeout=120)
     assert (process.returncode, output) == (0, "fine\n")
+
+
+def test_an_index_without_an_order_gets_one(tmp_path: Path) -> None:
+    """Directories of earlier versions have none."""
+    store = LmdbStore(tmp_path)
+    for number in range(5):
+        store.put_chunk(Chunk(ChunkId(WriterId("w"), number), SourceId("s"), Seq(9 - number), Seq(9), rows=2), b"x")
+    store.environment.run(lambda txn: txn.drop(store.environment.db["order"], delete=False))
+    assert store.chunks() == []
+    store.close()
+    again = LmdbStore(tmp_path)
+    assert [chunk.first for chunk in again.chunks(3)] == [5, 6, 7] and again.input_size() == InputSize(5, 10, 0)
+    again.close()

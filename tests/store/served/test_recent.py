@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from belvedere.errors import StoreUnavailable
+from belvedere.store.served import recent
 from belvedere.store.served.lmdb_store import LmdbStore
 from belvedere.store.served.recent import NONE, Memtable, Recent
 from tests.store.conformance.rows import BUCKETS, by_id, collect, id_of, ids, read, scan, write
@@ -150,6 +152,42 @@ def test_writers_wait_for_a_merge_that_lags_and_are_told_if_it_cannot(tmp_path: 
     store.close()
 
 
+def test_writers_that_wait_for_a_merge_do_not_wake_each_other(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=100)
+    collector = store._tables._collector
+    merge, goes_on, looks = collector._merge, threading.Event(), 0
+
+    def slow(bounds: Any) -> None:
+        goes_on.wait(20.0)
+        merge(bounds)
+
+    enough = collector._enough
+
+    def count(times: int = 1) -> bool:
+        nonlocal looks
+        looks += 1
+        return enough(times)
+
+    collector._merge = slow  # type: ignore[method-assign]
+    rows = dict.fromkeys(range(90), b"x")
+    for epoch in range(1, 4):
+        write(store, epoch, rows)
+    threads = [threading.Thread(target=write, args=(store, epoch, rows)) for epoch in range(4, 9)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    waiting = [thread for thread in threads if thread.is_alive()]
+    collector._enough = count  # type: ignore[method-assign]
+    time.sleep(0.3)
+    seen = looks
+    goes_on.set()
+    for thread in threads:
+        thread.join(20.0)
+    assert len(waiting) == len(threads) and seen <= 4 * len(waiting)
+    assert not any(thread.is_alive() for thread in threads) and set(read(store, range(90))) == {b"x"}
+    store.close()
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_memtable_equals_a_dict(seed: int) -> None:
     rng = random.Random(seed)
@@ -184,14 +222,14 @@ def test_a_memtable_equals_a_dict(seed: int) -> None:
 
 
 def test_the_id_of_zeros_is_an_id() -> None:
-    recent = Recent()
+    held = Recent()
     zero = np.zeros((1, 2), np.uint64)
-    recent.put(1, 1, 5, zero, [b"\1x"])
-    cells, epochs = recent.read(1, zero, 9)
+    held.put(1, 1, 5, zero, [b"\1x"])
+    cells, epochs = held.read(1, zero, 9)
     assert cells == [b"\1x"] and epochs.tolist() == [5]
-    assert recent.visible(1, 0, BUCKETS, 9).ids().tolist() == [[0, 0]]
-    recent.switch()
-    rows, last = recent.merging(0)
+    assert held.visible(1, 0, BUCKETS, 9).ids().tolist() == [[0, 0]]
+    held.switch()
+    rows, last = held.merging(0)
     assert rows[1].ids().tolist() == [[0, 0]] and last == 1
 
 
@@ -213,4 +251,60 @@ def test_a_merge_that_was_interrupted_is_taken_up_again(tmp_path: Path, caplog: 
         time.sleep(0.01)
     assert "ZeroDivisionError: oops" in caplog.text and "no room" not in caplog.text
     assert len(scan(store)) == 150
+    store.close()
+
+
+def test_late_writes_are_ignored_after_a_restart_too(tmp_path: Path) -> None:
+    store = quiet(tmp_path)
+    write(store, 10, {1: b"row", 2: b"row"})
+    write(store, 20, {1: None})
+    collect(store, 40, 30)
+    assert scan(store) == by_id([(2, b"row")])
+    store.close()
+    again = quiet(tmp_path)
+    write(again, 10, {1: b"row"})
+    assert scan(again) == by_id([(2, b"row")])
+    again.close()
+
+
+def test_reads_see_all_recent_rows_while_they_are_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LMDB is opened again when a commit failed, and goes on being read."""
+    store = still(tmp_path)
+    for epoch in (1, 2, 3):
+        write(store, epoch, dict.fromkeys(range(epoch, epoch + 10), b"%d" % epoch))
+    expected, seen = scan(store), []
+    unpack = recent.unpack_run
+
+    def look(content: bytes) -> tuple[int, int, np.ndarray, pa.BinaryArray]:
+        seen.append(scan(store))
+        return unpack(content)
+
+    monkeypatch.setattr(recent, "unpack_run", look)
+    store.environment._reopen()
+    assert len(seen) == 3 and all(found == expected for found in seen) and scan(store) == expected
+    store.close()
+
+
+def test_a_tombstone_stays_until_what_it_hides_is_merged(tmp_path: Path) -> None:
+    """Also if the merge of the tombstone was interrupted, and what it hides came meanwhile."""
+    store = LmdbStore(tmp_path, collect_pause=0.0, merge_rows=20)
+    collector, failing = store._tables._collector, True
+    put = collector._put
+
+    def fail(*arguments: Any) -> None:
+        if failing:
+            raise StoreUnavailable("no room")
+        put(*arguments)
+
+    collector._put = fail  # type: ignore[method-assign]
+    write(store, 10, {1: None, **dict.fromkeys(range(2, 25), b"x")})
+    deadline = time.monotonic() + 30
+    while not collector._failures:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    write(store, 5, {1: b"late"})
+    store.collect(20, 20)
+    failing = False
+    collect(store, 20, 20)
+    assert read(store, [1]) == [None] and entries(store, "runs") == [0]
     store.close()

@@ -16,7 +16,7 @@ from belvedere.store.memory import MemoryStore, Moment
 from belvedere.store.served import wire
 from belvedere.store.served.client import FlightStore
 from belvedere.store.served.lmdb_store import LmdbStore
-from belvedere.store.served.server import StoreServer, Tls
+from belvedere.store.served.server import StoreServer, Tls, location
 from belvedere.store.served.service import StoreService
 from tests.store.conformance.rows import read, scan, write
 from tests.store.conformance.test_documents import chunk
@@ -221,3 +221,13 @@ def test_with_tls_only_those_who_are_known_get_in(certificates: Path) -> None:
         stranger.close()
     friend.close()
     server.close()
+
+
+def test_others_are_told_the_host_by_which_they_reach_it() -> None:
+    server = StoreServer([StoreService(MemoryStore())], "0.0.0.0", advertise="localhost")
+    try:
+        assert server.address == f"grpc://localhost:{server.port}"
+        assert FlightStore(server.address).identity()
+    finally:
+        server.close()
+    assert location("grpc", "fd00::7", 4711) == "grpc://[fd00::7]:4711"

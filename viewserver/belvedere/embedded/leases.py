@@ -10,6 +10,7 @@ import json
 import os
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable
 
 from belvedere.errors import DiskError
@@ -19,14 +20,35 @@ DIRECTORY = "leases"
 DURATION_MS = 60_000
 
 
-class Leases:
-    """The writer's view of all pins."""
+class _Held:
+    """Pins of this process by number: epoch and purpose."""
 
-    def __init__(self, files: Files | None):
-        self._files = files
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._held: dict[int, tuple[int, str]] = {}
+        self._abandoned: deque[int] = deque()
+
+    def abandon(self, number: int) -> None:
+        """`unpin` for finalizers. The collector runs them anywhere, also where this thread holds the lock, so it is not
+        taken; the pin is let go with the next use of pins."""
+        self._abandoned.append(number)
+
+    def _let_go(self) -> None:
+        """Of what was abandoned; with the lock."""
+        while self._abandoned:
+            self._held.pop(self._abandoned.popleft(), None)
+
+    def _own(self) -> list[dict[str, object]]:
+        return [{"epoch": e, "purpose": p, "process": os.getpid()} for e, p in self._held.values()]
+
+
+class Leases(_Held):
+    """The writer's view of all pins."""
+
+    def __init__(self, files: Files | None):
+        super().__init__()
+        self._files = files
 
     def pin(self, epoch: int, purpose: str) -> int:
         """Keep what `epoch` sees; returns the pin's number."""
@@ -48,7 +70,8 @@ class Leases:
     def held(self, now_ms: int) -> list[dict[str, object]]:
         """All pins, those of other processes included."""
         with self._lock:
-            own = [{"epoch": e, "purpose": p, "process": os.getpid()} for e, p in self._held.values()]
+            self._let_go()
+            own = self._own()
         return own + self._foreign(now_ms)
 
     def _foreign(self, now_ms: int) -> list[dict[str, object]]:
@@ -76,15 +99,13 @@ class Leases:
         return min(epochs, default=None)
 
 
-class ForeignLeases:
+class ForeignLeases(_Held):
     """Pins of a process that only reads: one file that holds its oldest one, renewed at every use."""
 
     def __init__(self, files: Files, now_ms: Callable[[], int]):
+        super().__init__()
         self._files, self._now = files, now_ms
         self._path = f"{DIRECTORY}/{os.getpid()}-{uuid.uuid4().hex[:12]}.json"
-        self._lock = threading.Lock()
-        self._numbers = itertools.count(1)
-        self._held: dict[int, tuple[int, str]] = {}
         self._written: tuple[int, int] | None = None
 
     def pin(self, epoch: int, purpose: str) -> int:
@@ -103,15 +124,21 @@ class ForeignLeases:
     def unpin(self, number: int) -> None:
         with self._lock:
             self._held.pop(number, None)
-            if not self._held and self._written is not None:
-                self._files.remove(self._path)
-                self._written = None
+            self._remove_unneeded()
 
     def held(self, now_ms: int) -> list[dict[str, object]]:
         with self._lock:
-            return [{"epoch": e, "purpose": p, "process": os.getpid()} for e, p in self._held.values()]
+            self._let_go()
+            return self._own()
+
+    def _remove_unneeded(self) -> None:
+        self._let_go()
+        if not self._held and self._written is not None:
+            self._files.remove(self._path)
+            self._written = None
 
     def _write(self) -> None:
+        self._let_go()
         epoch, purpose = min(self._held.values())
         now = self._now()
         written = self._written
@@ -132,6 +159,4 @@ class ForeignLeases:
     def close(self) -> None:
         with self._lock:
             self._held.clear()
-            if self._written is not None:
-                self._files.remove(self._path)
-                self._written = None
+            self._remove_unneeded()

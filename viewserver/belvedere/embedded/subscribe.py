@@ -110,4 +110,6 @@ class Subscription:
             self._pin = None
 
     def __del__(self) -> None:
-        self.close()
+        pin: int | None = getattr(self, "_pin", None)
+        if pin is not None:
+            self._database.pins.abandon(pin)

@@ -26,8 +26,8 @@ from belvedere.engine.vec import Status, Vec
 from belvedere.errors import Damaged
 from belvedere.types import BIGINT, Kind, Schema
 
-SAVE_ROWS = 1 << 16
-"""Groups or rows that are packed at once."""
+SAVE_ROWS = 1 << 13
+"""Groups or rows that are packed at once: what they hold of one column of text must stay below 2 GiB."""
 _KEY = 1
 """Tag of a group's key and number of rows in its value."""
 _NO_IDS = np.empty((0, 2), np.uint64)
@@ -130,17 +130,21 @@ class Arrangement:
         assert self.store is not None
         unknown = [ids[self._unknown(ids)] for ids in hashes if len(ids)]
         missing = distinct_ids(np.concatenate(unknown)) if unknown else _NO_IDS
-        if not len(missing):
-            return
-        values = self.store.load(self.name, missing)
+        while len(missing):
+            values = self.store.load_some(self.name, missing)
+            self._take_in(missing[: len(values)], values)
+            missing = missing[len(values) :]
+
+    def _take_in(self, ids: np.ndarray, values: pa.BinaryArray) -> None:
+        """What the store has of these groups, null where there is none."""
         if values.null_count:
             if self._absent is None:
                 self._absent = HashIndex()
             there = np.asarray(values.is_valid())
-            self._absent.insert(missing[~there])
-            missing, values = missing[there], values.drop_null()
-        if len(missing):
-            self._import(missing, Ragged.of_arrow(values))
+            self._absent.insert(ids[~there])
+            ids, values = ids[there], values.drop_null()
+        if len(ids):
+            self._import(ids, Ragged.of_arrow(values))
 
     def _unknown(self, ids: np.ndarray) -> np.ndarray:
         unknown = self.index.find(ids) < 0
@@ -175,8 +179,11 @@ class Arrangement:
     def _save_live(self, live: np.ndarray) -> None:
         assert self.store is not None and self._codec is not None
         key = self._codec.pack([*self.keys.gather(live), Vec(BIGINT, self.rows[live])], len(live))
+        # By tag: in which order facets came here depends on what this server has seen, and bytes must not.
         parts = [(tag_of(name), facet.export(live)) for name, facet in self.facets.items()]
-        self.store.save(self.name, self.index.ids(live), join_tagged([(_KEY, key), *parts]).arrow())
+        parts.sort(key=lambda part: part[0])
+        for at, values in join_tagged([(_KEY, key), *parts]).pieces():
+            self.store.save(self.name, self.index.ids(live[at : at + len(values)]), values)
 
     @property
     def dirty(self) -> bool:

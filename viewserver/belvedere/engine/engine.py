@@ -27,13 +27,11 @@ from belvedere.engine.operators.delta import DeltaOperator
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.residency import KeyStore
 from belvedere.engine.state.delta_table import BaseChange, DeltaTable
+from belvedere.engine.version import ENGINE_VERSION
 from belvedere.plan import nodes
 from belvedere.plan.explain import StateSize
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Schema
-
-ENGINE_VERSION = 1
-"""Grows when state of an older engine can no longer be used; snapshots then rebuild it from base rows."""
 
 PARALLEL_ROWS = 2048
 """Epochs below this many changed rows run on one thread: handing out tasks would cost more than it saves."""

@@ -246,3 +246,15 @@ def _text(value: object, memo: dict[Task, str]) -> str:
     if isinstance(value, tuple):
         return "(" + ",".join(_text(v, memo) for v in value) + ")"
     return repr(value)
+
+
+def weight(operator: Any) -> float:
+    """Bytes of an operator's state, roughly: its memory, as far as keys that are held use it."""
+    if isinstance(operator, Arrangement):
+        return operator.nbytes() * len(operator.index) / max(1, operator.index.limit)
+    if isinstance(operator, ReverseJoin):
+        return operator.size().bytes * len(operator.index) / max(1, operator.index.limit)
+    if isinstance(operator, PreAggregation):
+        groups = operator.arrangement.index
+        return operator.accumulators.nbytes() * len(groups) / max(1, groups.limit)
+    return 0.0

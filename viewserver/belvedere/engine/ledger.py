@@ -20,6 +20,9 @@ from belvedere.engine.state.index import HashIndex
 PIECE_BYTES = 1 << 29
 """A table's writes of an epoch are one piece up to this size; a column of bytes ends at 2^31."""
 
+LOAD_BYTES = 64 << 20
+"""What is loaded at a time, about."""
+
 
 class IdSet:
     """Ids by their position."""
@@ -49,6 +52,10 @@ class Written:
             self._set = IdSet(self.ids)
         return self._set.find(ids)
 
+    def lengths(self) -> np.ndarray:
+        """Bytes of each value, 0 where the row is gone."""
+        return np.asarray(pc.fill_null(pc.binary_length(self.values), 0), np.int64)
+
 
 @dataclass(slots=True)
 class OpenEpoch:
@@ -71,15 +78,25 @@ class Ledger:
         self.open: list[OpenEpoch] = []
         self._saving: dict[str, list[tuple[np.ndarray, pa.BinaryArray]]] = {}
         self.loads = self.loaded = self.absent = 0
+        self.held = 0
+        """Times that a row needed a key which was in memory."""
 
     # ------------------------------------------------------------------ reads
 
     def load(self, table: str, ids: np.ndarray) -> pa.BinaryArray:
         """The values before the running epoch."""
+        found = []
+        while len(ids):
+            found.append(self.load_some(table, ids))
+            ids = ids[len(found[-1]) :]
+        return pa.concat_arrays(found) if found else pa.nulls(0, pa.binary())
+
+    def load_some(self, table: str, ids: np.ndarray) -> pa.BinaryArray:
+        """The values before the running epoch of the first of these ids, at least one."""
         self.loads += 1
         late = self._late(table)
         if not late:
-            values = self._store.load(table, ids, self.epoch)
+            values = _plain(self._store.load(table, ids, self.epoch))
         else:
             values = self._load_late(table, ids, late)
         self.absent += values.null_count
@@ -92,20 +109,28 @@ class Ledger:
 
     def _load_late(self, table: str, ids: np.ndarray, late: list[Written]) -> pa.BinaryArray:
         """The newest write that the store may not have yet; of other ids what the store has."""
-        where = np.full(len(ids), -1, np.int64)
-        sources: list[pa.BinaryArray] = []
-        shift = 0
-        for written in late:
-            open_ids = np.flatnonzero(where < 0)
-            found = written.find(ids[open_ids])
-            where[open_ids[found >= 0]] = found[found >= 0] + shift
-            sources.append(written.values)
-            shift += len(written.values)
-        rest = np.flatnonzero(where < 0)
-        if len(rest):
-            sources.append(_plain(self._store.load(table, ids[rest], self.epoch)))
-            where[rest] = shift + np.arange(len(rest))
-        return pa.concat_arrays(sources).take(pa.array(where))
+        which, where = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
+        sizes = np.zeros(len(ids), np.int64)
+        for number, written in enumerate(late):
+            unknown = np.flatnonzero(which < 0)
+            found = written.find(ids[unknown])
+            hits = unknown[found >= 0]
+            which[hits], where[hits] = number, found[found >= 0]
+            sizes[hits] = written.lengths()[where[hits]]
+        count = 1 + int(np.searchsorted(np.cumsum(sizes[:-1]), LOAD_BYTES))
+        parts: list[pa.BinaryArray] = []
+        stored = np.flatnonzero(which[:count] < 0)
+        if len(stored):
+            parts.append(_plain(self._store.load(table, ids[stored], self.epoch)))
+            if len(parts[0]) < len(stored):
+                count, stored = int(stored[len(parts[0])]), stored[: len(parts[0])]
+        order = [stored]
+        for number, written in enumerate(late):
+            order.append(np.flatnonzero(which[:count] == number))
+            parts.append(written.values.take(pa.array(where[order[-1]])))
+        back = np.empty(count, np.int64)
+        back[np.concatenate(order)] = np.arange(count)
+        return pa.concat_arrays(parts).take(pa.array(back))
 
     def scan(self, table: str, first: int, stop: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """All rows of the buckets before the running epoch."""

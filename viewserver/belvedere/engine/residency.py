@@ -21,7 +21,8 @@ class StateStore(Protocol):
     """The versioned tables of the store, as a shard reads them; ids are uint64[n, 2]."""
 
     def load(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        """Of each id the value of its newest version `< below`; null where there is none or a tombstone."""
+        """Of the first of these ids, at least one and as many as are no burden, the value of the newest version
+        `< below`; null where there is none or a tombstone."""
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones."""
@@ -32,6 +33,9 @@ class KeyStore(Protocol):
 
     def load(self, table: str, ids: np.ndarray) -> pa.BinaryArray:
         """The values of these keys (uint64[n, 2]); null where there is none."""
+
+    def load_some(self, table: str, ids: np.ndarray) -> pa.BinaryArray:
+        """The same of the first of them, at least one: values of all of them may be more than one column can hold."""
 
     def save(self, table: str, ids: np.ndarray, values: pa.BinaryArray) -> None:
         """Replace the values of these keys; null removes one."""
@@ -48,6 +52,9 @@ class MemoryKeyStore:
         self.loads += 1
         rows = self.tables.get(table, {})
         return pa.array([rows.get(key.tobytes()) for key in ids], pa.binary())
+
+    def load_some(self, table: str, ids: np.ndarray) -> pa.BinaryArray:
+        return self.load(table, ids)
 
     def save(self, table: str, ids: np.ndarray, values: pa.BinaryArray) -> None:
         rows = self.tables.setdefault(table, {})

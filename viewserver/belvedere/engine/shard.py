@@ -16,18 +16,16 @@ was resident: groups are exported in one canonical form, and every value is writ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from belvedere.engine.arrangement import SAVE_ROWS, Arrangement
 from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
-from belvedere.engine.graph import Arranged, apply_task, make
+from belvedere.engine.exchange import Held, Outgoing, StageError, TableChange, Traffic, blaming
+from belvedere.engine.graph import Arranged, apply_task, make, weight
 from belvedere.engine.inbox import Inbox
 from belvedere.engine.ledger import Ledger
 from belvedere.engine.operators.base import collect
@@ -47,9 +45,10 @@ from belvedere.engine.routing import (
     route_changes,
     route_rows,
 )
+from belvedere.engine.running import Running
 from belvedere.engine.slices import Slices
 from belvedere.engine.stages import Circuit, CircuitLayout, Kind, Layout, Moved, Run, ShardCatalog, Step, layout
-from belvedere.engine.state.delta_table import BaseChange, DeltaTable
+from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.viewrows import (
     decode_quarantine_rows,
@@ -60,12 +59,14 @@ from belvedere.engine.viewrows import (
     quarantine_table,
     view_table,
 )
-from belvedere.errors import BelvedereError, Damaged
+from belvedere.engine.zoning import zone_names
+from belvedere.errors import Damaged
 from belvedere.plan import nodes
 
 __all__ = [
     "BUCKETS",
     "Circuit",
+    "Held",
     "Outgoing",
     "Shard",
     "ShardCatalog",
@@ -85,53 +86,6 @@ DAY_MS = 24 * 3600 * 1000
 _TASK, _GROUPS, _MOVED = Kind.TASK, Kind.GROUPS, Kind.MOVED  # looking a member up costs more than many a step
 _GLOBAL = hash_rows([], 1)
 """The id of the one group of no columns."""
-
-
-@dataclass(frozen=True)
-class Outgoing:
-    """Rows for the server at position `target`, which needs them before it runs `stage`."""
-
-    target: int
-    stage: int
-    payload: bytes
-    rows: int
-
-
-@dataclass(frozen=True)
-class TableChange:
-    """What an epoch changed in one table of the store: ids (each once) and values, null where the row is gone. Several
-    for one table if there is very much. `logged`: readers will ask which rows an epoch changed (views, quarantine)."""
-
-    table: str
-    ids: np.ndarray
-    values: pa.BinaryArray
-    logged: bool
-
-
-class StageError(Exception):
-    """An operator failed. `views`: names of the views it serves."""
-
-    def __init__(self, views: tuple[str, ...], reason: str):
-        super().__init__(f"view {', '.join(views)}: {reason}" if views else reason)
-        self.views, self.reason = views, reason
-
-
-@dataclass(slots=True)
-class _Running:
-    """An epoch between `begin` and `finish`."""
-
-    epoch: int
-    slices: Mapping[int, tuple[int, int]]
-    outputs: dict[int, list[Any]]
-    """Of each circuit the output of every step, by its number."""
-    stage: int = 0
-    base: dict[str, BaseChange] = field(default_factory=dict)
-    emitted: dict[tuple[str, tuple[int, ...]], Delta] = field(default_factory=dict)
-    hashes: dict[tuple[int, int], list[np.ndarray]] = field(default_factory=dict)
-    kept: dict[tuple[int, int], DeltaBuffer] = field(default_factory=dict)
-    """Rows on an edge (circuit, edge) that stay here."""
-    arrived: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
-    """Rows on an edge that others sent for the stage at hand."""
 
 
 class Shard:
@@ -159,10 +113,13 @@ class Shard:
         self._groups: dict[str, Arrangement] = {}
         self._owner = np.zeros(BUCKETS, np.uint16)
         self._me = 0
-        self._running: _Running | None = None
+        self._running: Running | None = None
         self._broken = False
         self._random = np.random.default_rng(0)
         self._view_rows: dict[str, int] = {}
+        self._zones: dict[int, dict[int, str]] = {}
+        """Of each circuit the zone of every step."""
+        self._traffic: dict[tuple[int, str], Traffic] = {}
         self._unweighed = 0
 
     # ------------------------------------------------------------------ between epochs
@@ -193,6 +150,9 @@ class Shard:
             self._tables[table.name] = known
         wanted = {one.circuit.number: one for one in self._layout.circuits}
         self._operators = {number: self._operators.get(number, {}) for number in wanted}
+        self._zones = {number: zone_names(one) for number, one in wanted.items()}
+        views = {view.name for one in wanted.values() for view in one.circuit.views}
+        self._view_rows = {view: self._view_rows.get(view, 0) for view in views}
         self._groups, self._by_number = {}, {}
         for number, one in wanted.items():
             self._shape_circuit(one, self._operators[number])
@@ -257,19 +217,8 @@ class Shard:
 
     def _weigh(self) -> int:
         """Bytes of state, roughly: memory of evicted keys is used again, but not given back."""
-        total = 0.0
-        for table in self._tables.values():
-            total += table.nbytes() * table.size / max(1, table.limit)
-        for running in self._operators.values():
-            for operator in running.values():
-                if isinstance(operator, Arrangement):
-                    total += operator.nbytes() * len(operator.index) / max(1, operator.index.limit)
-                elif isinstance(operator, ReverseJoin):
-                    total += operator.size().bytes * len(operator.index) / max(1, operator.index.limit)
-                elif isinstance(operator, PreAggregation):
-                    groups = operator.arrangement.index
-                    total += operator.accumulators.nbytes() * len(groups) / max(1, groups.limit)
-        return int(total)
+        total = sum(table.nbytes() * table.size / max(1, table.limit) for table in self._tables.values())
+        return int(total + sum(weight(operator) for one in self._operators.values() for operator in one.values()))
 
     def _keep_within_limit(self) -> None:
         if self._unweighed < 1 << 14:
@@ -293,7 +242,7 @@ class Shard:
         self._keep_within_limit()
         self._ledger.epoch = epoch
         outputs = {one.circuit.number: [None] * len(one.at) for one in self._layout.circuits}
-        self._running = _Running(epoch, dict(slices), outputs)
+        self._running = Running(epoch, dict(slices), outputs)
 
     def receive(self, stage: int, order: tuple[int, int], payload: bytes) -> None:
         """Rows for a stage that has not run. Base batches are taken in `order`; for others it does not matter."""
@@ -302,7 +251,7 @@ class Shard:
             raise AssertionError(f"epoch {running.epoch}: rows for stage {stage} came after it had run")
         self._inbox.put(stage, order, payload)
 
-    def _now(self) -> _Running:
+    def _now(self) -> Running:
         if self._running is None:
             raise AssertionError("no epoch is running; begin one first")
         return self._running
@@ -320,7 +269,7 @@ class Shard:
         running.stage = stage + 1
         return out
 
-    def _run(self, running: _Running, stage: int) -> list[Outgoing]:
+    def _run(self, running: Running, stage: int) -> list[Outgoing]:
         base: dict[str, list[bytes]] = {}
         running.arrived = {}
         for _, payload in self._inbox.take(stage):
@@ -330,22 +279,26 @@ class Shard:
             else:
                 running.arrived.setdefault(target, []).append(payload)
         for name, payloads in base.items():
-            with _blaming((), f"table {name}: "):
+            with blaming((), f"table {name}: "):
                 self._change_table(running, name, payloads)
         out: list[Outgoing] = []
         for one in self._layout.circuits:
             outputs = running.outputs[one.circuit.number]
             for run in one.stages[stage]:
-                with _blaming(run.views):
+                with blaming(run.views):
                     outputs[run.at] = self._step(running, one, run, outputs)
             for source, run in one.sends[stage]:
                 rows = _chunks(outputs[source])
                 if rows is not None:
-                    with _blaming(run.views):
+                    with blaming(run.views):
                         self._send(running, one, run, rows, out)
+                    self._pass(stage, self._zones[one.circuit.number][source]).sent += rows.rows
         return out
 
-    def _change_table(self, running: _Running, name: str, payloads: list[bytes]) -> None:
+    def _pass(self, stage: int, zone: str) -> Traffic:
+        return self._traffic.setdefault((stage, zone), Traffic())
+
+    def _change_table(self, running: Running, name: str, payloads: list[bytes]) -> None:
         table = self._tables.get(name)
         if table is None:
             raise Damaged(f"table {name}: rows arrived, but the catalog has {', '.join(self._tables) or 'no table'}")
@@ -354,11 +307,15 @@ class Shard:
         horizon = (running.epoch - self._retention) * 1000
         table.collect(horizon)
         missing = table.missing(changes)
-        if len(missing):
-            table.import_(self._ledger.load(delta_table(name), missing).drop_null(), horizon)
+        self._ledger.held += len(changes) - len(missing)
+        self._pass(0, name).received += len(changes)
+        while len(missing):
+            values = self._ledger.load_some(delta_table(name), missing)
+            table.import_(values.drop_null(), horizon)
+            missing = missing[len(values) :]
         running.base[name] = table.apply(changes, self._layout.columns.get(name, ()), running.epoch * 1000)
 
-    def _step(self, running: _Running, one: CircuitLayout, run: Run, outputs: list[Any]) -> Any:
+    def _step(self, running: Running, one: CircuitLayout, run: Run, outputs: list[Any]) -> Any:
         kind = run.kind
         if kind is _TASK:
             inputs = [outputs[f] for f in run.feeds]
@@ -374,7 +331,7 @@ class Shard:
 
     # ------------------------------------------------------------------ inputs
 
-    def _source(self, running: _Running, one: CircuitLayout, step: Step) -> DeltaBuffer | None:
+    def _source(self, running: Running, one: CircuitLayout, step: Step) -> DeltaBuffer | None:
         """A leaf: a base table, or a view of an older circuit."""
         rows: Iterator[Delta]
         span = running.slices.get(one.circuit.number)
@@ -395,16 +352,16 @@ class Shard:
         found = collect(step.schema, self._budget, rows)
         return found if found.rows else None
 
-    def _slices(self, running: _Running, span: tuple[int, int]) -> Slices:
+    def _slices(self, running: Running, span: tuple[int, int]) -> Slices:
         return Slices(self._ledger, self._owner == self._me, *span)
 
-    def _emit(self, running: _Running, step: nodes.Delta) -> Delta:
+    def _emit(self, running: Running, step: nodes.Delta) -> Delta:
         key = (step.table, step.columns)
         if key not in running.emitted:
             running.emitted[key] = running.base[step.table].emit(step.columns)[0]
         return running.emitted[key]
 
-    def _gather(self, running: _Running, one: CircuitLayout, run: Run) -> DeltaBuffer | None:
+    def _gather(self, running: Running, one: CircuitLayout, run: Run) -> DeltaBuffer | None:
         """What others sent and what stayed: in one piece if it is small, else all that goes before all that comes."""
         edge = (one.circuit.number, run.edge)
         payloads, kept = running.arrived.pop(edge, ()), running.kept.pop(edge, None)
@@ -416,6 +373,7 @@ class Shard:
         if not rows:
             return None
         self._unweighed += rows
+        self._pass(one.stage[run.step], self._zones[one.circuit.number][run.at]).received += rows
         if not parts and kept is not None and not kept.spilled:
             chunks = list(kept)
             if len(chunks) == 1:
@@ -431,7 +389,7 @@ class Shard:
                 out.append(delta.filter((delta.weight < 0) == gone))
         return out
 
-    def _send(self, running: _Running, one: CircuitLayout, run: Run, rows: DeltaBuffer, out: list[Outgoing]) -> None:
+    def _send(self, running: Running, one: CircuitLayout, run: Run, rows: DeltaBuffer, out: list[Outgoing]) -> None:
         number, edge, moved = one.circuit.number, run.edge, one.edges[run.edge]
         stage = one.stage[moved]
         kept = running.kept.setdefault((number, edge), DeltaBuffer(moved.input.schema, self._budget))
@@ -450,7 +408,7 @@ class Shard:
                     gone = min(max(negatives - start, 0), len(piece))
                     out.append(Outgoing(target, stage, encode_rows(number, edge, piece, gone), len(piece)))
 
-    def _arrange(self, running: _Running, one: CircuitLayout, run: Run, outputs: list[Any]) -> Any:
+    def _arrange(self, running: Running, one: CircuitLayout, run: Run, outputs: list[Any]) -> Any:
         """Groups: first load all that they and the joins over them will look for, then take the rows in."""
         operators = self._by_number[one.circuit.number]
         groups: Arrangement = operators[run.at]
@@ -467,7 +425,10 @@ class Shard:
             other = _chunks(outputs[feed])
             if other is not None:
                 wanted += self._hashes(running, one, partner, operators[partner], other)
+        ledger = self._ledger
+        missed = ledger.loaded + ledger.absent
         groups.ensure(wanted)
+        ledger.held += sum(map(len, wanted)) - (ledger.loaded + ledger.absent - missed)
         grouping = groups.apply(rows, hashes)
         if birth:
             groups.give_birth(grouping)
@@ -480,7 +441,7 @@ class Shard:
 
     @staticmethod
     def _hashes(
-        running: _Running, one: CircuitLayout, at: int, groups: Arrangement, rows: DeltaBuffer
+        running: Running, one: CircuitLayout, at: int, groups: Arrangement, rows: DeltaBuffer
     ) -> list[np.ndarray]:
         key = (one.circuit.number, at)
         if key not in running.hashes:
@@ -504,7 +465,7 @@ class Shard:
         writes = self._ledger.close_epoch()
         return [TableChange(t, w.ids, w.values, t in logged) for t, pieces in writes.items() for w in pieces]
 
-    def _save(self, running: _Running) -> set[str]:
+    def _save(self, running: Running) -> set[str]:
         """Hand everything that changed to the ledger; returns which tables are logged."""
         logged: set[str] = set()
         for one in self._layout.circuits:
@@ -514,20 +475,31 @@ class Shard:
                     operators[side].end_epoch()
             for at, view in one.views:
                 if outputs[at] is not None:
-                    with _blaming((view.name,)):
+                    with blaming((view.name,)):
                         self._save_view(view, outputs[at], logged)
             for run in one.groups:
                 if operators[run.at].dirty:
-                    with _blaming(run.views):
+                    with blaming(run.views):
                         operators[run.at].end_epoch()
         for name, change in running.base.items():
-            with _blaming((), f"table {name}: "):
+            with blaming((), f"table {name}: "):
                 self._save_table(name, change.mentioned)
         return logged
 
     def _save_table(self, name: str, ids: np.ndarray) -> None:
         for start in range(0, len(ids), SAVE_ROWS):
-            self._ledger.save(delta_table(name), *self._tables[name].export(ids[start : start + SAVE_ROWS]))
+            self._save_rows(name, ids[start : start + SAVE_ROWS])
+
+    def _save_rows(self, name: str, ids: np.ndarray) -> None:
+        try:
+            exported = self._tables[name].export(ids)
+        except OverflowError:  # more bytes than one column can hold
+            if len(ids) == 1:
+                raise
+            self._save_rows(name, ids[: len(ids) // 2])
+            self._save_rows(name, ids[len(ids) // 2 :])
+            return
+        self._ledger.save(delta_table(name), *exported)
 
     def _save_view(self, view: nodes.View, changed: ViewDelta, logged: set[str]) -> None:
         if changed.rows:
@@ -578,6 +550,22 @@ class Shard:
         """Bytes that went to disk so far, for want of memory."""
         return self._budget.spilled_bytes
 
+    def zones(self) -> dict[str, Held]:
+        """The state that each zone holds."""
+        found = {name: Held(t.size, int(t.nbytes() * t.size / max(1, t.limit))) for name, t in self._tables.items()}
+        for number, operators in self._by_number.items():
+            for at, operator in enumerate(operators):
+                if isinstance(operator, (Arrangement, ReverseJoin, PreAggregation)):
+                    held = found.setdefault(self._zones[number][at], Held())
+                    held.rows += len(operator.index) if isinstance(operator, Arrangement) else 0
+                    held.bytes += int(weight(operator))
+        return found
+
+    @property
+    def traffic(self) -> Mapping[tuple[int, str], Traffic]:
+        """Rows that zones received and sent on so far, by stage and zone."""
+        return self._traffic
+
     def figures(self) -> dict[str, float]:
         """What it holds, and how often it had to ask the store."""
         ledger = self._ledger
@@ -585,23 +573,13 @@ class Shard:
             "state_rows": float(self._held()),
             "state_bytes": float(self._weigh()),
             "loads": float(ledger.loads),
+            "keys_held": float(ledger.held),
             "keys_loaded": float(ledger.loaded),
             "keys_absent": float(ledger.absent),
             "spilled_bytes": float(self._budget.spilled_bytes),
             "buffered_bytes": float(self._budget.used),
         }
         return out | {f"view_rows:{name}": float(rows) for name, rows in self._view_rows.items()}
-
-
-@contextmanager
-def _blaming(views: tuple[str, ...], where: str = "") -> Iterator[None]:
-    """Whatever goes wrong inside is a failure of these views, but for what the store says: no view is to blame then."""
-    try:
-        yield
-    except BelvedereError:
-        raise
-    except Exception as error:
-        raise StageError(views, f"{where}{type(error).__name__}: {error}") from error
 
 
 def _chunks(output: DeltaBuffer | ViewDelta | None) -> DeltaBuffer | None:

@@ -246,13 +246,18 @@ class Pushers:
         """Sources that cannot be pushed now, and why."""
         return {source: reason for node in self.nodes.values() for source, reason in list(node.troubles.items())}
 
-    def close(self, timeout: float = 10.0) -> None:
-        """Stop after the requests that are in flight, and make positions durable."""
+    def stop(self) -> None:
+        """No more requests follow those that are in flight."""
         for node in self.nodes.values():
             node.stop()
         self._log.wake()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Stop after the requests that are in flight, but wait no longer than this, and make positions durable."""
+        self.stop()
+        deadline = time.monotonic() + timeout
         for node in self.nodes.values():
-            node.join(timeout)
+            node.join(max(0.0, deadline - time.monotonic()))
         self.positions.save()
 
 

@@ -1,8 +1,7 @@
 """The store in memory: for tests, and for the simulator, which runs thousands of histories on it.
 
 It keeps dicts under one lock, nothing else: a call on a few rows costs microseconds. `collect` removes at once whatever
-the seam allows it to remove: a tombstone that is collected too early shows as a row that comes back to life, here as in
-a store that takes its time.
+the seam allows it to remove.
 
 Faults: `faults(call, moment)` is asked before a call does anything, when about half of its effect is there, and after
 all of it; whatever it raises leaves the call at exactly that point.
@@ -11,6 +10,7 @@ all of it; whatever it raises leaves the call at exactly that point.
 from __future__ import annotations
 
 import enum
+import itertools
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from belvedere.errors import Damaged
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
-from belvedere.store.seam import SourceInfo, TableWrite, check_write
+from belvedere.store.seam import InputSize, SourceInfo, TableWrite, check_write, fitting
 
 ID_BYTES = 16
 _BUCKETS = 16_384
@@ -88,6 +88,8 @@ class MemoryStore:
         self._tables: dict[str, dict[bytes, _Versions]] = {}
         self._changed: dict[str, dict[int, set[bytes]]] = {}
         self._collected = 0
+        self._fence = 0
+        """Epochs up to here are committed, and tombstones of theirs are gone."""
 
     def _strike(self, call: str, moment: Moment) -> None:
         if self.faults is not None:
@@ -133,10 +135,18 @@ class MemoryStore:
             self._index.setdefault(chunk.id, chunk)
         self._strike("put_chunk", Moment.AFTER)
 
-    def chunks(self) -> list[Chunk]:
+    def chunks(self, limit: int | None = None) -> list[Chunk]:
         self._strike("chunks", Moment.BEFORE)
         with self._lock:
-            return list(self._index.values())
+            index = sorted(self._index.values(), key=lambda chunk: (chunk.source, chunk.first, -chunk.last, chunk.id))
+        groups = itertools.groupby(index, lambda chunk: chunk.source)
+        return [chunk for _, chunks in groups for chunk in itertools.islice(chunks, limit)]
+
+    def input_size(self) -> InputSize:
+        self._strike("input_size", Moment.BEFORE)
+        with self._lock:
+            found = self._index.values()
+            return InputSize(len(found), sum(chunk.rows for chunk in found), sum(chunk.size for chunk in found))
 
     def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
         self._strike("get_chunks", Moment.BEFORE)
@@ -185,6 +195,10 @@ class MemoryStore:
             found = [rows.get(keys[at : at + ID_BYTES]) for at in range(0, len(keys), ID_BYTES)]
             return pa.array([None if versions is None else versions.at(below) for versions in found], pa.binary())
 
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        values = self.read(table, ids, below)
+        return values.slice(0, fitting([len(value or b"") for value in values.to_pylist()]))
+
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         self._strike("scan", Moment.BEFORE)
         with self._lock:
@@ -204,9 +218,13 @@ class MemoryStore:
         self._strike("write", Moment.BEFORE)
         half = sum(len(write.ids) for write in writes) // 2
         with self._lock:
-            for write in writes:
+            for write in writes if not self._is_late(epoch) else ():
                 half = self._write(epoch, write, half)
         self._strike("write", Moment.AFTER)
+
+    def _is_late(self, epoch: int) -> bool:
+        """Whether a write of this epoch is ignored."""
+        return epoch <= self._fence
 
     def _write(self, epoch: int, write: TableWrite, half: int) -> int:
         """Write one table; `half` rows from here a call is halfway. Returns how far that is from the next table."""
@@ -237,6 +255,7 @@ class MemoryStore:
     def collect(self, horizon: int, tombstones: int) -> None:
         self._strike("collect", Moment.BEFORE)
         with self._lock:
+            self._fence = max(self._fence, min(horizon, tombstones))
             for number, rows in enumerate(self._tables.values()):
                 if number == len(self._tables) // 2:
                     self._strike("collect", Moment.HALFWAY)

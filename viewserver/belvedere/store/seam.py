@@ -46,6 +46,15 @@ class SourceInfo:
     """Where it is open now (pushes come from there)."""
 
 
+@dataclass(frozen=True)
+class InputSize:
+    """What INPUT holds: chunks, their rows, and the bytes of their payloads."""
+
+    chunks: int
+    rows: int
+    bytes: int
+
+
 class Store(Protocol):
     def identity(self) -> str:
         """A name that this store keeps for ever: two pools of one name on two stores are told apart by it."""
@@ -66,8 +75,16 @@ class Store(Protocol):
     def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
         """The chunk, then its entry in the index. Repeating it changes nothing."""
 
-    def chunks(self) -> list[Chunk]:
-        """The index, as it was at one moment."""
+    def chunks(self, limit: int | None = None) -> list[Chunk]:
+        """The index, as it was at one moment: together for each source, in the order of `(first, -last)`, and of each
+        source the first `limit` chunks only.
+
+        What plans need to know of such a prefix: no chunk that is left out begins before one that is there, so of the
+        chunks that end above a position the one that begins lowest is there if any is, and nothing up to the greatest
+        `last` that is there is left out (`exactly_once`, 3). A source that has chunks is never missing. But a copy that
+        comes later and begins lower pushes another chunk out: the greatest `last` may be less than it was."""
+
+    def input_size(self) -> InputSize: ...
 
     def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
         """Payloads, verified by checksum; `Damaged` names the chunk that is missing or broken."""
@@ -83,23 +100,32 @@ class Store(Protocol):
     # --- versioned tables
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        """Of each id the value of its newest version `< below`; null where there is none or a tombstone."""
+        """Of each id the value of its newest version `< below`; null where there is none or a tombstone. All of them in
+        one array, which holds 2 GiB."""
+
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        """The same of the first ids only, at least one: the answer ends at about `READ_BYTES`."""
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones, ordered by
         (bucket, id)."""
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
-        """Replaces what the same epoch wrote to the same id before. Versions need not come in order."""
+        """Replaces what the same epoch wrote to the same id before. Versions need not come in order.
+
+        Writes of epochs up to the bound on tombstones (see `collect`) are ignored without a word: these epochs are
+        committed, so all they wrote is here, and a repetition that comes now, however late, could only bring back rows
+        whose tombstones are gone."""
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         """Epochs in `(after, upto]`, ascending, with the ids that logged writes of that epoch touched (ascending)."""
 
     def collect(self, horizon: int, tombstones: int) -> None:
         """Reads below `horizon` will not come any more: of each id, versions older than its newest one `<= horizon`
-        may go. That newest one may go as well if it is a tombstone and `<= tombstones`: from then on a late write of an
-        older version would be seen. Entries of `changed` up to `horizon` may go. Physical removal may take its time:
-        `collected` says when it is done."""
+        may go. That newest one may go as well if it is a tombstone and `<= tombstones`. Every epoch up to `horizon` is
+        committed; from now on, after a restart as well, writes of epochs up to the lesser of both bounds are ignored.
+        Bounds only grow. Entries of `changed` up to `horizon` may go. Physical removal may take its time: `collected`
+        says when it is done."""
 
     def collected(self) -> int:
         """The horizon up to which everything that may go has gone; 0 before the first collection."""
@@ -114,6 +140,28 @@ class Store(Protocol):
 
 
 NO_VALUES: pa.BinaryArray = pa.array([], pa.binary())
+READ_BYTES = 64 << 20
+
+
+def read_all(store: Store, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+    """`Store.read` by `Store.read_some`."""
+    found = []
+    while len(ids):
+        found.append(store.read_some(table, ids, below))
+        ids = ids[len(found[-1]) :]
+    if not found:
+        return NO_VALUES
+    return found[0] if len(found) == 1 else pa.concat_arrays(found)
+
+
+def fitting(sizes: Sequence[int]) -> int:
+    """How many values of these sizes, at least one if there is one, are an answer of `Store.read_some`."""
+    total = 0
+    for count, size in enumerate(sizes, 1):
+        total += size
+        if total >= READ_BYTES:
+            return count
+    return len(sizes)
 
 
 def check_write(write: TableWrite) -> None:

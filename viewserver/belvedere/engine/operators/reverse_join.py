@@ -265,7 +265,11 @@ class ReverseJoin:
         ids = change.ids(self.arrangement.index.ids(groups), full)
         if len(ids):
             parts = self._pack(np.cumsum(counts)[full], *self._sorted(place[inside], slots[inside]))
-            store.save(self._pages_table, ids, join_tagged(parts).arrow(len(ids) - int(full.sum())))
+            for start, values in join_tagged(parts).pieces():
+                store.save(self._pages_table, ids[start : start + len(values)], values)
+            gone = ids[int(full.sum()) :]
+            if len(gone):
+                store.save(self._pages_table, gone, pa.nulls(len(gone), pa.binary()))
 
     @property
     def _pages_table(self) -> str:
@@ -293,9 +297,11 @@ class ReverseJoin:
         store = self.arrangement.store
         assert store is not None
         ids, at = pages.all_ids(self.arrangement.index.ids(groups), levels)
-        values = store.load(self._pages_table, ids)
-        there = np.asarray(values.is_valid())
-        self._adopt(groups[at[there]], find_tagged(Ragged.of_arrow(values.drop_null()), self._tags))
+        while len(ids):
+            values = store.load_some(self._pages_table, ids)
+            there = np.flatnonzero(np.asarray(values.is_valid()))
+            self._adopt(groups[at[there]], find_tagged(Ragged.of_arrow(values.drop_null()), self._tags))
+            ids, at = ids[len(values) :], at[len(values) :]
 
     @property
     def _tags(self) -> list[int]:

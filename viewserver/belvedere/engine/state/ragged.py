@@ -6,7 +6,7 @@ row by row and `split` takes them apart, without a loop over rows in Python.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from belvedere.engine.state.kernels import rows as k
 from belvedere.errors import Damaged
 
 MAX_BYTES = 0x7FFFFFFF
+PIECE_BYTES = 1 << 29
+"""Of one column that is saved: with ease below that."""
 
 
 @dataclass(slots=True)
@@ -71,6 +73,15 @@ class Ragged:
             bitmap = pa.py_buffer(np.packbits(np.arange(count) < len(self), bitorder="little"))
         buffers = [bitmap, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(data))]
         return pa.Array.from_buffers(pa.binary(), count, buffers, dead)
+
+    def pieces(self) -> Iterator[tuple[int, pa.BinaryArray]]:
+        """As columns of at most about `PIECE_BYTES`, each with the number of its first row."""
+        at, ends = 0, np.cumsum(self.lengths)
+        while at < len(self):
+            before = int(ends[at - 1]) if at else 0
+            stop = max(at + 1, int(np.searchsorted(ends, before + PIECE_BYTES, "right")))
+            yield at, Ragged(self.starts[at:stop], self.stops[at:stop], self.data).arrow()
+            at = stop
 
     @staticmethod
     def of_arrow(values: pa.BinaryArray) -> Ragged:

@@ -276,13 +276,18 @@ class BaseTables:
             self.flush()  # what is left of their logs may not be merged yet
             self._change(forget)
 
+    def open_ranges(self, table: str) -> list[Range]:
+        """The open ranges of a table, in the order of their keys."""
+        layout = self._known()
+        layout.table(table)
+        return list(layout.open[table])
+
     def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
         """End the source; two daughters take over at the key (encoded), or in the middle of its rows."""
 
         def split(txn: Txn) -> tuple[SourceId, SourceId]:
             layout = self._current(txn)
             parent = layout.range(source)
-            at = self._rows.middle(txn, parent.of, parent.start, parent.stop) if key is None else key
             if at is None or at <= parent.start or (parent.stop is not None and at >= parent.stop):
                 raise CatalogError(f"source {source!r} cannot be split there: both daughters need a part of its keys")
             ranges.end(txn, self._db, parent)
@@ -291,8 +296,13 @@ class BaseTables:
             upper = ranges.make(txn, self._db, replace(born, start=at, stop=parent.stop))
             return lower.id, upper.id
 
-        if key is None:
+        at = key
+        if at is None:
             self.flush()
+            whole = self._known().range(source)
+            at = self._rows.middle(
+                whole.of, whole.start, whole.stop
+            )  # not in the transaction: writers would wait for it
         return self._change(split)
 
     def merge(self, a: SourceId, b: SourceId) -> SourceId:

@@ -18,7 +18,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,10 @@ from belvedere.store.served.keys import table_bytes
 log = logging.getLogger(__name__)
 
 FLUSH_ROWS = 100_000
+FLUSH_BYTES = 64 << 20
+"""Changes are merged when there are so many of them, and about so many at a time: one array of text holds 2 GiB."""
 _FULL = 4
-"""At so many times `FLUSH_ROWS` writers wait."""
+"""At so many times `FLUSH_ROWS` or `FLUSH_BYTES` writers wait."""
 _FLUSH_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 _STEP_KEYS = 8192
@@ -45,6 +48,8 @@ _SCAN_ROWS = 4096
 _SCAN_BYTES = 4 << 20
 _DAY_US = 86_400_000_000
 TOMBSTONE_RETENTION_US = 10 * _DAY_US
+_WALK_KEYS = 100_000
+_SAMPLE_KEYS = 100_000
 _WORD = 8
 
 
@@ -56,6 +61,11 @@ class Pending:
     table: int
     written: Written
     keys: Sequence[bytes]
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes, about."""
+        return sum(vec.nbytes() for vec in self.written.changes.columns) + sum(map(len, self.keys))
 
 
 class BaseRows:
@@ -74,7 +84,7 @@ class BaseRows:
         self._merging = threading.Lock()
         self._news = threading.Condition()
         self._pending: list[Pending] = []
-        self._rows = 0
+        self._rows = self._size = 0
         self._trouble, self._failures = "", 0
         self._stopping = False
         self._thread = threading.Thread(target=self._work, name="store-base-rows", daemon=True)
@@ -87,7 +97,7 @@ class BaseRows:
         known. Called while nobody writes."""
         with self._news:
             self._pending = list(pending)
-            self._rows = sum(len(one.keys) for one in pending)
+            self._rows, self._size = sum(len(one.keys) for one in pending), sum(one.size for one in pending)
 
     def merged(self, txn: Txn) -> int:
         """Changes up to this seq are in the tree."""
@@ -98,13 +108,17 @@ class BaseRows:
         with self._news:
             self._pending.append(pending)
             self._rows += len(pending.keys)
-            if self._rows >= FLUSH_ROWS:
+            self._size += pending.size
+            if self._enough():
                 self._news.notify_all()
+
+    def _enough(self, times: int = 1) -> bool:
+        return self._rows >= times * FLUSH_ROWS or self._size >= times * FLUSH_BYTES
 
     def make_room(self) -> None:
         """Wait until merging has caught up; raises `StoreUnavailable` if it cannot."""
         with self._news:
-            while self._rows >= _FULL * FLUSH_ROWS and not self._stopping:
+            while self._enough(_FULL) and not self._stopping:
                 failures = self._failures
                 self._news.notify_all()
                 self._news.wait(_RETRY_SECONDS)
@@ -120,7 +134,7 @@ class BaseRows:
     def _work(self) -> None:
         while True:
             with self._news:
-                self._news.wait_for(lambda: self._rows >= FLUSH_ROWS or self._stopping, _FLUSH_SECONDS)
+                self._news.wait_for(lambda: self._enough() or self._stopping, _FLUSH_SECONDS)
                 if self._stopping:
                     return
             try:
@@ -141,23 +155,32 @@ class BaseRows:
 
     def flush(self) -> None:
         """Merge everything that was put before."""
+        with self._news:
+            last = self._pending[-1].seq if self._pending else 0
         with self._merging:
-            with self._news:
-                source, pending = self._pending, list(self._pending)
-            if not pending:
-                return
-            by_table: dict[int, list[Pending]] = {}
-            for one in pending:
-                by_table.setdefault(one.table, []).append(one)
-            for table, parts in by_table.items():
-                for step in self._steps(table, parts):
-                    self._environment.run(step, _STEP_KEYS)
-            self._environment.run(partial(self._done, pending[-1].seq))
-            with self._news:
-                if source is self._pending:  # else they were loaded again meanwhile, and are merged again
-                    del self._pending[: len(pending)]
-                    self._rows -= sum(len(one.keys) for one in pending)
-                self._news.notify_all()
+            while self._flush_some(last):
+                pass
+
+    def _flush_some(self, last: int) -> bool:
+        """Merge some of what there is up to this seq, oldest first; false if there was nothing."""
+        with self._news:
+            source, pending = self._pending, _first(self._pending)
+        if not pending or pending[0].seq > last:
+            return False
+        by_table: dict[int, list[Pending]] = {}
+        for one in pending:
+            by_table.setdefault(one.table, []).append(one)
+        for table, parts in by_table.items():
+            for step in self._steps(table, parts):
+                self._environment.run(step, _STEP_KEYS)
+        self._environment.run(partial(self._done, pending[-1].seq))
+        with self._news:
+            if source is self._pending:  # else they were loaded again meanwhile, and are merged again
+                del self._pending[: len(pending)]
+                self._rows -= sum(len(one.keys) for one in pending)
+                self._size -= sum(one.size for one in pending)
+            self._news.notify_all()
+        return True
 
     def _steps(self, table: int, parts: Sequence[Pending]) -> Iterator[Callable[[Txn], None]]:
         with self._environment.reading() as txn:
@@ -181,19 +204,22 @@ class BaseRows:
         """Read the rows, let DELTA merge the changes, write them back. Keys are in order, equal ones are neighbours."""
         if self._definition(txn, table) is None:
             return  # dropped meanwhile
-        first = [at for at, key in enumerate(encoded) if at == 0 or key != encoded[at - 1]]
         prefix, rows = table_bytes(table), self._db["base_rows"]
-        found = [txn.get(prefix + encoded[at], db=rows) for at in first]
+        for first, stop, known in _portions(encoded, lambda key: txn.get(prefix + key, db=rows)):
+            part = _take(changes, np.arange(first[0], stop))
+            values = self._merged(definition, part, np.array(first, np.int64) - first[0], known)
+            pairs = zip(first, values.to_pylist(), strict=True)
+            txn.cursor(rows).putmulti([(prefix + encoded[at], row) for at, row in pairs])
+
+    def _merged(self, definition: TableDef, changes: Changes, first: np.ndarray, known: list[bytes]) -> pa.BinaryArray:
+        """Rows as they are after these changes. `first`: where the changes of each row begin."""
         now = self._clock()
         delta = DeltaTable(definition)
-        known = [row for row in found if row is not None]
         if known:
             delta.import_(pa.array(known, pa.binary()), now - TOMBSTONE_RETENTION_US)
         delta.apply(changes, (), now)
-        keys = [changes.columns[i].take(np.array(first, np.int64)) for i in definition.key_positions]
-        _, values = delta.export(hash_rows(keys, len(first)))
-        pairs = zip(first, values.to_pylist(), strict=True)
-        txn.cursor(rows).putmulti([(prefix + encoded[at], row) for at, row in pairs])
+        keys = [changes.columns[i].take(first) for i in definition.key_positions]
+        return delta.export(hash_rows(keys, len(first)))[1]
 
     def _done(self, seq: int, txn: Txn) -> None:
         txn.put(b"base_merged", seq.to_bytes(_WORD, "big"), db=self._db["meta"])
@@ -220,16 +246,19 @@ class BaseRows:
             if batch.num_rows:
                 yield batch
 
-    def middle(self, txn: Txn, table: int, start: bytes, stop: bytes | None) -> bytes | None:
-        """The key in the middle of those that are merged; None if there is none."""
+    def middle(self, table: int, start: bytes, stop: bytes | None) -> bytes | None:
+        """About the key in the middle of those that are merged; None if there is none. It walks over all of them, a
+        piece at a time, and keeps some."""
         at, end = self._bounds(table, start, stop)
-        cursor = txn.cursor(self._db["base_rows"])
         found: list[bytes] = []
-        if cursor.set_range(at):
-            for key in cursor.iternext(keys=True, values=False):
-                if key >= end:
-                    break
-                found.append(key)
+        count, every = 0, 1
+        while at:
+            with self._environment.reading() as txn:
+                keys, at = _keys(txn.cursor(self._db["base_rows"]), at, end)
+            found += keys[-count % every :: every]
+            count += len(keys)
+            while len(found) > _SAMPLE_KEYS:
+                found, every = found[::2], 2 * every
         return found[len(found) // 2][len(table_bytes(table)) :] if found else None
 
     def _flush_for(self, table: int) -> None:
@@ -242,6 +271,39 @@ class BaseRows:
     def _bounds(table: int, start: bytes, stop: bytes | None) -> tuple[bytes, bytes]:
         prefix = table_bytes(table)
         return prefix + start, prefix + stop if stop is not None else table_bytes(table + 1)
+
+
+def _first(pending: Sequence[Pending]) -> list[Pending]:
+    """Some of them, at least one; those of one seq are not parted, since `base_merged` is a seq."""
+    size = 0
+    for count, one in enumerate(pending):
+        if size >= FLUSH_BYTES and one.seq != pending[count - 1].seq:
+            return list(pending[:count])
+        size += one.size
+    return list(pending)
+
+
+def _portions(
+    encoded: Sequence[bytes], find: Callable[[bytes], bytes | None]
+) -> Iterator[tuple[list[int], int, list[bytes]]]:
+    """Changes in portions: where those of each row begin, where all end, and the rows that are there already, which may
+    be far bigger than their changes."""
+    first: list[int] = []
+    known: list[bytes] = []
+    size = 0
+    for at, key in enumerate(encoded):
+        if at and key == encoded[at - 1]:
+            continue
+        if size >= FLUSH_BYTES:
+            yield first, at, known
+            first, known, size = [], [], 0
+        first.append(at)
+        found = find(key)
+        if found is not None:
+            known.append(found)
+            size += len(found)
+    if first:
+        yield first, len(encoded), known
 
 
 def _take(changes: Changes, index: np.ndarray) -> Changes:
@@ -260,6 +322,16 @@ def _piece(cursor: Any, start: bytes, end: bytes) -> tuple[list[bytes], bytes]:
         size += len(found[-1])
         more = cursor.next()
     return found, b""
+
+
+def _keys(cursor: Any, start: bytes, end: bytes) -> tuple[list[bytes], bytes]:
+    """Some keys from `start` on, and where to go on; nothing if that was all."""
+    if not cursor.set_range(start):
+        return [], b""
+    found: list[bytes] = list(islice(cursor.iternext(keys=True, values=False), _WALK_KEYS))
+    if len(found) < _WALK_KEYS or found[-1] >= end:
+        return [key for key in found if key < end], b""
+    return found[:-1], found[-1]
 
 
 def _live(table: TableDef, packed: list[bytes]) -> pa.RecordBatch:

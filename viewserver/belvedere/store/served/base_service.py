@@ -7,6 +7,7 @@ for, are part of `Store`; what is here is for those who write and read base rows
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -76,6 +77,12 @@ class BaseService(Service):
         for batch in self._base.scan(table.name, *bounds):
             yield _stream([batch], batch.schema)
 
+    def _do_ranges(self, message: Message) -> Answer:
+        found = self._base.open_ranges(message.head["table"])
+        ends = [None if range.stop is None else range.stop.hex() for range in found]
+        ranges = [[r.id, r.start.hex(), end, r.node] for r, end in zip(found, ends, strict=True)]
+        yield wire.pack({"ranges": ranges, "nodes": list(self._base.nodes)})
+
     def _do_split(self, message: Message) -> Answer:
         key = message.parts[0].to_pybytes() if message.parts else None
         yield wire.pack({"sources": self._base.split(SourceId(message.head["source"]), key)})
@@ -91,6 +98,16 @@ class BaseService(Service):
     @staticmethod
     def _schema(table: TableDef) -> pa.Schema:
         return pa.schema([pa.field(column.name, column.type.arrow) for column in table.columns])
+
+
+@dataclass(frozen=True)
+class OpenRange:
+    """A key range of a base table: encoded keys from `start` to `stop` (None: all that follow)."""
+
+    source: SourceId
+    start: bytes
+    stop: bytes | None
+    node: str
 
 
 class BaseClient(Caller):
@@ -136,6 +153,14 @@ class BaseClient(Caller):
         head = {"table": table.name, "bounds": [bound is not None for bound in bounds]}
         for answer in self._stream("scan", head, parts):
             yield from pa.ipc.open_stream(answer)
+
+    def ranges(self, table: str) -> list[OpenRange]:
+        """In the order of keys."""
+        found = self._call("ranges", {"table": table})["ranges"]
+        return [
+            OpenRange(SourceId(source), bytes.fromhex(start), None if stop is None else bytes.fromhex(stop), node)
+            for source, start, stop, node in found
+        ]
 
     def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
         lower, upper = self._call("split", {"source": source}, [] if key is None else [key])["sources"]

@@ -6,8 +6,9 @@ Every call is one action, tried once. A server that cannot be reached, or an ans
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.flight as flight
 
 from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
-from belvedere.store.seam import NO_VALUES, SourceInfo, TableWrite, check_write
+from belvedere.store.seam import NO_VALUES, InputSize, SourceInfo, TableWrite, check_write, read_all
 from belvedere.store.served import wire
 from belvedere.store.served.server import Tls, client_options
 from belvedere.store.served.service import PREFIX, chunk_from, chunk_to, source_from
@@ -54,6 +55,14 @@ class Caller:
             self._client = flight.connect(address, generic_options=_CHANNEL, **client_options(tls))
         except (pa.ArrowException, OSError) as error:
             raise StoreUnavailable(f"the store at {address} cannot be reached: {_reason(error)}") from error
+
+    def within(self, timeout: float, stream: float | None = None) -> Self:
+        """The same connection for calls that may take so many seconds, and streams that may take others in all."""
+        made = copy.copy(self)
+        made._once = flight.FlightCallOptions(timeout=timeout)
+        if stream is not None:
+            made._long = flight.FlightCallOptions(timeout=stream)
+        return made
 
     def close(self) -> None:
         self._client.close()
@@ -114,8 +123,11 @@ class FlightStore(Caller):
     def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
         self._call("put_chunk", {"chunk": chunk_to(chunk)}, [payload])
 
-    def chunks(self) -> list[Chunk]:
-        return [chunk_from(found) for found in self._call("chunks")["chunks"]]
+    def chunks(self, limit: int | None = None) -> list[Chunk]:
+        return [chunk_from(found) for found in self._call("chunks", {"limit": limit})["chunks"]]
+
+    def input_size(self) -> InputSize:
+        return InputSize(*self._call("input_size")["size"])
 
     def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
         if not ids:
@@ -137,14 +149,13 @@ class FlightStore(Caller):
     # --- versioned tables
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        found = []
-        for at in range(0, len(ids), _READ_IDS):
-            part = ids[at : at + _READ_IDS]
-            (answer,) = self._stream("read", {"table": table, "below": below}, [wire.pack_ids(part)])
-            found.append(wire.unpack_values(answer))
-        if not found:
+        return read_all(self, table, ids, below)
+
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        if not len(ids):
             return NO_VALUES
-        return found[0] if len(found) == 1 else pa.concat_arrays(found)
+        (answer,) = self._stream("read_some", {"table": table, "below": below}, [wire.pack_ids(ids[:_READ_IDS])])
+        return wire.unpack_values(answer)
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         head = {"table": table, "first": first, "stop": stop, "below": below}

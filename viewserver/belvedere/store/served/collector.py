@@ -15,9 +15,10 @@ Why nothing is missed: a version v can go when a newer version n <= h exists. If
 noted (it had v behind it), or both were put together and noted for it; if v came later, the tree had seen a newer epoch
 by then and v was noted. The note of either, looked at once the horizon has reached it, removes v.
 
-Why a tombstone that goes shields nothing any more: the bounds are read before recent rows are merged. Writes older than
-`tombstones` had all come when the bounds were given (the caller promises that), so they are in the tree, behind the
-tombstone, and go with it. Runs of merged rows are removed before anything is collected, so none of them comes again.
+Why a tombstone that goes shields nothing any more: the bounds are read before recent rows are merged. Writes up to
+`tombstones` that were accepted came before that, so they are in the tree, behind the tombstone, and go with it; later
+ones are ignored (`VersionedTables.write`), after a restart too, since the bounds are durable with the first tombstone
+that goes. Runs of merged rows are removed before anything is collected, so none of them comes again.
 
 Why it may be interrupted anywhere: records of ids are removed when all they asked for has been done.
 """
@@ -111,9 +112,9 @@ class Collector:
         if not self._enough(_FULL):
             return
         with self._wake:
+            self._wake.notify_all()  # once: writers that wait would wake each other for ever
             while self._enough(_FULL) and not self._stopping:
                 failures = self._failures
-                self._wake.notify_all()
                 self._wake.wait(_RETRY_SECONDS)
                 if self._failures != failures:
                     raise StoreUnavailable(self._trouble)
@@ -183,6 +184,13 @@ class Collector:
     # --- merging
 
     def _merge(self, bounds: Bounds) -> None:
+        """All that was recent when it began is in the tree when it ends."""
+        interrupted = self._recent.interrupted
+        self._merge_generation(bounds)
+        if interrupted:
+            self._merge_generation(bounds)
+
+    def _merge_generation(self, bounds: Bounds) -> None:
         # In the place of a writer: no write is between its commit and its rows in memory.
         self._environment.run(lambda txn: None, then=lambda _: self._recent.switch())
         tables, last = self._recent.merging(bounds.horizon)

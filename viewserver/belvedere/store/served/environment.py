@@ -48,7 +48,7 @@ _GROUP = 1 << 17
 """Weight (rows) of one transaction at most, if it has more than one operation: it holds changed pages in memory."""
 _FIRST_MAP = 1 << 28
 _DATABASES = tuple(
-    "meta documents index payloads tables sizes runs versions changed notes graves dropped"
+    "meta documents index order payloads tables sizes runs versions changed notes graves dropped"
     " base_tables base_rows base_sources base_log base_acked base_requests".split()
 )
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

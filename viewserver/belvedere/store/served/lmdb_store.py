@@ -1,29 +1,26 @@
 """The served store: `Store` in one LMDB directory of one process, which `server.py` offers to others.
 
-Documents, the INPUT index with its chunks, versioned tables (`tables.py`) and base tables (`base.py`) are databases of
+Documents, INPUT (`input.py`), versioned tables (`tables.py`) and base tables (`base.py`) are databases of
 one LMDB environment; how calls become durable is in `environment.py`. Every call is one transaction, so nothing of a
 call that failed is visible; only writes of many rows are cut into several.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
-from belvedere.errors import Damaged, DataError
-from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
-from belvedere.store.seam import SourceInfo, TableWrite
+from belvedere.errors import DataError
+from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
+from belvedere.store.seam import InputSize, SourceInfo, TableWrite, read_all
 from belvedere.store.served.base import BaseTables, Clock, wall_clock
 from belvedere.store.served.collector import MERGE_ROWS
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
+from belvedere.store.served.input import Input
 from belvedere.store.served.tables import VersionedTables
-
-_DIGEST = 8
 
 
 class LmdbStore:
@@ -45,6 +42,7 @@ class LmdbStore:
         self.environment = Environment(path, map_size=map_size)
         self._db = self.environment.db
         try:
+            self._input = Input(self.environment)
             self._tables = VersionedTables(self.environment, collect_pause, merge_rows)
             self.base = BaseTables(self.environment, nodes, clock, self._tables.wake)
         except BaseException:
@@ -95,36 +93,19 @@ class LmdbStore:
     # --- INPUT
 
     def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
-        key = _chunk_key(chunk.id)
-        content = xxhash.xxh3_64_digest(payload) + bytes(payload)
-        entry = json.dumps([chunk.source, chunk.first, chunk.last, chunk.rows, chunk.size, chunk.at]).encode()
+        self._input.put(chunk, payload)
 
-        def put(txn: Txn) -> None:
-            if txn.put(key, entry, db=self._db["index"], overwrite=False):
-                txn.put(key, content, db=self._db["payloads"])
+    def chunks(self, limit: int | None = None) -> list[Chunk]:
+        return self._input.chunks(limit)
 
-        self.environment.run(put)
-
-    def chunks(self) -> list[Chunk]:
-        with self.environment.reading() as txn:
-            found: list[tuple[bytes, bytes]] = list(txn.cursor(self._db["index"]))
-        return [_chunk(key, entry) for key, entry in found]
+    def input_size(self) -> InputSize:
+        return self._input.size()
 
     def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
-        with self.environment.reading() as txn:
-            found = [txn.get(_chunk_key(id), db=self._db["payloads"]) for id in ids]
-        return [_verified(id, content) for id, content in zip(ids, found, strict=True)]
+        return self._input.payloads(ids)
 
     def remove_chunks(self, ids: Sequence[ChunkId]) -> None:
-        wanted = [_chunk_key(id) for id in ids]
-
-        def remove(txn: Txn) -> None:
-            for key in wanted:
-                txn.delete(key, db=self._db["index"])
-                txn.delete(key, db=self._db["payloads"])
-
-        if wanted:
-            self.environment.run(remove)
+        self._input.remove(ids)
 
     def sources(self) -> list[SourceInfo]:
         return self.base.sources()
@@ -135,7 +116,10 @@ class LmdbStore:
     # --- versioned tables
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        return self._tables.read(table, ids, below)
+        return read_all(self, table, ids, below)
+
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        return self._tables.read_some(table, ids, below)
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         return self._tables.scan(table, first, stop, below)
@@ -170,22 +154,3 @@ def _name(kind: str, name: str) -> bytes:
     if len(encoded) > MAX_NAME:
         raise DataError(f"{kind} name {name[:40]!r}… has {len(encoded) - 1} bytes, the store takes {MAX_NAME - 1}")
     return encoded
-
-
-def _chunk_key(id: ChunkId) -> bytes:
-    return _name("writer", id.writer) + id.number.to_bytes(8, "big")
-
-
-def _chunk(key: bytes, entry: bytes) -> Chunk:
-    source, first, last, rows, size, at = json.loads(entry)
-    id = ChunkId(WriterId(key[1:-8].decode()), int.from_bytes(key[-8:], "big"))
-    return Chunk(id, SourceId(source), Seq(first), Seq(last), rows, size, at)
-
-
-def _verified(id: ChunkId, content: bytes | None) -> bytes:
-    if content is None:
-        raise Damaged(f"chunk {id.number} of writer {id.writer!r} is not in INPUT")
-    if xxhash.xxh3_64_digest(content[_DIGEST:]) != content[:_DIGEST]:
-        size = len(content) - _DIGEST
-        raise Damaged(f"chunk {id.number} of writer {id.writer!r}: the checksum over its {size} bytes does not hold")
-    return content[_DIGEST:]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -187,6 +187,17 @@ def _room(array: np.ndarray, count: int) -> np.ndarray:
     return bigger
 
 
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A write of one table, durable as this run."""
+
+    run: int
+    table: int
+    epoch: int
+    ids: np.ndarray
+    cells: list[bytes]
+
+
 @dataclass
 class _Generation:
     tables: dict[int, Memtable] = field(default_factory=dict)
@@ -194,6 +205,12 @@ class _Generation:
     size: int = 0
     last: int = 0
     """Number of the last run in it."""
+
+    def put(self, write: Stored) -> None:
+        self.tables.setdefault(write.table, Memtable()).put(write.ids, write.epoch, write.cells)
+        self.rows += len(write.cells)
+        self.size += sum(map(len, write.cells)) + _ROW_BYTES * len(write.cells)
+        self.last = max(self.last, write.run)
 
 
 class Recent:
@@ -219,13 +236,8 @@ class Recent:
         return self._merging is not None
 
     def put(self, run: int, table: int, epoch: int, ids: np.ndarray, cells: list[bytes]) -> None:
-        size = sum(map(len, cells)) + _ROW_BYTES * len(cells)
         with self._lock:
-            active = self._active
-            active.tables.setdefault(table, Memtable()).put(ids, epoch, cells)
-            active.rows += len(cells)
-            active.size += size
-            active.last = max(active.last, run)
+            self._active.put(Stored(run, table, epoch, ids, cells))
 
     def read(self, table: int, ids: np.ndarray, below: int) -> tuple[list[bytes | None], np.ndarray]:
         """Of each id the newest version `< below` as stored (None: there is none here), and its epoch (or NONE)."""
@@ -288,9 +300,13 @@ class Recent:
                     for number in tables:
                         generation.tables.pop(number, None)
 
-    def clear(self) -> None:
+    def load(self, writes: Iterable[Stored]) -> None:
+        """These instead of all there were, at once: who reads meanwhile sees the former ones or the new ones."""
+        loaded = _Generation()
+        for write in writes:
+            loaded.put(write)
         with self._lock:
-            self._active, self._merging = _Generation(), None
+            self._active, self._merging = loaded, None
 
 
 # --- runs: writes as they came

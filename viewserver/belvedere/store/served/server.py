@@ -29,16 +29,24 @@ class Tls:
 class StoreServer:
     """Serves services on one port, from the constructor on until `close`."""
 
-    def __init__(self, services: Sequence[Service], host: str = "127.0.0.1", port: int = 0, tls: Tls | None = None):
+    def __init__(
+        self,
+        services: Sequence[Service],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: Tls | None = None,
+        advertise: str = "",
+    ) -> None:
+        """`advertise`: the host by which others reach this one, if it listens on all of its addresses."""
         scheme = "grpc" if tls is None else "grpc+tls"
         options = _server_options(tls)
         try:
-            self._server = _Server(services, f"{scheme}://{host}:{port}", **options)
+            self._server = _Server(services, location(scheme, host, port), **options)
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
             raise StoreUnavailable(f"the store cannot listen on {host}:{port}: {reason}") from error
         self.port: int = self._server.port
-        self.address = f"{scheme}://{host}:{self.port}"
+        self.address = location(scheme, advertise or host, self.port)
         self._thread = threading.Thread(target=self._server.serve, name="store-server", daemon=True)
         self._thread.start()
 
@@ -46,6 +54,11 @@ class StoreServer:
         """Returns when no call is running any more."""
         self._server.shutdown()
         self._thread.join()
+
+
+def location(scheme: str, host: str, port: int) -> str:
+    """As Flight wants it, with IPv6 hosts in brackets."""
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]

@@ -76,7 +76,12 @@ class StoreService(Service):
         yield wire.pack({})
 
     def _do_chunks(self, message: Message) -> Answer:
-        yield wire.pack({"chunks": [chunk_to(chunk) for chunk in self._store.chunks()]})
+        found = self._store.chunks(message.head.get("limit"))
+        yield wire.pack({"chunks": [chunk_to(chunk) for chunk in found]})
+
+    def _do_input_size(self, message: Message) -> Answer:
+        found = self._store.input_size()
+        yield wire.pack({"size": [found.chunks, found.rows, found.bytes]})
 
     def _do_get_chunks(self, message: Message) -> Answer:
         """One answer for each chunk: together they may be more than one message can hold."""
@@ -94,9 +99,9 @@ class StoreService(Service):
         self._store.forget_sources([SourceId(source) for source in message.head["sources"]])
         yield wire.pack({})
 
-    def _do_read(self, message: Message) -> Answer:
+    def _do_read_some(self, message: Message) -> Answer:
         head = message.head
-        yield wire.pack_values(self._store.read(head["table"], wire.unpack_ids(message.parts[0]), head["below"]))
+        yield wire.pack_values(self._store.read_some(head["table"], wire.unpack_ids(message.parts[0]), head["below"]))
 
     def _do_scan(self, message: Message) -> Answer:
         head = message.head

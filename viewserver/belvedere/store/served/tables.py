@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.errors import DataError
-from belvedere.store.seam import TableWrite, check_write
+from belvedere.store import seam
+from belvedere.store.seam import TableWrite, check_write, fitting
 from belvedere.store.served import keys, recent, versions
 from belvedere.store.served.collector import Collector
 from belvedere.store.served.environment import Environment, Txn
@@ -16,6 +17,9 @@ from belvedere.store.served.recent import NONE, Recent, Rows
 
 _BUCKETS = 16_384
 _EPOCHS = 2**63 - 1
+_READ_IDS = 1 << 16
+_FIRST_IDS = 512
+"""So many are read before anything is known of their sizes."""
 _PIECE_ROWS = 8192
 _PIECE_BYTES = 4 << 20
 
@@ -32,22 +36,34 @@ class VersionedTables:
 
     def _load(self) -> None:
         """Recent rows from their runs; called while nobody writes."""
-        self._recent.clear()
         with self._environment.reading() as txn:
-            for key, content in txn.cursor(self._db["runs"]):
-                table, epoch, ids, values = recent.unpack_run(content)
-                if versions.find_size(txn, self._db, table) is not None:
-                    self._recent.put(int.from_bytes(key, "big"), table, epoch, ids, keys.cells(values))
+            self._recent.load(self._runs(txn))
+
+    def _runs(self, txn: Txn) -> Iterator[recent.Stored]:
+        for key, content in txn.cursor(self._db["runs"]):
+            table, epoch, ids, values = recent.unpack_run(content)
+            if versions.find_size(txn, self._db, table) is not None:
+                yield recent.Stored(int.from_bytes(key, "big"), table, epoch, ids, keys.cells(values))
 
     # --- reading
 
-    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        below = min(below, _EPOCHS)
-        if below <= 0 or not len(ids):
-            return pa.nulls(len(ids), pa.binary())
-        number = self._number(table)
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        ids, below = ids[:_READ_IDS], min(below, _EPOCHS)
+        number = self._number(table) if below > 0 and len(ids) else None
         if number is None:
             return pa.nulls(len(ids), pa.binary())
+        found: list[bytes | None] = []
+        size, step = 0, _FIRST_IDS
+        while len(found) < len(ids) and size < seam.READ_BYTES:
+            cells = self._read(number, ids[len(found) : len(found) + step], below)
+            count = fitting([len(cell or b"") for cell in cells])
+            found += cells[:count]
+            size += sum(len(cell or b"") for cell in cells[:count])
+            step = max(1, min(2 * step, seam.READ_BYTES * len(found) // max(size, 1)))
+        return pa.array([cell[1:] if cell else None for cell in found], pa.binary())
+
+    def _read(self, number: int, ids: np.ndarray, below: int) -> list[bytes | None]:
+        """Values as they are stored; None or empty where there is none."""
         cells, epochs = self._recent.read(number, ids, below)
         with self._environment.reading() as txn:
             size = versions.find_size(txn, self._db, number)
@@ -59,7 +75,7 @@ class VersionedTables:
                 if len(older):
                     found = versions.read(txn, self._db, number, ids[older], below, epochs[older])
                     self._fill(cells, older, found)
-        return pa.array([cell[1:] if cell else None for cell in cells], pa.binary())
+        return cells
 
     @staticmethod
     def _fill(cells: list[bytes | None], positions: np.ndarray, found: list[bytes | None]) -> None:
@@ -125,10 +141,13 @@ class VersionedTables:
         cells = [keys.cells(write.values) for write in writes]
 
         def put(txn: Txn) -> list[tuple[int, int]]:
+            # Asked here, in the order of commits: what was put under older bounds is merged before they are acted upon.
+            if epoch <= self._collector.bounds.tombstones:
+                return []
             return [self._put(txn, epoch, write) for write in writes]
 
         def keep(runs: list[tuple[int, int]]) -> None:
-            for (run, number), write, stored in zip(runs, writes, cells, strict=True):
+            for (run, number), write, stored in zip(runs, writes, cells, strict=False):  # none, if it came too late
                 self._recent.put(run, number, epoch, write.ids, stored)
 
         self._environment.run(put, sum(len(write.ids) for write in writes), keep)

@@ -1,0 +1,68 @@
+"""What a shard gives to others: rows for other servers, rows for the store, figures of its zones, and its failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.errors import BelvedereError
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """Rows for the server at position `target`, which needs them before it runs `stage`."""
+
+    target: int
+    stage: int
+    payload: bytes
+    rows: int
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """What an epoch changed in one table of the store: ids (each once) and values, null where the row is gone. Several
+    for one table if there is very much. `logged`: readers will ask which rows an epoch changed (views, quarantine)."""
+
+    table: str
+    ids: np.ndarray
+    values: pa.BinaryArray
+    logged: bool
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Rows that came into a zone, and rows that left it for others."""
+
+    received: int = 0
+    sent: int = 0
+
+
+@dataclass(slots=True)
+class Held:
+    """State of a zone."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+class StageError(Exception):
+    """An operator failed. `views`: names of the views it serves."""
+
+    def __init__(self, views: tuple[str, ...], reason: str):
+        super().__init__(f"view {', '.join(views)}: {reason}" if views else reason)
+        self.views, self.reason = views, reason
+
+
+@contextmanager
+def blaming(views: tuple[str, ...], where: str = "") -> Iterator[None]:
+    """Whatever goes wrong inside is a failure of these views, but for what the store says: no view is to blame then."""
+    try:
+        yield
+    except BelvedereError:
+        raise
+    except Exception as error:
+        raise StageError(views, f"{where}{type(error).__name__}: {error}") from error
