@@ -74,18 +74,17 @@ class World:
 
     def feed(self, sender: MemberId, stage: int) -> None:
         """Send some batches to later stages, then report them."""
-        counts: dict[MemberId, dict[int, int]] = {}
-        for receiver in self.servers:
+        counts: dict[int, list[int]] = {}
+        for position, receiver in enumerate(self.servers):
             for later in range(stage + 1, self.stages):
                 for _ in range(self.random.choice([0, 0, 1, 2])):
                     pair = (sender, receiver)
                     number = self.numbers[pair] = self.numbers.get(pair, -1) + 1
                     self.send(sender, receiver, Batch(EPOCH, ATTEMPT, later, sender, number))
                     self.sent.setdefault((receiver, later), set()).add((sender, number))
-                    by_stage = counts.setdefault(receiver, {})
-                    by_stage[later] = by_stage.get(later, 0) + 1
+                    counts.setdefault(later, [0] * len(self.servers))[position] += 1
         self.past[sender] = stage
-        self.send(sender, LEADER, Sent(EPOCH, ATTEMPT, sender, stage, counts))
+        self.send(sender, LEADER, Sent(EPOCH, ATTEMPT, sender, stage, {s: tuple(n) for s, n in counts.items()}))
 
     def deliver(self, pair: tuple[MemberId, MemberId]) -> None:
         receiver, message = pair[1], self.queues[pair].popleft()

@@ -171,7 +171,8 @@ class TableTop:
             case d.Collect(horizon, tombstones):
                 self.collected.append((horizon, tombstones))
             case d.Resign():
-                self._later(name, lambda: d.Elected(True))
+                others = [other for other in self._coordinators() if other != name]  # it goes to the end of the queue
+                self._later(self.random.choice(others or [name]), lambda: d.Elected(True))
             case d.CatalogTaken():
                 self.taken.append(instruction)
             case d.Distribute(plan, generation):
@@ -187,10 +188,9 @@ class TableTop:
 
     def _distribute(self, name: MemberId, plan: EpochPlan, generation: Any) -> d.Distributed:
         """One batch to each server, so that the barrier has something to count."""
-        counts = {}
         for server in generation.servers:
             self._queues.setdefault((name, server), []).append(Batch(plan.epoch, generation.number, 0, name, 0))
-            counts[server] = {0: 1}
+        counts = {0: (1,) * len(generation.servers)}
         return d.Distributed(plan.epoch, generation.number, counts, plan.rows)
 
     def _read(self, request: int) -> d.RecordRead:

@@ -23,8 +23,8 @@ def test_a_server_joins_when_no_epoch_is_open() -> None:
     assert not assign.observe([C], open_epochs=1, now=100)
     assert assign.observe([C], open_epochs=0, now=200)
     assert assign.phases[C] is Joining.ACTIVATING
-    assert assign.begun(generation(2, A, C)) == [A, C]
-    assert not assign.holds and assign.phases == {A: Joining.ACTIVE, C: Joining.ACTIVE}
+    assert assign.begun(generation(2, A, C)) == [C]
+    assert not assign.holds and assign.phases == {}
 
 
 def test_a_drain_that_takes_too_long_is_cut_short() -> None:
@@ -43,11 +43,11 @@ def test_one_that_is_lost_before_it_joined_is_forgotten() -> None:
     assert not assign.holds
 
 
-def test_members_that_leave_a_generation_are_not_active_any_more() -> None:
+def test_one_that_came_too_late_for_a_generation_still_joins() -> None:
     assign = Assign()
-    assign.begun(generation(1, A, B))
-    assert assign.begun(generation(2, A, C)) == [C]
-    assert set(assign.phases) == {A, C}
+    assert assign.observe([B, C], open_epochs=0, now=0)
+    assert assign.begun(generation(1, A, B)) == [B]
+    assert assign.holds and set(assign.phases) == {C}
 
 
 def test_a_server_is_released_once_when_the_record_is_without_it() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from belvedere.errors import Contradiction
 from belvedere.protocol.barrier import BEFORE_STAGES, Barrier, Inbox
-from belvedere.protocol.messages import Attempt, Done, Epoch, Expect, Sent
+from belvedere.protocol.messages import Attempt, Counts, Done, Epoch, Expect, Sent
 from belvedere.protocol.ring import MemberId
 from tests.protocol import flowing
 
@@ -16,7 +14,7 @@ E, K = Epoch(10), Attempt(3)
 A, B, D = MemberId("a"), MemberId("b"), MemberId("d")
 
 
-def sent(sender: MemberId, stage: int, batches: Mapping[MemberId, Mapping[int, int]] | None = None) -> Sent:
+def sent(sender: MemberId, stage: int, batches: Counts | None = None) -> Sent:
     return Sent(E, K, sender, stage, batches or {})
 
 
@@ -27,9 +25,9 @@ def expect(stage: int, batches: int) -> Expect:
 def test_each_server_is_told_once_for_each_stage_also_of_nothing() -> None:
     barrier = Barrier(E, K, (A, B), (D,), 2)
     assert barrier.start() == []
-    assert barrier.sent(sent(D, BEFORE_STAGES, {A: {0: 3, 1: 1}})) == [(A, expect(0, 3)), (B, expect(0, 0))]
-    assert barrier.sent(sent(D, BEFORE_STAGES, {A: {0: 3}})) == []
-    assert barrier.sent(sent(A, 0, {A: {1: 1}, B: {1: 2}})) == []
+    assert barrier.sent(sent(D, BEFORE_STAGES, {0: (3, 0), 1: (1, 0)})) == [(A, expect(0, 3)), (B, expect(0, 0))]
+    assert barrier.sent(sent(D, BEFORE_STAGES, {0: (3, 0)})) == []
+    assert barrier.sent(sent(A, 0, {1: (1, 2)})) == []
     assert str(barrier.waiting_for()) == "waiting for b to compute stage 0 of 2"
     assert barrier.sent(sent(B, 0)) == [(A, expect(1, 2)), (B, expect(1, 2))]
     assert not barrier.complete
@@ -53,6 +51,15 @@ def test_reports_of_others_are_ignored() -> None:
     assert not barrier.complete
 
 
+def test_two_rings_are_an_error() -> None:
+    barrier = Barrier(E, K, (A, B), (D,), 2)
+    assert barrier.sent(Sent(E, K, D, BEFORE_STAGES, {}, ring="one"))
+    assert barrier.sent(Sent(E, K, A, 0, {}, ring="one")) == []
+    with pytest.raises(Contradiction, match="b sends by ring other, d by ring one, of the same members"):
+        barrier.sent(Sent(E, K, B, 0, {}, ring="other"))
+    assert not barrier.sent(Sent(E, K, A, 0, {}, ring="one")), "it stays closed"
+
+
 def test_without_distributors_the_first_stage_gets_nothing() -> None:
     barrier = Barrier(E, K, (A,), (), 1)
     assert barrier.start() == [(A, expect(0, 0))]
@@ -68,10 +75,11 @@ def test_a_catalog_without_stages_needs_acknowledgements_only() -> None:
 @pytest.mark.parametrize(
     "report",
     [
-        sent(D, BEFORE_STAGES, {B: {0: 1}}),
-        sent(D, BEFORE_STAGES, {A: {2: 1}}),
-        sent(A, 0, {A: {0: 1}}),
-        sent(A, 0, {A: {1: -1}}),
+        sent(D, BEFORE_STAGES, {0: (0, 1)}),
+        sent(D, BEFORE_STAGES, {0: ()}),
+        sent(D, BEFORE_STAGES, {2: (1,)}),
+        sent(A, 0, {0: (1,)}),
+        sent(A, 0, {1: (-1,)}),
     ],
 )
 def test_batches_that_nobody_would_wait_for_are_an_error(report: Sent) -> None:
@@ -157,7 +165,7 @@ def test_messages_grow_with_servers_and_stages_only(servers: int) -> None:
     stages, heard, said = 3, 0, 0
     barrier = Barrier(E, K, names, (D,), stages)
     for sender, stage in [(D, BEFORE_STAGES), *((name, stage) for stage in range(stages) for name in names)]:
-        counts = {name: {stage + 1: 1} for name in names} if stage + 1 < stages else {}
+        counts = {stage + 1: (1,) * servers} if stage + 1 < stages else {}
         heard += 1
         for _, told in barrier.sent(sent(sender, stage, counts)):
             assert told.batches == (1 if told.stage == 0 else servers)

@@ -7,7 +7,10 @@ from itertools import pairwise
 import pytest
 
 from belvedere.protocol import driving as d
-from belvedere.protocol.coordinator import COLLECT_PATIENCE, RETRY_MS, SMALLEST_SLICE, Options
+from belvedere.protocol.asking import RETRY_MS
+from belvedere.protocol.catalog import SMALLEST_SLICE
+from belvedere.protocol.collecting import COLLECT_PATIENCE
+from belvedere.protocol.coordinator import Options
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import BUCKETS
 from tests.protocol.table_top import TableTop
@@ -138,15 +141,35 @@ def test_a_build_comes_to_an_end_where_every_epoch_is_slow(known: bool) -> None:
         table.start(role)
     table.write("a", 3)
     table.run_until(lambda: len(table.commits) == 1)
-    table.leader()._slice = 64
+    table.leader()._catalog._slice = 64
     if not known:
-        table.leader()._plain_ms = 0  # as after a change of leader
+        table.leader()._catalog._plain_ms = 0  # as after a change of leader
     table._tell(table._coordinators()[0], d.CatalogOffered(1, 1, b"catalog", 1, (1,)))
     complete = lambda: bool(table.commits[-1].slices) and table.commits[-1].slices[0].stop == BUCKETS  # noqa: E731
     table.run_until(complete, 200_000)
     sizes = [part.stop - part.first for plan in table.commits for part in plan.slices]
     assert min(sizes[:-1]) >= SMALLEST_SLICE
     assert len(sizes) < 50 if known else len(sizes) <= BUCKETS // SMALLEST_SLICE
+
+
+def test_epochs_grow_with_the_pool() -> None:
+    """A backlog is taken in epochs that are as many times as large as there are servers."""
+    first = {}
+    for servers in (1, 4):
+        options = Options(
+            max_rows=5, epoch_ms=10, quiet_ms=2000, collect_ms=500, retention_ms=2000, late_writer_ms=1000
+        )
+        table = TableTop(3, options)
+        for role in (Role.COORDINATOR, Role.DISTRIBUTOR, *[Role.VIEWSERVER] * servers):
+            table.start(role)
+        table.run_until(lambda table=table: table.leader() is not None)  # type: ignore[misc]
+        table.run(1000)
+        for _ in range(100):
+            table.write("a")
+        table.run_until(lambda table=table: not table.chunks)  # type: ignore[misc]
+        check_once(table, {"a": 100})
+        first[servers] = max(plan.rows for plan in table.commits)
+    assert first[1] <= 5 < first[4] <= 20
 
 
 def test_catalogs_that_do_not_follow_are_refused() -> None:
@@ -223,9 +246,10 @@ def test_a_round_of_collection_that_was_begun_again_does_not_hear_of_the_first()
     def pins_are_asked_for() -> int:
         """A round up to its second listing; returns the request, which nobody answers yet."""
         nonlocal now
-        now += COLLECT_PATIENCE * RETRY_MS + 1
         said.clear()
-        tell(d.Tick(now))
+        for _ in range(2):  # not at once: that would be a clock that was set
+            now += (COLLECT_PATIENCE * RETRY_MS) // 2 + 1
+            tell(d.Tick(now))
         (first,) = (i for i in said if isinstance(i, d.ListDocuments))
         tell(d.DocumentsListed(first.request, ()))
         for written in [i for i in said if isinstance(i, d.WriteDocument)]:
@@ -239,6 +263,22 @@ def test_a_round_of_collection_that_was_begun_again_does_not_hear_of_the_first()
     assert not [i for i in said if isinstance(i, d.Collect)]
     tell(d.DocumentsListed(punctual, ()))
     assert [i for i in said if isinstance(i, d.Collect)]
+
+
+def test_a_leader_that_misses_something_in_input_stands_back() -> None:
+    """It slept, and a successor has committed and removed what it knew of; or INPUT is damaged."""
+    table = TableTop(5, Options(max_rows=1, epoch_ms=200))
+    for role in (Role.COORDINATOR, Role.DISTRIBUTOR, Role.VIEWSERVER):
+        table.start(role)
+    for _ in range(5):
+        table.write("a")
+    table.run_until(lambda: len(table.commits) == 1)
+    leader = table.leader()
+    assert leader.sources.bounds(), "it knows that there is more"
+    table.chunks.clear()
+    table.run_until(lambda: table.leader() is None)
+    assert "INPUT of source a" in leader.leadership.reason
+    table.run_until(lambda: table.leader() is leader)  # and leads on from what there is
 
 
 def test_one_that_cannot_be_reached_is_left_out_before_its_session_ends() -> None:

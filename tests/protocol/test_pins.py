@@ -86,6 +86,18 @@ def test_the_horizon_follows_commits_at_the_distance_of_the_retention() -> None:
     assert made.choose([], 1400) == horizon_document(Epoch(20))
 
 
+def test_a_horizon_whose_write_failed_is_written_again_before_anything_goes() -> None:
+    made = Collection(1000, 2000)
+    made.take_over(Epoch(10), [], 0)
+    assert made.choose([], 1000) == horizon_document(Epoch(10))
+    made.give_up()  # nobody knows whether it was written
+    made.take_over(Epoch(10), [], 1100)
+    assert made.choose([], 1100) == horizon_document(Epoch(10))
+    made.give_up()
+    made.take_over(Epoch(10), [horizon_document(Epoch(10))], 1200)
+    assert made.choose([], 1200) is None
+
+
 def test_pins_must_be_listed_after_the_horizon_is_durable() -> None:
     made = collection()
     with pytest.raises(Contradiction, match="collection is idle"):

@@ -9,7 +9,7 @@ import pytest
 
 from belvedere.protocol import exactly_once as eo
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
-from belvedere.protocol.pressure import LEAST_ROWS, LONGEST_EPOCH, OPEN_EPOCHS, Finished, Line, Pressure
+from belvedere.protocol.pressure import FIRST_ROWS, LEAST_ROWS, LONGEST_EPOCH, OPEN_EPOCHS, Finished, Line, Pressure
 
 A, B, C = (SourceId(name) for name in "abc")
 W = WriterId("w")
@@ -62,6 +62,32 @@ def test_bytes_count_as_well_as_rows() -> None:
 def test_limits_must_be_positive() -> None:
     with pytest.raises(ValueError, match="max_rows=0"):
         Pressure(0, 1)
+
+
+def test_a_pool_has_the_room_of_one_server_as_many_times_as_it_has_servers() -> None:
+    machine = Pressure(100, 1_000, memory=1 << 20)
+    machine.spread_over(8)
+    assert machine.room() == (800, 8_000)
+    machine.observe(Finished(rows=800, bytes=8_000, moved_rows=800, moved_bytes=8 * (1 << 20), duration=100))
+    rows, size = machine.room()  # a MiB of each server for 100 rows, and two epochs have to fit
+    assert (rows, size) == (400, 4_000)
+    machine.spread_over(2)
+    assert machine.room() == (rows // 4, size // 4)
+    machine.spread_over(0)  # nobody is there: nothing is planned, and the next one begins with its own room
+    assert machine.room() == (rows // 8, size // 8)
+
+
+def test_what_a_duration_says_about_rows_holds_for_a_pool_of_another_size() -> None:
+    slow = Pressure(10**6, 1 << 40, 1 << 40)
+    slow.spread_over(10)
+    assert slow.room()[0] == 10 * FIRST_ROWS
+    slow.observe(Finished(rows=10 * FIRST_ROWS, bytes=1, moved_rows=1, duration=800))
+    assert slow.room()[0] == 10 * FIRST_ROWS // 4
+    slow.spread_over(20)
+    assert slow.room()[0] == 20 * FIRST_ROWS // 4
+    for _ in range(10):
+        slow.observe(Finished(rows=slow.room()[0], bytes=1, moved_rows=1, duration=10**6))
+    assert slow.room()[0] == LEAST_ROWS
 
 
 @pytest.mark.parametrize("seed", range(100))

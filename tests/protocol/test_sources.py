@@ -9,7 +9,7 @@ import pytest
 from belvedere import errors
 from belvedere.protocol.driving import SourceFact
 from belvedere.protocol.exactly_once import START, Chunk, ChunkId, Piece, Seq, SourceId, WriterId
-from belvedere.protocol.lineage import Contradiction, Phase
+from belvedere.protocol.lineage import Contradiction, Home, Phase
 from belvedere.protocol.sources import Sources
 from tests.protocol import following
 
@@ -84,6 +84,18 @@ def test_what_input_still_has_of_a_source_that_is_not_listed_comes_first() -> No
     assert made.bounds() == {B: 7}
     made.observe([chunk(3, A, 9, 9), chunk(2, B, 0, 7)], [fact(B, A)])
     assert made.bounds() == {A: 9}
+
+
+def test_a_source_that_moves_is_closed_here_and_opened_there() -> None:
+    made, daughter = Sources(), SourceFact(B, frozenset({A}), None, "x")
+    assert made.home(A) == (Home.NOWHERE, None)
+    made.observe([], [SourceFact(A, frozenset(), None, "x"), daughter])
+    assert made.home(A) == (Home.OPEN, "x")
+    index = [chunk(1, B, 0, 2)]
+    for node, found in [("y", (Home.OPEN, "y")), ("", (Home.CLOSED, "y")), ("x", (Home.OPEN, "x"))]:
+        made.observe(index, [SourceFact(A, frozenset(), None, node), daughter])
+        assert made.home(A) == found
+        assert made.held_up() == {B: {A}}, "whoever pushes it, its daughter waits for it"
 
 
 def test_nothing_is_planned_beyond_the_end_and_it_is_reported_once() -> None:

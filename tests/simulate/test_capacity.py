@@ -45,7 +45,7 @@ def test_buckets_are_spread_evenly(servers: int) -> None:
 
 def saturated(servers: int) -> Outcome:
     pool = Pool(servers, Costs(row=20.0, write_row=1.0), Workload(rate=80_000 * servers))
-    pool.run(1.0)
+    pool.run(4.0)
     return pool.run(4.0)
 
 

@@ -8,8 +8,6 @@ import subprocess
 import sys
 
 from belvedere.simulate import runner
-from belvedere.simulate.faults import KINDS
-from belvedere.simulate.history import History
 from belvedere.simulate.trace import Trace
 
 SEEDS = range(6)
@@ -33,20 +31,3 @@ def test_the_same_seed_is_the_same_history_in_another_process() -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == _digest()
-
-
-def test_histories_are_full_of_faults_and_get_somewhere() -> None:
-    struck: set[str] = set()
-    epochs = changes = reads = recoveries = 0
-    for seed in range(60):
-        history = History(seed)
-        result = history.run()
-        struck |= set(result.faults)
-        epochs += result.epochs
-        changes += history.ddl.done
-        reads += sum(reader.reads for reader in history.readers)
-        state = history.around.zookeeper.record.state
-        assert state is not None
-        recoveries += state.generation > 2
-    assert struck >= {kind.name for kind in KINDS}
-    assert epochs > 60 * 5 and changes > 50 and reads > 400 and recoveries > 20

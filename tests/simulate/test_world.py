@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.protocol.exactly_once import Entry, SourceId
-from belvedere.protocol.messages import Committed, Epoch, Member, Message, PoolState, Role, Term
+from belvedere.cluster import calls
+from belvedere.cluster.roles import sweep
+from belvedere.cluster.work import ServerWork
+from belvedere.errors import StoreUnavailable
+from belvedere.protocol.catalog import CatalogBook
+from belvedere.protocol.exactly_once import Entry, Seq, SourceId
+from belvedere.protocol.messages import Committed, Epoch, EpochPlan, Member, Message, PoolState, Role, Term
 from belvedere.protocol.ring import MemberId
+from belvedere.simulate import readers, runner
 from belvedere.simulate.changes import Change, Table
 from belvedere.simulate.history import History
 from belvedere.simulate.network import Network, Weather
@@ -146,18 +153,34 @@ def test_only_the_version_decides_who_writes_the_record() -> None:
     assert zookeeper.record.state == PoolState("c", Term(2))
 
 
-def test_an_unknown_result_has_happened_or_not() -> None:
+def test_an_unknown_result_has_happened_or_not_or_happens_yet() -> None:
     happened = set()
-    for seed in range(20):
+    for seed in range(30):
         scheduler = Scheduler()
         zookeeper = ZooKeeper(scheduler, random.Random(seed), Trouble(unknown=1.0), timeout=SECOND)
         _Client(zookeeper, ONE)
         outcomes: list[str] = []
         zookeeper.swap(ONE, PoolState("c"), -1, lambda outcome, record, told=outcomes: told.append(outcome))
-        scheduler.run_until(SECOND)
+        scheduler.run_until(200 * MS)
         assert outcomes == ["unknown"]
-        happened.add(zookeeper.record.version)
-    assert happened == {-1, 0}
+        then = zookeeper.record.version
+        scheduler.run_until(2 * SECOND)
+        happened.add((then, zookeeper.record.version))
+    assert happened == {(-1, -1), (0, 0), (-1, 0)}
+
+
+def test_a_compare_and_set_that_comes_late_changes_nothing_that_has_changed_since() -> None:
+    for seed in range(30):
+        scheduler = Scheduler()
+        zookeeper = ZooKeeper(scheduler, random.Random(seed), Trouble(unknown=1.0), timeout=SECOND)
+        _Client(zookeeper, ONE), _Client(zookeeper, OTHER)
+        zookeeper.swap(ONE, PoolState("c", Term(1)), -1, lambda outcome, record: None)
+        scheduler.run_until(200 * MS)
+        if zookeeper.record.state is None:
+            zookeeper.trouble.unknown = 0.0
+            zookeeper.swap(OTHER, PoolState("c", Term(2)), -1, lambda outcome, record: None)
+            scheduler.run_until(2 * SECOND)
+            assert zookeeper.record.state == PoolState("c", Term(2))
 
 
 # ---------------------------------------------------------------------- store and sources
@@ -191,6 +214,42 @@ def test_a_call_that_fails_has_happened_wholly_partly_or_not_at_all() -> None:
         assert failed
         seen.add(store.memory.read("t", ids, 2).null_count)
     assert seen == {0, 1, 2}
+
+
+def test_during_an_outage_nothing_is_answered_and_some_of_it_happens() -> None:
+    happened = set()
+    for seed in range(30):
+        scheduler = Scheduler()
+        store = SimulatedStore(scheduler, random.Random(seed), StoreTrouble(down_until=SECOND))
+        failed: list[str] = []
+        calls: list[Callable[[], object]] = [
+            lambda: store.memory.put_document("d", b"x"),  # noqa: B023 runs before the next
+            lambda: store.memory.get_document("d"),  # noqa: B023
+            lambda: store.write(1, []),  # noqa: B023
+        ]
+        for call in calls:
+            store.ask(call, lambda _: pytest.fail("nothing is answered"), failed.append)
+        with store.reading(), pytest.raises(StoreUnavailable):
+            store.memory.read("t", np.zeros((1, 2), np.uint64), 1)
+        scheduler.run_until(SECOND)
+        assert len(failed) == 3
+        happened.add(store.memory.get_document("d"))
+        store.ask(lambda: None, failed.append, pytest.fail)  # it works again
+        scheduler.run_until(2 * SECOND)
+        assert len(failed) == 4
+    assert happened == {None, b"x"}
+
+
+def test_a_call_that_is_to_fail_fails_whatever_moments_it_has() -> None:
+    for seed in range(20):
+        scheduler = Scheduler()
+        store = SimulatedStore(scheduler, random.Random(seed), StoreTrouble(fails=1.0))
+        failed: list[str] = []
+        store.ask(lambda: store.memory.put_document("d", b""), lambda _: None, failed.append)  # noqa: B023
+        store.ask(lambda: store.memory.list_documents(""), lambda _: None, failed.append)  # noqa: B023
+        store.ask(lambda: store.write(1, []), lambda _: None, failed.append)  # noqa: B023
+        scheduler.run_until(SECOND)
+        assert len(failed) == 3
 
 
 def test_other_bytes_for_the_same_epoch_are_noticed() -> None:
@@ -263,6 +322,80 @@ def test_a_record_must_not_go_back() -> None:
         oracle.recorded(state, replace(state, term=Term(1)))
     with pytest.raises(Wrong, match="committed"):
         oracle.recorded(state, replace(state, committed=Epoch(5)))
+
+
+def test_a_change_of_the_catalog_that_is_accepted_must_not_get_lost() -> None:
+    """Whatever production says that the catalog is: the user knows what was accepted."""
+    planned = CatalogBook.planned
+
+    def forgetful(self: Any, plan: EpochPlan) -> Any:
+        """The next plan goes on with the catalog before."""
+        before = self.current
+        taken = planned(self, plan)
+        if taken is not None and before.version:
+            self.current = before
+        return taken
+
+    with mock.patch.object(CatalogBook, "planned", forgetful):
+        assert any("accepted and is lost" in runner.run(seed).wrong for seed in range(80))
+
+
+def test_views_must_be_those_that_the_statements_say() -> None:
+    history = History(0, faults=False)
+    history.run()
+    truth = history.oracle.last
+    assert truth is not None and truth.served
+    history.ddl.check(truth)
+    with pytest.raises(Wrong, match="by the statements"):
+        history.ddl.check(replace(truth, served={}))
+
+
+def test_readers_notice_an_epoch_that_is_told_wrong() -> None:
+    def ahead(plan: EpochPlan) -> calls.Committed:
+        told = committed_of(plan)
+        return replace(told, positions={source: Seq(seq + 1) for source, seq in told.positions.items()})
+
+    committed_of = calls.committed_of
+    with mock.patch.object(calls, "committed_of", ahead), pytest.raises(Wrong, match="was told that epoch"):
+        History(0, faults=False).run()
+
+
+@pytest.mark.parametrize(("answer", "wrong"), [(True, "and does not"), (False, "nobody can tell")])
+def test_readers_notice_a_token_that_is_judged_wrong(answer: bool, wrong: str) -> None:
+    with mock.patch.object(readers, "covers", return_value=answer), pytest.raises(Wrong, match=wrong):
+        History(0, faults=False).run()
+
+
+def test_a_session_notices_that_it_goes_back_in_a_source() -> None:
+    history = History(0, faults=False)
+    history.run()
+    (reader, *_), truth = history.readers, history.oracle.last
+    assert truth is not None
+    known = calls.read_committed(history.around.store.memory, truth.epoch)
+    assert known is not None
+    reader._check_positions(known, truth)
+    gone = dict(list(truth.positions.items())[1:])
+    known = replace(known, positions=gone)
+    with pytest.raises(Wrong, match="went back in"):
+        reader._check_positions(known, replace(truth, positions=gone))
+
+
+def test_tables_are_swept_and_one_that_is_needed_is_missed() -> None:
+    def too_much(document: bytes, tables: Collection[str]) -> list[str]:
+        return [name for name in tables if name.startswith("view ")]
+
+    with mock.patch.object(sweep, "garbage", too_much), pytest.raises(Wrong, match="view"):
+        History(0, faults=False).run()
+
+
+def test_a_change_that_the_store_does_not_tell_of_is_noticed() -> None:
+    finish = ServerWork.finish
+
+    def silent(self: Any, persist: Any) -> list[TableWrite]:
+        return [replace(write, logged=False) for write in finish(self, persist)]
+
+    with mock.patch.object(ServerWork, "finish", silent), pytest.raises(Wrong, match="does not tell so"):
+        History(0, faults=False).run()
 
 
 def test_histories_without_faults_are_right_as_well() -> None:

@@ -1,9 +1,9 @@
 """Secure assignment: a view server (or distributor) joins between two epochs.
 
-    ANNOUNCED ──others drain──▶ DRAINING ──no open epoch──▶ ACTIVATING ──generation in the record──▶ ACTIVE
-        │  its queue exists: others may         │ or the drain takes too long, or a
-        │  send to its address                  │ recovery is due anyway
-        └────────────── lost: forgotten, at any point ──────────────▶
+    announces itself ──▶ DRAINING ──no open epoch──▶ ACTIVATING ──generation in the record──▶ has a part: forgotten here
+       its queue exists:     │ or the drain takes too long, or a     │
+       others may send to    │ recovery is due anyway                │
+       its address           └────────── lost: forgotten ────────────┘
 
 The marker protocol of dynamic view maintenance in terms of epochs: the queue is created first (the member listens
 before it announces itself); the open epochs are the last ones on the old ring; their markers reach everyone (the
@@ -18,7 +18,7 @@ the new generation does them again from their plans: then too, all that counts i
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from belvedere.protocol.messages import Generation
@@ -29,10 +29,8 @@ DRAIN_MS = 2000
 
 
 class Phase(enum.Enum):
-    ANNOUNCED = "announced"
     DRAINING = "draining"
     ACTIVATING = "activating"
-    ACTIVE = "active"
 
 
 @dataclass
@@ -42,31 +40,25 @@ class Assign:
     phases: dict[MemberId, Phase] = field(default_factory=dict)
     _since: int | None = None
 
-    def observe(self, joining: Iterable[MemberId], open_epochs: int, now: int) -> bool:
+    def observe(self, joining: Sequence[MemberId], open_epochs: int, now: int) -> bool:
         """Who wants to join now. True if the ring may change for them at this moment."""
-        wanted = set(joining)
-        for gone in [m for m, phase in self.phases.items() if m not in wanted and phase is not Phase.ACTIVE]:
-            del self.phases[gone]
-        if not wanted:
-            self._since = None
+        if not joining:
+            self.phases, self._since = {}, None
             return False
         self._since = now if self._since is None else self._since
         drained = open_epochs == 0 or now - self._since >= DRAIN_MS
-        for member in wanted:
-            self.phases[member] = Phase.ACTIVATING if drained else Phase.DRAINING
+        self.phases = dict.fromkeys(joining, Phase.ACTIVATING if drained else Phase.DRAINING)
         return drained
 
     @property
     def holds(self) -> bool:
         """Whether planning waits, so that the open epochs are the last ones on this ring."""
-        return any(phase in (Phase.DRAINING, Phase.ACTIVATING) for phase in self.phases.values())
+        return bool(self.phases)
 
     def begun(self, generation: Generation) -> list[MemberId]:
-        """The generation is in the record. Those that are active from now on."""
+        """The generation is in the record. Those that joined with it."""
         self._since = None
         present = {*generation.servers, *generation.distributors}
-        fresh = sorted(m for m in present if self.phases.get(m) is not Phase.ACTIVE)
-        self.phases = dict.fromkeys(present, Phase.ACTIVE) | {m: p for m, p in self.phases.items() if m not in present}
-        for gone in [m for m, p in self.phases.items() if p is Phase.ACTIVE and m not in present]:
-            del self.phases[gone]
-        return fresh
+        joined = sorted(present & self.phases.keys())
+        self.phases = {member: phase for member, phase in self.phases.items() if member not in present}
+        return joined

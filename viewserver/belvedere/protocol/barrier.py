@@ -20,14 +20,18 @@ Why it is safe:
    sender, and a number that was seen is a repeat. Fewer: something is on its way. More: someone sent what it did not
    report; that is an error, not a reason to go on.
 3. Reports and batches carry the epoch and the attempt. Those of another attempt are of another barrier.
-4. The epoch is complete when every server has said `Done`, which it can only after it was told of the last stage. A
-   report that counts batches for somebody outside the generation is an error: nobody would wait for them.
+4. Everyone sent by the same ring: reports that name two are an error, since rows would be with servers that do not
+   own them.
+5. The epoch is complete when every server has said `Done`, which it can only after it was told of the last stage. A
+   report that counts other servers than those of the generation is an error: nobody would wait for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from belvedere.errors import Contradiction
 from belvedere.protocol.messages import Attempt, Done, Epoch, Expect, Sent, Stage
@@ -74,8 +78,9 @@ class Barrier:
         for stage in range(stages):
             self._missing[stage] = set(self._servers)
         self._not_done = set(self._servers)
-        self._counts: list[dict[MemberId, int]] = [dict.fromkeys(self._servers, 0) for _ in range(stages)]
+        self._counts = np.zeros((stages, len(self._servers)), np.int64)
         self._told = 0
+        self._ring: tuple[str, MemberId] | None = None
 
     def start(self) -> list[tuple[MemberId, Expect]]:
         """What can be said before anybody reports: without distributors, that stage 0 gets nothing."""
@@ -86,6 +91,7 @@ class Barrier:
         missing = self._missing.get(report.stage, set())
         if not self._is_mine(report.epoch, report.attempt) or report.sender not in missing:
             return []
+        self._compare(report)
         self._count(report)
         missing.remove(report.sender)
         return self._tell()
@@ -120,17 +126,26 @@ class Barrier:
     def __str__(self) -> str:
         return f"epoch {self.epoch}, attempt {self.attempt}"
 
+    def _compare(self, report: Sent) -> None:
+        if not report.ring:
+            return
+        ring, whose = self._ring = self._ring or (report.ring, report.sender)
+        if ring != report.ring:
+            raise Contradiction(
+                f"{self}: {report.sender} sends by ring {report.ring}, {whose} by ring {ring}, of the same members:"
+                " they run different versions, replace one of them"
+            )
+
     def _count(self, report: Sent) -> None:
         """A report that is refused half-way leaves the barrier closed for good: its sender stays missing."""
-        after, stages, totals = report.stage, self.stages, self._counts
-        for receiver, by_stage in report.batches.items():
-            for stage, batches in by_stage.items():
-                if not after < stage < stages or batches < 0 or receiver not in totals[stage]:
-                    raise Contradiction(
-                        f"{self}: {report.sender} sent {batches} batches for stage {stage} to {receiver} after stage"
-                        f" {after}; they can go to later stages below {stages}, on servers of the attempt"
-                    )
-                totals[stage][receiver] += batches
+        for stage, batches in report.batches.items():
+            found = np.array(batches, np.int64)
+            if not report.stage < stage < self.stages or len(found) != len(self._servers) or (found < 0).any():
+                raise Contradiction(
+                    f"{self}: {report.sender} sent batches {batches} for stage {stage} after stage {report.stage};"
+                    f" they can go to later stages below {self.stages}, to {len(self._servers)} servers"
+                )
+            self._counts[stage] += found
 
     def _is_mine(self, epoch: Epoch, attempt: Attempt) -> bool:
         return (epoch, attempt) == (self.epoch, self.attempt)
@@ -139,9 +154,10 @@ class Barrier:
         """Stages whose feeders have all reported, in order: each is told once."""
         found: list[tuple[MemberId, Expect]] = []
         while self._told < self.stages and not self._missing[self._told - 1]:
-            counts = self._counts[self._told]
+            counts = self._counts[self._told].tolist()
             found += [
-                (server, Expect(self.epoch, self.attempt, self._told, counts[server])) for server in self._servers
+                (server, Expect(self.epoch, self.attempt, self._told, count))
+                for server, count in zip(self._servers, counts, strict=True)
             ]
             self._told += 1
         return found

@@ -21,17 +21,19 @@ generation, in which the open epochs are done again, so it need not know how far
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from belvedere.errors import Contradiction
+from belvedere.errors import Contradiction, Damaged
 from belvedere.protocol import wire
+from belvedere.protocol.asking import Answer, Asking, Then
 from belvedere.protocol.assign import Assign
+from belvedere.protocol.catalog import CatalogBook, Offer
+from belvedere.protocol.collecting import Rounds
 from belvedere.protocol.driving import (
     CatalogOffered,
     CatalogTaken,
-    Collect,
     CoordinatorEvent,
     CoordinatorInstruction,
     DocumentRead,
@@ -41,7 +43,6 @@ from belvedere.protocol.driving import (
     Forget,
     ForgetSources,
     InputRead,
-    ListDocuments,
     MembersChanged,
     Note,
     Publish,
@@ -62,6 +63,7 @@ from belvedere.protocol.driving import (
 from belvedere.protocol.epoch import MAX_OPEN, Epochs, OpenEpoch, name_of
 from belvedere.protocol.exactly_once import Chunk, Piece, Seq, SourceId, collectable
 from belvedere.protocol.membership import (
+    CLOCK_OFF_MS,
     Accepted,
     Leadership,
     LeadershipEvent,
@@ -85,76 +87,23 @@ from belvedere.protocol.messages import (
     PoolState,
     Released,
     Sent,
-    Slice,
 )
-from belvedere.protocol.pins import HORIZONS, PINS, Collection
-from belvedere.protocol.pressure import Finished, Pressure
-from belvedere.protocol.ring import BUCKETS, MemberId
+from belvedere.protocol.options import Options as Options
+from belvedere.protocol.patience import Patience
+from belvedere.protocol.pins import Collection
+from belvedere.protocol.pressure import Pressure
+from belvedere.protocol.ring import MemberId
 from belvedere.protocol.sources import Sources
+from belvedere.protocol.tidying import Tidying, catalog_document, plan_document
 from belvedere.protocol.withdraw import Withdraw
 
-Answer: TypeAlias = DocumentWritten | DocumentRead | DocumentsListed | InputRead
-Make: TypeAlias = Callable[[int], CoordinatorInstruction]
-Then: TypeAlias = Callable[[Answer], list[CoordinatorInstruction]]
-
-RETRY_MS = 200
-STALLED_AFTER = 3
-FIRST_SLICE = 1024
-SMALLEST_SLICE = 32
-"""Of a build, in buckets: it comes to an end in a few hundred epochs however slow they are."""
-COLLECT_PATIENCE = 25
-"""A round of collection that gets no answer for so many retries is begun again."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """`epoch_ms`: the shortest time between two plans. `engine`: the version of the engine that plans name."""
-
-    epoch_ms: int = 20
-    collect_ms: int = 1000
-    quiet_ms: int = 30_000
-    """An epoch in which nobody reports anything for so long is begun again in a new generation."""
-    target_ms: int = 200
-    max_rows: int = 200_000
-    max_bytes: int = 64 << 20
-    memory: int = 1 << 30
-    """Bytes that batches of open epochs may take, all servers together."""
-    retention_ms: int = 60_000
-    late_writer_ms: int = 30_000
-    settle_ms: int = 0
-    engine: int = 1
+STALLED = "nothing can be changed while the pool is stalled"
 
 
 class Phase(enum.Enum):
     FOLLOWING = "following"
     RESTORING = "restoring"
     LEADING = "leading"
-
-
-@dataclass
-class _Catalog:
-    """The catalog that the next plan names, and what of it has to be built: circuit -> first bucket not yet taken."""
-
-    version: int = 0
-    document: str = ""
-    stages: int = 1
-    building: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass
-class _Offer:
-    """DDL on its way into a plan."""
-
-    offered: CatalogOffered
-    document: str
-    durable: bool = False
-
-    def taken(self, before: _Catalog) -> _Catalog:
-        """The catalog that it makes of the present one."""
-        offered = self.offered
-        going_on = {circuit: at for circuit, at in before.building.items() if circuit in offered.present}
-        building = dict.fromkeys(offered.circuits, 0) | going_on
-        return _Catalog(offered.version, self.document, offered.stages, building)
 
 
 @dataclass(frozen=True)
@@ -166,15 +115,6 @@ class _Proposal:
     generation: Generation | None = None
     plan: EpochPlan | None = None
     pointer: Pointer | None = None
-
-
-@dataclass
-class _Failure:
-    """Why the present generation is given up, and since when the same thing goes wrong."""
-
-    reason: str = ""
-    times: int = 0
-    retry_at: int | None = None
 
 
 class Coordinator:
@@ -189,8 +129,9 @@ class Coordinator:
         self.leadership = Leadership(me, cluster)
         self.assign, self.withdraw = Assign(), Withdraw()
         self._now = 0
-        self._request = 0
+        self._asking = Asking()
         self._members: dict[MemberId, Member] = {}
+        self._leaving: tuple[MemberId, ...] = ()
         self._reset()
 
     def _reset(self) -> None:
@@ -201,37 +142,37 @@ class Coordinator:
         self.sources = Sources()
         self.pressure = Pressure(options.max_rows, options.max_bytes, options.memory, target_ms=options.target_ms)
         self.collection = Collection(options.retention_ms, options.late_writer_ms)
-        self._catalog = _Catalog()
-        self._offer: _Offer | None = None
+        self._tidying = Tidying()
+        self._rounds = Rounds(self.collection, self._asking, options.collect_ms, self._unneeded)
+        self._catalog = CatalogBook(options.target_ms)
+        self._asking.forget()
         self._planning = False
         self._prepared: tuple[EpochPlan, Pointer] | None = None
         self._proposal: _Proposal | None = None
         self._regenerate = True
-        self._failure = _Failure()
         self._plan_at = 0
-        self._collect_at = 0
-        self._round = 0
-        self._progress_at = self._now
-        self._slice = FIRST_SLICE
-        self._plain_ms = 0
-        """How long epochs take that build nothing; 0 if unknown."""
+        self.patience = Patience(options.quiet_ms, self._now)
+        self._notes: list[Note] = []
         self._index: tuple[Chunk, ...] = ()
         self._committed_positions: Mapping[SourceId, Seq] = {}
-        self._documents: list[tuple[Epoch, str]] = []
         self._restoring: dict[str, EpochPlan] = {}
-        self._waiting: dict[int, tuple[Make, Then]] = {}
-        self._again: list[tuple[int, Make, Then]] = []
 
     # ------------------------------------------------------------------ events
 
     def handle(self, event: CoordinatorEvent) -> list[CoordinatorInstruction]:
         match event:
             case Tick(now):
-                self._now = max(self._now, now)
+                jump, self._now = now - self._now, max(self._now, now)
                 self.membership.tick(self._now)
-                return [*self._lead(event), *self._retry(), *self._advance()]
+                found = self._lead(event)
+                if self.phase is Phase.LEADING and jump > CLOCK_OFF_MS:
+                    # Set, or asleep: what an epoch is called cannot be taken back, so ask ZooKeeper's clock first.
+                    reason = f"time went on by {jump} ms at once: the clock is compared before anything is planned"
+                    found += self._led(self.leadership.stand_back(reason))
+                return [*found, *self._asking.retry(self._now), *self._advance()]
             case MembersChanged(members):
                 self._members = {member.id: member for member in members}
+                self._leaving = tuple(member.id for member in members if member.leaving)
                 return [*self.membership.listed(members, self._now), *self._advance()]
             case Unreachable(member, reason):
                 return [*self._unreachable(member, reason), *self._advance()]
@@ -239,34 +180,12 @@ class Coordinator:
                 return [*self._lead(event), *self._advance()]
             case Received(_, message):
                 return [*self._heard(message), *self._advance()]
-            case DocumentWritten(request) | DocumentRead(request) | DocumentsListed(request) | InputRead(request):
-                return [*self._answered(request, event), *self._advance()]
+            case DocumentWritten() | DocumentRead() | DocumentsListed() | InputRead():
+                return [*self._asking.answered(event), *self._advance()]
             case StoreFailed(request, reason):
-                return self._store_failed(request, reason)
+                return self._asking.failed(request, reason, self._now)
             case CatalogOffered():
                 return [*self._offered(event), *self._advance()]
-
-    def _ask(self, make: Make, then: Then) -> list[CoordinatorInstruction]:
-        """A request to the store; asked again after a while if it fails."""
-        self._request += 1
-        self._waiting[self._request] = (make, then)
-        return [make(self._request)]
-
-    def _answered(self, request: int, event: Answer) -> list[CoordinatorInstruction]:
-        waiting = self._waiting.pop(request, None)
-        return [] if waiting is None else waiting[1](event)
-
-    def _store_failed(self, request: int, reason: str) -> list[CoordinatorInstruction]:
-        waiting = self._waiting.pop(request, None)
-        if waiting is None:
-            return []
-        self._again.append((self._now + RETRY_MS, *waiting))
-        return [Note("store does not answer", {"reason": reason})]
-
-    def _retry(self) -> list[CoordinatorInstruction]:
-        due = [(make, then) for at, make, then in self._again if at <= self._now]
-        self._again = [one for one in self._again if one[0] > self._now]
-        return [instruction for make, then in due for instruction in self._ask(make, then)]
 
     # ------------------------------------------------------------------ taking over
 
@@ -290,7 +209,15 @@ class Coordinator:
     @property
     def catalog(self) -> tuple[int, str, tuple[int, ...]]:
         """Version and document of the newest catalog that a plan names, and the circuits of it that are being built."""
-        return self._catalog.version, self._catalog.document, tuple(self._catalog.building)
+        current = self._catalog.current
+        return current.version, current.document, tuple(current.building)
+
+    def waits_for(self, longer_than: int) -> tuple[MemberId, ...]:
+        """Whom the oldest open epoch waits for, if it has done so for that many milliseconds."""
+        if self.phase is not Phase.LEADING or not self.epochs.open or self.patience.silence(self._now) < longer_than:
+            return ()
+        waiting = self.epochs.waiting_for()
+        return () if waiting is None else waiting.members
 
     @property
     def _term(self) -> int:
@@ -305,7 +232,9 @@ class Coordinator:
         if not pointers:
             return found + self._restored(state)
         for pointer in pointers:
-            found += self._ask(_reading(pointer.document), self._plan_reader(state, pointer, len(pointers)))
+            found += self._asking.ask(
+                functools.partial(ReadDocument, name=pointer.document), self._plan_reader(state, pointer, len(pointers))
+            )
         return found
 
     def _plan_reader(self, state: PoolState, pointer: Pointer, wanted: int) -> Then:
@@ -331,19 +260,14 @@ class Coordinator:
         found: list[CoordinatorInstruction] = []
         if state.committed_plan is not None:
             epochs.last_plan = self._restoring[state.committed_plan.document]
-            self._documents.append((state.committed, state.committed_plan.document))
+            self._tidying.committed(epochs.last_plan, state.committed_plan.document)
             self._committed_positions = epochs.last_plan.positions
             found.append(Publish(epochs.last_plan))  # the predecessor may not have come to it
         for pointer in state.open:
             plan = self._restoring[pointer.document]
             epochs.open.append(OpenEpoch(plan, pointer, self._now))
             epochs.last_plan = plan
-        last = epochs.last_plan
-        if last is not None:
-            building = {s.circuit: s.stop for s in last.slices if s.stop < BUCKETS}
-            self._catalog = _Catalog(last.catalog, last.catalog_document, last.stages, building)
-        else:
-            self._slice = BUCKETS  # nothing was ever planned: there is nothing to scan
+        self._catalog.restore(epochs.last_plan)
         self.sources.restore(epochs.positions)
         self.collection.take_over(epochs.committed, (), self._now)
         self.phase = Phase.LEADING
@@ -351,9 +275,9 @@ class Coordinator:
 
     def _lost_lead(self, reason: str) -> list[CoordinatorInstruction]:
         found: list[CoordinatorInstruction] = [Note("not leading any more", {"reason": reason})]
-        if self._offer is not None:
+        if self._catalog.offer is not None:
             unknown = f"this coordinator does not lead any more ({reason}): look whether the change has happened"
-            found.append(CatalogTaken(self._offer.offered.ticket, self.epochs.last, unknown))
+            found.append(CatalogTaken(self._catalog.offer.offered.ticket, self.epochs.last, unknown))
         self._reset()
         self.phase = Phase.FOLLOWING
         return found
@@ -364,7 +288,10 @@ class Coordinator:
         """Everything that can go on now."""
         if self.phase is not Phase.LEADING:
             return []
-        return [*self._propose(), *self._release(), *self._plan(), *self._collect()]
+        collect = self._rounds.advance(self.epochs.committed, self._now)
+        found = [*self._propose(), *self._release(), *self._plan(), *collect]
+        notes, self._notes = self._notes, []
+        return [*notes, *found]
 
     def _propose(self) -> list[CoordinatorInstruction]:
         """One proposal at a time, with all that is due."""
@@ -387,41 +314,44 @@ class Coordinator:
             open=remaining if pointer is None else (*remaining, pointer),
             generation=old.generation if generation is None else generation.number,
             protocol=old.protocol if generation is None else generation.protocol,
-            stalled=self._stalled(commit is not None),
+            stalled="" if commit is not None else self.patience.stalled,
         )
         epoch = None if commit is None else commit.plan.epoch
         self._proposal = _Proposal(state, epoch, generation, plan, pointer)
         return self._led(self.leadership.propose(state))
 
-    def _stalled(self, commits: bool) -> str:
-        return "" if commits or self._failure.times < STALLED_AFTER else self._failure.reason
-
     def _next_generation(self, old: PoolState, open_epochs: int) -> Generation | None:
         """The members of the next generation, if one is due."""
         current = self.epochs.generation
+        quiet = self._is_quiet()
+        if quiet:
+            self._leave_out_silent()
         wanted = self.membership.change(current, old.protocol)
-        present = () if current is None else (*current.servers, *current.distributors)
-        if not self._is_active():
+        self._notes += wanted.notes
+        if not self.epochs.staffed:
             open_epochs = 0  # nobody works on them: there is nothing to wait for
         joins = self.assign.observe(wanted.joining, open_epochs, self._now)
+        present = (*current.servers, *current.distributors) if wanted.leaving and current is not None else ()
         leaves = self.withdraw.observe(wanted.leaving, present, open_epochs, self._now)
-        failed = self._failure.retry_at is not None and self._failure.retry_at <= self._now
+        failed = self.patience.retry_is_due(self._now)
         # The last one of a rolling upgrade may be someone without a part in generations: a store, a coordinator.
         speaks = current is not None and wanted.protocol != current.protocol and open_epochs == 0
-        if not (self._regenerate or wanted.lost or joins or leaves or failed or speaks or self._is_quiet()):
+        if not (self._regenerate or wanted.lost or joins or leaves or failed or speaks or quiet):
             return None
         number = Attempt(old.generation + 1)
         return Generation(number, old.term, self.me, number, wanted.servers, wanted.distributors, wanted.protocol)
 
     def _is_quiet(self) -> bool:
         """Open epochs of which nobody has reported anything for long."""
-        flowing = [e for e in self.epochs.open if not e.acknowledged]
-        return bool(flowing) and self._is_active() and self._now - self._progress_at > self.options.quiet_ms
+        flowing = any(not epoch.acknowledged for epoch in self.epochs.open)
+        return flowing and self.epochs.staffed and self.patience.is_quiet(self._now)
 
-    def _is_active(self) -> bool:
-        """Whether there are servers and distributors to do anything."""
-        generation = self.epochs.generation
-        return generation is not None and bool(generation.servers) and bool(generation.distributors)
+    def _leave_out_silent(self) -> None:
+        """Whoever the oldest epoch waits for may hang although its node lives: try without it, if there are others."""
+        seconds, silent = self.patience.silence(self._now) // 1000, self.epochs.waiting_for()
+        for member in () if silent is None else silent.members:
+            self.membership.failed(member, f"nothing heard of it for {seconds} s", self._now)
+        self.patience.silent(f"epoch {self.epochs.open[0].plan.epoch}: {silent}, nothing heard for {seconds} s")
 
     def _accepted(self) -> list[CoordinatorInstruction]:
         """The proposal is in the record: act on it."""
@@ -439,24 +369,25 @@ class Coordinator:
 
     def _committed(self, epoch: Epoch) -> list[CoordinatorInstruction]:
         found: list[CoordinatorInstruction] = []
-        self._failure = _Failure()
+        self.patience.committed()
         for done in self.epochs.commit(epoch):
             plan = done.plan
             found.append(Publish(plan))
-            found += self._to_all(Committed(plan.epoch, plan.positions))
+            found += self._to_all(Committed(plan.epoch))
             took = self._now - done.begun
             found.append(Note("committed", {"epoch": plan.epoch, "rows": plan.rows, "took_ms": took}))
-            self.pressure.observe(_finished(done, took))
-            self._pace(plan, took)
+            self.pressure.observe(done.finished(took))
+            self._catalog.observe(plan, took)
             self.collection.committed(plan.epoch, self._now)
-            self._documents.append((plan.epoch, done.pointer.document))
+            self._tidying.committed(plan, done.pointer.document)
             self._committed_positions = plan.positions
         found += self._tidy_input()
-        old = [name for e, name in self._documents if e < epoch]
-        self._documents = [(e, name) for e, name in self._documents if e >= epoch]
-        if old:
-            found.append(RemoveDocuments(tuple(old)))
-        return found
+        old = self._tidying.superseded(epoch)
+        return [*found, RemoveDocuments(old)] if old else found
+
+    def _unneeded(self, documents: Iterable[str], horizon: Epoch) -> tuple[str, ...]:
+        assert self.leadership.state is not None
+        return self._tidying.unneeded(documents, self.leadership.state, self._catalog.current.version, horizon)
 
     def _tidy_input(self) -> list[CoordinatorInstruction]:
         """What of INPUT and of its sources is not needed any more. Also after a takeover: the predecessor may not have
@@ -481,40 +412,42 @@ class Coordinator:
             if member not in members and member not in self._members
         ]
         self._regenerate = False
-        self._failure.retry_at = None
-        self._progress_at = self._now
+        self.patience.begun(self._now)
         begins = self.epochs.begin_generation(generation)
         self.assign.begun(generation)
         self.withdraw.begun(generation)
+        self.pressure.spread_over(len(generation.servers))
         servers = list(generation.servers)
         fields = {"generation": generation.number, "servers": servers, "distributors": list(generation.distributors)}
         found.append(Note("generation", fields))
-        if self._is_active():
+        if self.epochs.staffed:
             for begin in begins:
-                found += self._to_all(begin)
+                found += self._begin(begin)
         if not begins:
             found += self._to_all(Idle(generation, self.epochs.committed))
         return found
 
     def _planned(self, plan: EpochPlan, pointer: Pointer) -> list[CoordinatorInstruction]:
         self._prepared = None
-        self._progress_at = self._now
+        self.patience.heard(self._now)
         found: list[CoordinatorInstruction] = []
-        offer = self._offer
-        if offer is not None and plan.catalog == offer.offered.version:
-            self._catalog = offer.taken(self._catalog)
-            found.append(CatalogTaken(offer.offered.ticket, plan.epoch))
-            self._offer = None
-        for part in plan.slices:
-            self._catalog.building[part.circuit] = part.stop
-            if part.stop >= BUCKETS:
-                del self._catalog.building[part.circuit]
+        taken = self._catalog.planned(plan)
+        if taken is not None:
+            found.append(CatalogTaken(taken.offered.ticket, plan.epoch))
         found.append(Note("planned", {"epoch": plan.epoch, "rows": plan.rows, "pieces": len(plan.pieces)}))
         self.sources.plan(plan.positions)
         begin = self.epochs.add(plan, pointer, self._now)
-        return found + (self._to_all(begin) if self._is_active() else [])
+        return found + (self._begin(begin) if self.epochs.staffed else [])
 
-    def _to_all(self, message: Begin | Committed | Idle) -> list[CoordinatorInstruction]:
+    def _begin(self, begin: Begin) -> list[CoordinatorInstruction]:
+        """To everyone what it needs: sources and pieces may be many, and view servers many as well."""
+        generation = begin.generation
+        for_distributors = replace(begin, plan=replace(begin.plan, positions={}))
+        for_servers = replace(begin, plan=replace(begin.plan, positions={}, pieces=()))
+        found: list[CoordinatorInstruction] = [Send(member, for_distributors) for member in generation.distributors]
+        return found + [Send(member, for_servers) for member in generation.servers]
+
+    def _to_all(self, message: Committed | Idle) -> list[CoordinatorInstruction]:
         generation = self.epochs.generation
         if generation is None:
             return []
@@ -524,8 +457,7 @@ class Coordinator:
         generation = self.epochs.generation
         if generation is None or self._proposal is not None:
             return []
-        leaving = [member.id for member in self._members.values() if member.leaving]
-        return [Send(member, Released(member)) for member in self.withdraw.releasable(leaving, generation)]
+        return [Send(member, Released(member)) for member in self.withdraw.releasable(self._leaving, generation)]
 
     # ------------------------------------------------------------------ planning
 
@@ -533,14 +465,12 @@ class Coordinator:
         holding = self.assign.holds or self.withdraw.holds
         busy = self._planning or self._prepared is not None
         open_epochs = len(self.epochs.open) - len(self.epochs.committable)
-        if busy or holding or not self._is_active() or open_epochs >= MAX_OPEN or self._now < self._plan_at:
+        if busy or holding or not self.epochs.staffed or open_epochs >= MAX_OPEN or self._now < self._plan_at:
             return []
-        if self._offer is not None and not self._offer.durable:
+        if self._catalog.waits or self.patience.failures:  # first get through what there is
             return []
-        if self._failure.times:
-            return []  # first get through what there is
         self._planning = True
-        return self._ask(ReadInput, self._input_read)
+        return self._asking.ask(ReadInput, self._input_read)
 
     def _input_read(self, event: Answer) -> list[CoordinatorInstruction]:
         assert isinstance(event, InputRead)
@@ -552,14 +482,17 @@ class Coordinator:
             for told in self.sources.observe(self._index, event.sources)
         ]
         found += self._tidy_input()
-        bounds = self.pressure.take(self._index, self.sources.planned, self.sources.bounds())
-        pieces = self.sources.choose(bounds)
-        offered = self._offer is not None and self._offer.durable
-        if not pieces and not self._catalog.building and not offered:
+        try:
+            bounds = self.pressure.take(self._index, self.sources.planned, self.sources.bounds())
+            pieces = self.sources.choose(bounds)
+        except Damaged as error:
+            # Or a successor, of whom this one has not heard yet, has committed and removed what was there before.
+            return found + self._led(self.leadership.stand_back(str(error)))
+        if not pieces and not self._catalog.is_due:
             return found
         plan = self._make(pieces, self.sources.positions_after(bounds))
         data = wire.encode(plan)
-        pointer = Pointer(plan.epoch, f"plan/{plan.epoch:020d}-{self._term}", wire.digest(data))
+        pointer = Pointer(plan.epoch, plan_document(plan.epoch, self._term), wire.digest(data))
 
         def written(_: Answer) -> list[CoordinatorInstruction]:
             self._planning = False
@@ -567,10 +500,10 @@ class Coordinator:
             return []
 
         self._planning = True
-        return found + self._ask(lambda request: WriteDocument(request, pointer.document, data), written)
+        return found + self._asking.ask(lambda request: WriteDocument(request, pointer.document, data), written)
 
     def _make(self, pieces: tuple[Piece, ...], positions: dict[SourceId, Seq]) -> EpochPlan:
-        catalog = self._catalog if self._offer is None or not self._offer.durable else self._offer.taken(self._catalog)
+        catalog, slices = self._catalog.next()
         used = {piece.chunk for piece in pieces}
         chunks = [chunk for chunk in self._index if chunk.id in used]
         return EpochPlan(
@@ -580,7 +513,7 @@ class Coordinator:
             catalog=catalog.version,
             catalog_document=catalog.document,
             stages=catalog.stages,
-            slices=tuple(Slice(c, at, min(BUCKETS, at + self._slice)) for c, at in sorted(catalog.building.items())),
+            slices=slices,
             engine=self.options.engine,
             oldest=min((chunk.at for chunk in chunks), default=0),
             rows=sum(chunk.rows for chunk in chunks),
@@ -588,33 +521,22 @@ class Coordinator:
         )
 
     def _offered(self, event: CatalogOffered) -> list[CoordinatorInstruction]:
-        refused = ""
         if self.phase is not Phase.LEADING:
             refused = "this coordinator does not lead"
-        elif self._offer is not None:
-            refused = "another change of the catalog is under way"
-        elif event.version != self._catalog.version + 1:
-            refused = f"the catalog is at version {self._catalog.version}, this one would be {event.version}"
+        elif self.patience.stalled:
+            refused = f"{STALLED}: {self.patience.stalled}"
+        else:
+            refused = self._catalog.refusal(event)
         if refused:
             return [CatalogTaken(event.ticket, self.epochs.last, refused)]
-        offer = self._offer = _Offer(event, f"catalog/{event.version:010d}-{self._term}")
+        offer = self._catalog.offer = Offer(event, catalog_document(event.version, self._term))
 
         def written(_: Answer) -> list[CoordinatorInstruction]:
             offer.durable = True
             self._plan_at = self._now
             return []
 
-        return self._ask(lambda request: WriteDocument(request, offer.document, event.document), written)
-
-    def _pace(self, plan: EpochPlan, took: int) -> None:
-        """Slices of builds grow while epochs are quick, and shrink when they are slow because of them: smaller ones do
-        not help where epochs are slow without any."""
-        if not plan.slices:
-            self._plain_ms = (3 * self._plain_ms + took) // 4 if self._plain_ms else took
-        elif took <= max(self.options.target_ms, 2 * self._plain_ms):
-            self._slice = min(BUCKETS, self._slice * 2)
-        else:
-            self._slice = max(SMALLEST_SLICE, self._slice // 2)
+        return self._asking.ask(lambda request: WriteDocument(request, offer.document, event.document), written)
 
     # ------------------------------------------------------------------ what members say
 
@@ -623,13 +545,13 @@ class Coordinator:
             return []
         match message:
             case Sent(epoch, attempt, member):
-                self._progress_at = self._now
+                self.patience.heard(self._now)
                 try:
                     return [Send(to, expect) for to, expect in self.epochs.sent(message)]
                 except Contradiction as error:
                     return self._failed(Failed(epoch, attempt, member, str(error)))
             case Done(epoch, attempt, member):
-                self._progress_at = self._now
+                self.patience.heard(self._now)
                 try:
                     self.epochs.done(message)
                 except Contradiction as error:
@@ -640,16 +562,22 @@ class Coordinator:
 
     def _failed(self, message: Failed) -> list[CoordinatorInstruction]:
         generation = self.epochs.generation
-        if generation is None or message.attempt != generation.number or self._failure.retry_at is not None:
+        if generation is None or message.attempt != generation.number or self.epochs.find(message.epoch) is None:
             return []
-        where = f"view {message.view}: " if message.view else ""
-        reason = f"{where}{message.reason}"
-        failure = self._failure
-        failure.times = failure.times + 1 if reason == failure.reason else 1
-        failure.reason = reason
-        failure.retry_at = self._now + min(5000, 50 * 2 ** min(failure.times, 10))
-        fields = {"epoch": message.epoch, "member": message.member, "reason": reason, "times": failure.times}
-        return [Note("attempt failed", fields)]
+        reason = f"view {message.view}: {message.reason}" if message.view else message.reason
+        if not self.patience.failed(reason, self._now):
+            return []
+        times = self.patience.failures
+        fields = {"epoch": message.epoch, "member": message.member, "reason": reason, "times": times}
+        return [Note("attempt failed", fields), *self._give_up_offer()]
+
+    def _give_up_offer(self) -> list[CoordinatorInstruction]:
+        """Whoever changes the catalog of a pool that is stalled learns why, and need not wait for it."""
+        offer = self._catalog.offer
+        if offer is None or not self.patience.stalled or self._planning or self._prepared is not None:
+            return []
+        self._catalog.offer = None
+        return [CatalogTaken(offer.offered.ticket, self.epochs.last, f"{STALLED}: {self.patience.stalled}")]
 
     def _unreachable(self, member: MemberId, reason: str) -> list[CoordinatorInstruction]:
         """Do not wait until its session ends: go on without it at once."""
@@ -659,75 +587,3 @@ class Coordinator:
         self.membership.failed(member, reason, self._now)
         self._regenerate = True
         return [Note("member unreachable", {"member": member, "reason": reason})]
-
-    # ------------------------------------------------------------------ collection
-
-    def _collect(self) -> list[CoordinatorInstruction]:
-        """A round of collection: list pins, raise the horizon, list pins again, collect (see `pins`)."""
-        if self._now < self._collect_at:
-            return []
-        self._collect_at = self._now + max(self.options.collect_ms, COLLECT_PATIENCE * RETRY_MS)
-        self._round += 1
-        return self._ask(_listing, self._of_round(self._raise_horizon))
-
-    def _of_round(self, then: Then) -> Then:
-        """What comes for a round that was given up is too old: pins were listed before the horizon was raised."""
-        round = self._round
-        return lambda event: then(event) if round == self._round else []
-
-    def _raise_horizon(self, event: Answer) -> list[CoordinatorInstruction]:
-        assert isinstance(event, DocumentsListed)
-        pins, horizons = _split(event.names)
-        self.collection.take_over(self.epochs.committed, horizons, self._now)
-        document = self.collection.choose(pins, self._now)
-        if document is None:
-            return self._horizon_raised()
-        raised = self._of_round(lambda _: self._horizon_raised())
-        return self._ask(lambda request: WriteDocument(request, document, b""), raised)
-
-    def _horizon_raised(self) -> list[CoordinatorInstruction]:
-        self.collection.raised()
-        return self._ask(_listing, self._of_round(self._pins_listed))
-
-    def _pins_listed(self, event: Answer) -> list[CoordinatorInstruction]:
-        assert isinstance(event, DocumentsListed)
-        found = self.collection.collect(*_split(event.names), self._now)
-        self._collect_at = self._now + self.options.collect_ms
-        instructions: list[CoordinatorInstruction] = [Collect(found.horizon, found.tombstones)]
-        if found.documents:
-            instructions.append(RemoveDocuments(found.documents))
-        return instructions
-
-
-def _listing(request: int) -> CoordinatorInstruction:
-    return ListDocuments(request, (PINS, HORIZONS))
-
-
-def _split(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Pins and horizons."""
-    names = list(names)
-    return [n for n in names if n.startswith(PINS)], [n for n in names if n.startswith(HORIZONS)]
-
-
-def _finished(epoch: OpenEpoch, took: int) -> Finished:
-    """What an epoch cost, for back-pressure."""
-
-    def total(figure: str) -> int:
-        return int(sum(figures.get(figure, 0) for figures in epoch.figures.values()))
-
-    plan = epoch.plan
-    waited = max(0, epoch.begun - plan.oldest) if plan.oldest else 0
-    return Finished(
-        rows=plan.rows,
-        bytes=plan.size,
-        moved_rows=epoch.flowed,
-        moved_bytes=total("moved_bytes"),
-        spilled_bytes=total("spilled_bytes"),
-        duration=took,
-        waited=waited,
-        building=bool(plan.slices),
-    )
-
-
-def _reading(name: str) -> Make:
-    return lambda request: ReadDocument(request, name)

@@ -18,6 +18,7 @@ from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece, Seq, SourceId
 from belvedere.protocol.messages import (
     Attempt,
     Batch,
+    Counts,
     Epoch,
     EpochPlan,
     Generation,
@@ -65,13 +66,15 @@ class Note:
 
 @dataclass(frozen=True)
 class Computed:
-    """A stage is computed, and its batches are handed to the transport: `batches[receiver][stage]` counts them."""
+    """A stage is computed, and its batches are handed to the transport: `batches` counts them."""
 
     epoch: Epoch
     attempt: Attempt
     stage: Stage
-    batches: Mapping[MemberId, Mapping[Stage, int]]
+    batches: Counts
     rows: int = 0
+    ring: str = ""
+    """Digest of the ring by which they were sent."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +165,10 @@ class Distribute:
 class Distributed:
     epoch: Epoch
     attempt: Attempt
-    batches: Mapping[MemberId, Mapping[Stage, int]]
+    batches: Counts
     rows: int = 0
+    ring: str = ""
+    """Digest of the ring by which they were sent."""
 
 
 DistributorEvent: TypeAlias = Tick | Received | Distributed | WorkFailed
@@ -342,7 +347,7 @@ class RemoveChunks:
 
 @dataclass(frozen=True)
 class RemoveDocuments:
-    """Plans that nobody will read again. Best effort."""
+    """Plans, catalogs, pins and horizons that nobody will read again. Best effort."""
 
     names: tuple[str, ...]
 

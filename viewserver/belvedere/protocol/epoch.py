@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from belvedere.protocol.barrier import Barrier
+from belvedere.protocol.barrier import Barrier, Waiting
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import (
     NEVER,
@@ -44,6 +44,7 @@ from belvedere.protocol.messages import (
     Pointer,
     Sent,
 )
+from belvedere.protocol.pressure import Finished
 from belvedere.protocol.ring import MemberId
 
 MAX_OPEN = 2
@@ -71,6 +72,24 @@ class OpenEpoch:
     def acknowledged(self) -> bool:
         return self.barrier is not None and self.barrier.complete
 
+    def finished(self, took: int) -> Finished:
+        """What it cost, for back-pressure."""
+
+        def total(figure: str) -> int:
+            return int(sum(figures.get(figure, 0) for figures in self.figures.values()))
+
+        plan = self.plan
+        return Finished(
+            rows=plan.rows,
+            bytes=plan.size,
+            moved_rows=self.flowed,
+            moved_bytes=total("moved_bytes"),
+            spilled_bytes=total("spilled_bytes"),
+            duration=took,
+            waited=max(0, self.begun - plan.oldest) if plan.oldest else 0,
+            building=bool(plan.slices),
+        )
+
 
 @dataclass
 class Epochs:
@@ -92,9 +111,15 @@ class Epochs:
         return {} if self.last_plan is None else self.last_plan.positions
 
     @property
-    def room(self) -> bool:
-        """Whether another epoch may be put into the record."""
-        return len(self.open) < MAX_OPEN
+    def staffed(self) -> bool:
+        """Whether there are servers and distributors to do anything."""
+        generation = self.generation
+        return generation is not None and bool(generation.servers) and bool(generation.distributors)
+
+    def waiting_for(self) -> Waiting | None:
+        """What the oldest epoch that flows waits for."""
+        barrier = next((epoch.barrier for epoch in self.open if not epoch.acknowledged), None)
+        return None if barrier is None else barrier.waiting_for()
 
     def begin_generation(self, generation: Generation) -> list[Begin]:
         """Every open epoch again, in order, with the members of this generation."""

@@ -87,8 +87,8 @@ class Distributor:
                 return [Settle(epoch)]
             case Received(_, Released(member)):
                 self.released |= member == self.me
-            case Distributed(epoch, attempt, batches, rows) if self._is_current(epoch, attempt):
-                return [self._tell(Sent(epoch, attempt, self.me, BEFORE_STAGES, batches, rows))]
+            case Distributed(epoch, attempt, batches, rows, ring) if self._is_current(epoch, attempt):
+                return [self._tell(Sent(epoch, attempt, self.me, BEFORE_STAGES, batches, rows, ring))]
             case WorkFailed(epoch, attempt, reason, view) if self._is_current(epoch, attempt):
                 note = Note("failed", {"epoch": epoch, "reason": reason})
                 return [note, self._tell(Failed(epoch, attempt, self.me, reason, view))]

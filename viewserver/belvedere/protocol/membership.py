@@ -488,6 +488,11 @@ class Leadership:
             f" a leader's may be {CLOCK_OFF_MS} ms off: set it right"
         )
 
+    @property
+    def stands_back(self) -> str:
+        """Why this one could not lead a moment ago, and does not try just now; empty if nothing is against it."""
+        return self.reason if self.phase is Phase.FOLLOWING and self._now < self._not_before else ""
+
     def stand_back(self, reason: str) -> list[LeadershipInstruction]:
         """This one cannot lead now, for a reason of its own: stop, and look again after a while."""
         return self._stand_back(reason)

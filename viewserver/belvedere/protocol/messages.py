@@ -138,18 +138,23 @@ class Begin:
     committed: Epoch
 
 
+Counts: TypeAlias = Mapping[Stage, tuple[int, ...]]
+"""Batches for later stages, of each server of the generation by its position; stages without any are left out. Numbers
+without names: a report has one for each server, and the leader of n servers reads n of them for each stage."""
+
+
 @dataclass(frozen=True)
 class Sent:
-    """To the leader: I have sent all that I have for later stages after `stage` (-1: a distributor).
-
-    `batches[receiver][stage]` counts; receivers without any are left out."""
+    """To the leader: I have sent all that I have for later stages after `stage` (-1: a distributor)."""
 
     epoch: Epoch
     attempt: Attempt
     sender: MemberId
     stage: Stage
-    batches: Mapping[MemberId, Mapping[Stage, int]]
+    batches: Counts
     rows: int = 0
+    ring: str = ""
+    """Digest of the ring by which they were sent."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,6 @@ class Committed:
     """Leader to everyone: the epoch is committed."""
 
     epoch: Epoch
-    positions: Mapping[SourceId, Seq] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ Why it is safe:
    process was stopped) does not count at all, and smaller ones, which the leader's clock guard (`Leadership`) limits to
    `LARGEST_STEP_MS` in sum, are added to leases and to the bound.
 5. A tombstone hides older versions of its row. Once it is removed a late write of an older epoch would be seen; so
-   tombstones go when their epoch was committed longer ago than any writer can be late.
+   tombstones go when their epoch was committed longer ago than any writer should be late, and the store ignores
+   writes of epochs whose tombstones may be gone.
 6. Nothing above the committed epoch is collected, and of each row the newest version at the horizon stays: open epochs
    can always be done again. INPUT goes when it is committed (`exactly_once.collectable`).
 """
@@ -124,6 +125,8 @@ class Collection:
         self.phase = Phase.IDLE
         self.horizon = NEVER
         """The greatest horizon that may be in the store."""
+        self._durable = NEVER
+        """The greatest one that is."""
         self._retention, self._late = retention_ms, late_writer_ms
         self._time = 0
         self._clock: int | None = None
@@ -136,7 +139,8 @@ class Collection:
     def take_over(self, committed: Epoch, horizons: Iterable[str], now: int) -> None:
         """`horizons`: names of documents below `HORIZONS`."""
         self._pass(now)
-        self.horizon = max(self.horizon, horizon_of(horizons))
+        self._durable = max(self._durable, horizon_of(horizons))
+        self.horizon = max(self.horizon, self._durable)
         self.committed(committed, now)
 
     def committed(self, epoch: Epoch, now: int) -> None:
@@ -161,10 +165,8 @@ class Collection:
                 *(pin.epoch for pin in self._living(pins, as_of=self._time).values()),
             ]
         )
-        if wanted <= self.horizon:
-            return None
-        self.horizon = wanted  # from here on it may be in the store, whatever is heard of the write
-        return horizon_document(wanted)
+        self.horizon = max(self.horizon, wanted)  # from here on it may be in the store, whatever is heard of the write
+        return None if self.horizon <= self._durable else horizon_document(self.horizon)
 
     def raised(self) -> None:
         """The horizon is durable. The pins must be listed now, not before."""

@@ -21,6 +21,9 @@ fast. Why nobody starves: chunks are taken in the order in which they were recei
 out is older than all that comes later. Bounds are lowered to ends of chunks, and chunks end between log entries, so
 an entry is never split.
 
+Limits and what was learnt are those of one view server: a pool has as many times the room as it has of them, so it
+grows and shrinks with the pool, from the first plan on (`spread_over`).
+
 All of it is a function of what was observed: the same epochs give the same room.
 """
 
@@ -35,7 +38,7 @@ from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece, Seq, SourceId
 OPEN_EPOCHS = 2
 FIRST_ROWS = 10_000
 LEAST_ROWS = 500
-"""However long epochs take: fewer rows would not make them shorter, only less worth while."""
+"""However long epochs take: fewer rows would not make them shorter, only less worth while. (Of the whole pool.)"""
 LONGEST_EPOCH = 10
 """The longest goal, in targets."""
 WAIT_PER_GOAL = 2
@@ -44,7 +47,7 @@ FALL = 0.2
 """How much of a lower fan-out is believed at once."""
 RECOVERY = 1.1
 """By how much the room grows back after each epoch that spilled nothing."""
-DEFAULT_MEMORY = 1 << 30
+DEFAULT_MEMORY = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Line:
     def __init__(self) -> None:
         self._count = self._rows = self._time = self._squares = self._products = 0.0
 
-    def add(self, rows: int, duration: int) -> None:
+    def add(self, rows: float, duration: int) -> None:
         kept = self.MEMORY
         self._count = kept * self._count + 1
         self._rows = kept * self._rows + rows
@@ -101,7 +104,7 @@ class Line:
 
 class Pressure:
     def __init__(self, max_rows: int, max_bytes: int, memory: int = DEFAULT_MEMORY, *, target_ms: int = 200) -> None:
-        """`memory`: bytes that batches of open epochs may take, all servers together."""
+        """For each view server. `memory`: bytes that batches of open epochs may take."""
         if min(max_rows, max_bytes, memory, target_ms) < 1:
             raise ValueError(
                 f"pressure: found max_rows={max_rows}, max_bytes={max_bytes}, memory={memory}, target_ms={target_ms},"
@@ -109,15 +112,20 @@ class Pressure:
             )
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._memory, self._target = memory, target_ms
+        self._servers = 1
         self._rows = float(min(FIRST_ROWS, max_rows))
         self._bytes_per_row = 0.0
         self._bytes_per_byte = 0.0
         """Bytes that went between members for each row, and for each byte, that was planned."""
         self._spill_factor = 1.0
         self._line = Line()
-        self._rows_before = 0
+        self._rows_before = 0.0
         self.fan_out = 1.0
         """Rows that went between members for each row planned, for people."""
+
+    def spread_over(self, servers: int) -> None:
+        """From now on epochs are the work of so many view servers."""
+        self._servers = max(1, servers)
 
     def observe(self, epoch: Finished) -> None:
         if epoch.spilled_bytes > 0:
@@ -133,7 +141,7 @@ class Pressure:
         memory = self._memory / OPEN_EPOCHS * self._spill_factor
         rows = min(self._rows, memory / max(self._bytes_per_row, 1.0))
         size = min(self._max_bytes, memory / max(self._bytes_per_byte, 1.0))
-        return max(1, int(rows)), max(1, int(size))
+        return max(1, int(rows * self._servers)), max(1, int(size * self._servers))
 
     def take(
         self, index: Sequence[Chunk], planned: Mapping[SourceId, Seq], bounds: Mapping[SourceId, Seq]
@@ -147,15 +155,16 @@ class Pressure:
 
     def _learn_duration(self, epoch: Finished) -> None:
         # Two epochs are open at a time: how long one takes depends on the one before it as well.
-        self._line.add(epoch.rows + self._rows_before, epoch.duration)
-        self._rows_before = epoch.rows
+        rows = epoch.rows / self._servers
+        self._line.add(rows + self._rows_before, epoch.duration)
+        self._rows_before = rows
         wanted = max(self._target, epoch.waited / WAIT_PER_GOAL, 2 * self._line.overhead)
         goal = min(wanted, LONGEST_EPOCH * self._target)
         duration = max(1, epoch.duration)
         if duration > goal:
-            slower = min(epoch.rows, self._rows) * max(goal / duration, 0.25)
-            self._rows = max(slower, min(LEAST_ROWS, self._max_rows))
-        elif epoch.rows >= self._rows / 2:
+            slower = min(rows, self._rows) * max(goal / duration, 0.25)
+            self._rows = max(slower, min(LEAST_ROWS / self._servers, self._max_rows))
+        elif rows >= self._rows / 2:
             self._rows = min(self._rows * min(goal / duration, 2.0), self._max_rows)
 
     def _learn_memory(self, epoch: Finished) -> None:

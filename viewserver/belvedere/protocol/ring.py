@@ -15,8 +15,9 @@ unavoidable 1/(n+1) at n = 3, 1.3 at 10, 1.6 at 40, 2 at 100; at 399 it is 2 % o
 room for only 2 more.
 
 Why it is safe: the table is a function of the set of members alone, of nothing random and nothing that happened before,
-so every process that knows the members computes the same bytes, and `digest` lets them see that they did. A ring is
-never changed; a change of members is another ring with a greater version, and `moves` says what lies between the two.
+so every process that knows the members computes the same bytes. That they did (and not two versions of a library, two
+rings) is seen from `digest`, which every report of batches carries and the leader's barrier compares. A ring is never
+changed; a change of members is another ring with a greater version, and `moves` says what lies between the two.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ import functools
 import hashlib
 import itertools
 import struct
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NewType
@@ -33,8 +33,6 @@ from typing import Any, NewType
 import numpy as np
 import uhashring
 import xxhash
-
-from belvedere import errors
 
 MemberId = NewType("MemberId", str)
 RingVersion = NewType("RingVersion", int)
@@ -45,9 +43,7 @@ POINTS_PER_MEMBER = 160
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _MASK = np.uint64(BUCKETS - 1)
-_MAGIC = b"BVR1"
-_HEAD = struct.Struct("<4s16s")
-_FIXED = struct.Struct("<QHI")
+_FIXED = struct.Struct("<HI")
 
 
 def buckets_of(ids: Array) -> Array:
@@ -106,42 +102,16 @@ class Ring:
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """16 bytes that differ if anything of the ring does, for compare-and-set and for members to agree on."""
-        return _digest(self._content())
-
-    def to_bytes(self) -> bytes:
-        content = self._content()
-        return _HEAD.pack(_MAGIC, _digest(content)) + zlib.compress(content)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Ring:
-        """The ring as it was written. It is not computed anew: a later version may place members differently."""
-        if len(data) < _HEAD.size or data[:4] != _MAGIC:
-            raise errors.Damaged(f"ring: {len(data)} bytes that do not begin with {_MAGIC!r}")
-        _, digest = _HEAD.unpack_from(data)
-        try:
-            content = zlib.decompress(data[_HEAD.size :])
-        except zlib.error as error:
-            raise errors.Damaged(f"ring: the bytes after the head cannot be unpacked: {error}") from error
-        if _digest(content) != digest:
-            raise errors.Damaged(f"ring: found digest {_digest(content).hex()}, its head says {digest.hex()}")
-        version, count, length = _FIXED.unpack_from(content)
-        names = content[_FIXED.size : _FIXED.size + length].decode().split("\0")
-        table = np.frombuffer(content, "<u2", BUCKETS, _FIXED.size + length).astype(np.uint16)
-        table.flags.writeable = False
-        if len(names) != count or int(table.max()) >= count:
-            raise errors.Damaged(f"ring {version}: {count} members announced, {len(names)} names, owner {table.max()}")
-        return cls(RingVersion(version), tuple(MemberId(name) for name in names), table)
-
-    def _content(self) -> bytes:
+        """16 bytes that differ if members or owners do, for members to agree on."""
         names = "\0".join(self.members).encode()
-        return _FIXED.pack(self.version, len(self.members), len(names)) + names + self.table.astype("<u2").tobytes()
+        fixed = _FIXED.pack(len(self.members), len(names))
+        return hashlib.blake2b(fixed + names + self.table.astype("<u2").tobytes(), digest_size=16).digest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ring) and self.digest == other.digest
+        return isinstance(other, Ring) and (self.version, self.digest) == (other.version, other.digest)
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash((self.version, self.digest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +187,3 @@ def _bucket_points() -> Array:
 def _point(name: str) -> int:
     """A place on the circle. Not Python's hash, which differs between processes."""
     return xxhash.xxh3_64_intdigest(name.encode())
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()

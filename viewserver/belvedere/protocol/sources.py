@@ -36,9 +36,11 @@ from belvedere.protocol.exactly_once import START, Chunk, ChunkId, Piece, Seq, S
 from belvedere.protocol.lineage import (
     Arrived,
     Born,
+    Closed,
     Contradiction,
     Ended,
     Generation,
+    Home,
     Lineage,
     Listed,
     NodeId,
@@ -77,6 +79,8 @@ class Sources:
         self._lineage = Lineage()
         self._heard = False
         self._reported: set[Contradiction] = set()
+        self._places: dict[SourceId, tuple[str, int]] = {}
+        """Where each source is open, or was last, and how often it has moved since this leader leads."""
 
     @property
     def planned(self) -> Mapping[SourceId, Seq]:
@@ -140,6 +144,10 @@ class Sources:
     def phase(self, source: SourceId) -> Phase:
         return self._lineage.phase(source)
 
+    def home(self, source: SourceId) -> tuple[Home, NodeId | None]:
+        """Whether somebody pushes the source, and who does or did so last."""
+        return self._lineage.home(source)
+
     # --- facts
 
     def _believe(self, listing: Iterable[Fact]) -> tuple[dict[SourceId, Fact], list[Contradiction]]:
@@ -182,12 +190,22 @@ class Sources:
             found += self._tell(Arrived(source, self._arrived.get(source, START)))
             if fact.last is not None:
                 found += self._tell(Ended(source, fact.last))
-            if fact.node:
-                found += self._tell(Opened(source, NodeId(fact.node), Generation(0)))
             found += self._tell(Born(source, fact.parents))
+            found += self._tell(*self._moves(source, fact.node))
+        self._places = {source: place for source, place in self._places.items() if source in self._facts}
         return found
 
-    def _tell(self, *events: Arrived | Born | Ended | Listed | Opened | Planned) -> list[Contradiction]:
+    def _moves(self, source: SourceId, node: str) -> list[Opened | Closed]:
+        """A listing says where a source is, lineage wants to hear what happened: it was closed there and opened here.
+        One that is nowhere is closed."""
+        before, moved = self._places.get(source, ("", 0))
+        if node and node != before:
+            before, moved = node, moved + 1
+        self._places[source] = (before, moved)
+        opened = [Opened(source, NodeId(before), Generation(moved))] if before else []
+        return [Closed(source, Generation(moved - 1 if node else moved)), *opened]
+
+    def _tell(self, *events: Arrived | Born | Closed | Ended | Listed | Opened | Planned) -> list[Contradiction]:
         """What lineage asks for comes with a listing, what it starts shows in its bounds; contradictions are left."""
         said = [instruction for event in events for instruction in self._lineage.handle(event)]
         return [instruction for instruction in said if isinstance(instruction, Contradiction)]

@@ -215,7 +215,7 @@ class ViewServer:
         work = self._current(event.epoch, event.attempt)
         if work is None or work.plan is None or work.phase is not Phase.COMPUTING or work.stage != event.stage:
             return []
-        sent = Sent(event.epoch, event.attempt, self.me, event.stage, event.batches, event.rows)
+        sent = Sent(event.epoch, event.attempt, self.me, event.stage, event.batches, event.rows, event.ring)
         found: list[ServerInstruction] = [self._tell(sent)]
         work.stage += 1
         if work.stage < work.plan.stages:

@@ -14,7 +14,7 @@ late is harmless; a server that is lost before is an ordinary loss."""
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from belvedere.protocol.assign import DRAIN_MS
@@ -35,8 +35,11 @@ class Withdraw:
     phases: dict[MemberId, Phase] = field(default_factory=dict)
     _since: int | None = None
 
-    def observe(self, leaving: Iterable[MemberId], members: Iterable[MemberId], open_epochs: int, now: int) -> bool:
+    def observe(self, leaving: Sequence[MemberId], members: Iterable[MemberId], open_epochs: int, now: int) -> bool:
         """Who asks to leave, and who has a part in the present generation. True if the ring may change for them."""
+        if not leaving and not self.phases:  # asked at every event, also of a pool with hundreds of members
+            self._since = None
+            return False
         asking, present = set(leaving), set(members)
         self.phases = {m: p for m, p in self.phases.items() if m in asking or p is Phase.RELEASED}
         needed = asking & present
@@ -58,12 +61,13 @@ class Withdraw:
         """The generation is in the record."""
         self._since = None
 
-    def releasable(self, leaving: Iterable[MemberId], generation: Generation) -> list[MemberId]:
+    def releasable(self, leaving: Sequence[MemberId], generation: Generation) -> list[MemberId]:
         """Those who ask to leave and have no part in the generation of the record: they may go. Each is told once."""
-        present = {*generation.servers, *generation.distributors}
-        leaving = set(leaving)
-        self.phases = {m: p for m, p in self.phases.items() if m in leaving or p is not Phase.RELEASED}
-        found = [m for m in sorted(leaving) if m not in present and self.phases.get(m) is not Phase.RELEASED]
+        if not leaving and not self.phases:
+            return []
+        present, asking = {*generation.servers, *generation.distributors}, set(leaving)
+        self.phases = {m: p for m, p in self.phases.items() if m in asking or p is not Phase.RELEASED}
+        found = [m for m in sorted(asking) if m not in present and self.phases.get(m) is not Phase.RELEASED]
         for member in found:
             self.phases[member] = Phase.RELEASED
         return found

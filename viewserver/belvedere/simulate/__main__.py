@@ -9,7 +9,7 @@ import time
 from belvedere.simulate import bugs, runner
 from belvedere.simulate.trace import Trace
 
-TAIL = 400
+SHOWN = 400
 """Lines of a trace that are shown when a history went wrong."""
 
 
@@ -29,6 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     for outcome in runner.run_many(options.first, options.seeds, options.bug, options.jobs, progress):
         wrong += 1
         _say(f"seed {outcome.seed}: {outcome.wrong}\n  replay: {runner.replay_command(outcome.seed, options.bug)}")
+        if wrong == 1:
+            _trace(outcome.seed, options.bug)
         if wrong >= options.failures:
             break
     _say(f"{done} histories in {time.monotonic() - begin:.0f} s, {wrong} wrong")
@@ -36,19 +38,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    """Every history with its trace: all of it where it went wrong, or on request."""
-    wrong = 0
-    for seed in range(options.first, options.first + options.seeds):
-        trace = Trace(enabled=True)
-        outcome = runner.run(seed, options.bug, trace)
-        lines = trace.tail(len(trace.lines) if options.all else TAIL)
-        if outcome.wrong or options.all:
-            if len(lines) < len(trace.lines):
-                _say(f"… {len(trace.lines) - len(lines)} lines before (--all shows them)")
-            _say("\n".join(lines))
-        _say(f"seed {seed}: {outcome.wrong or f'{outcome.epochs} epochs, nothing wrong'}")
-        wrong += bool(outcome.wrong)
-    return 1 if wrong else 0
+    """Every history with its trace: what matters of it where it went wrong, all of it on request."""
+    seeds = range(options.first, options.first + options.seeds)
+    return 1 if sum([_trace(seed, options.bug, options.all) for seed in seeds]) else 0
+
+
+def _trace(seed: int, bug: str | None, whole: bool = False) -> bool:
+    """Whether the history went wrong."""
+    trace = Trace(enabled=True)
+    outcome = runner.run(seed, bug, trace)
+    if outcome.wrong or whole:
+        if not whole and len(trace.lines) > SHOWN:
+            _say(f"{len(trace.lines)} lines, about {SHOWN} of them shown (--all shows them all)")
+        _say("\n".join(trace.tail(len(trace.lines)) if whole else trace.excerpt(SHOWN)))
+    _say(f"seed {seed}: {outcome.wrong or f'{outcome.epochs} epochs, nothing wrong'}")
+    return bool(outcome.wrong)
 
 
 def _say(text: str) -> None:

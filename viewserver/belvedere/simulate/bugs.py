@@ -1,27 +1,29 @@
 """Known bugs, to show that the simulator would find them: each switches off one rule that keeps the cluster safe.
 
-Nothing in the cluster knows of this: a bug replaces functions of the machines, of the engine or of the simulated
-drivers while a history runs.
+Nothing in the cluster knows of this: a bug replaces functions of the machines or of the engine while a history runs,
+and of the simulated drivers only where the rule is theirs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
+from belvedere.engine.delta import Changes
 from belvedere.engine.shard import Shard
-from belvedere.protocol import barrier, coordinator, driving, membership, reads, viewserver
+from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.protocol import asking, barrier, coordinator, driving, membership, pins, reads, tidying, viewserver
 from belvedere.protocol import exactly_once as eo
 from belvedere.protocol import sources as planning
 from belvedere.protocol.messages import Batch, Epoch, Expect, PoolState, Released, Stage
-from belvedere.simulate import coordinators, distributors, payloads, viewservers, zookeeper
+from belvedere.simulate import distributors, viewservers, zookeeper
+from belvedere.store.memory import MemoryStore
 
 Patch = tuple[Any, str, Any]
 """Where, which function, and what takes its place."""
@@ -50,14 +52,12 @@ def _bug(name: str) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[P
 
 @_bug("acknowledge before INPUT is durable")
 def _acknowledge_early() -> list[Patch]:
-    pushed = distributors.DistributorProcess._pushed
+    received = eo.Filter._received
 
-    def early(self: Any, source: eo.SourceId, entries: tuple[eo.Entry, ...], answer: Callable[[bool], None]) -> None:
-        if not self.leaving:
-            answer(True)
-        pushed(self, source, entries, answer)
+    def early(self: Any, event: eo.Received) -> list[Any]:
+        return [eo.Acknowledge(event.request), *received(self, event)]
 
-    return [(distributors.DistributorProcess, "_pushed", early)]
+    return [(eo.Filter, "_received", early)]
 
 
 @_bug("no duplicate filter")
@@ -88,15 +88,17 @@ def _plan_from_reports() -> list[Patch]:
 
 @_bug("plan not durable before work")
 def _plan_not_durable() -> list[Patch]:
-    carry_out = coordinators.CoordinatorProcess.carry_out
+    """What follows a durable plan is done when it was asked to be written."""
+    ask = asking.Asking.ask
 
-    def hasty(self: Any, instruction: Any) -> None:
-        if isinstance(instruction, driving.WriteDocument) and instruction.name.startswith("plan/"):
-            event = driving.DocumentWritten(instruction.request)
-            self.around.scheduler.after(0, lambda: self.call(lambda: self.tell(self.machine, event)))
-        carry_out(self, instruction)
+    def hasty(self: Any, make: asking.Make, then: asking.Then) -> list[Any]:
+        found = ask(self, make, then)
+        for instruction in list(found):
+            if isinstance(instruction, driving.WriteDocument) and instruction.name.startswith(tidying.PLANS):
+                found += self.answered(driving.DocumentWritten(instruction.request))
+        return found
 
-    return [(coordinators.CoordinatorProcess, "carry_out", hasty)]
+    return [(asking.Asking, "ask", hasty)]
 
 
 # ---------------------------------------------------------------------- the barrier
@@ -114,6 +116,7 @@ def _no_markers() -> list[Patch]:
 
 @_bug("markers of another attempt accepted")
 def _any_attempt() -> list[Patch]:
+    """Whatever ring they were sent by, which would tell most of them apart, too."""
     received = viewserver.ViewServer._received
 
     def is_mine(self: Any, epoch: Epoch, attempt: int) -> bool:
@@ -124,7 +127,11 @@ def _any_attempt() -> list[Patch]:
             message = dataclasses.replace(message, attempt=self.attempt)
         return received(self, message)
 
-    return [(barrier.Barrier, "_is_mine", is_mine), (viewserver.ViewServer, "_received", any_attempt)]
+    return [
+        (barrier.Barrier, "_is_mine", is_mine),
+        (barrier.Barrier, "_compare", lambda self, report: None),
+        (viewserver.ViewServer, "_received", any_attempt),
+    ]
 
 
 @_bug("bounded queue inside an epoch")
@@ -241,27 +248,24 @@ def _former_owner() -> list[Patch]:
 
 @_bug("tombstones collected early")
 def _tombstones_early() -> list[Patch]:
-    """As soon as nobody reads below them, whether or not a late writer may still come."""
-    carry_out = coordinators.CoordinatorProcess.carry_out
+    """As soon as nobody reads below them, whether or not a late writer may still come; and the store, which would
+    ignore it, takes what it brings."""
+    collect = pins.Collection.collect
 
-    def early(self: Any, instruction: Any) -> None:
-        if isinstance(instruction, driving.Collect):
-            instruction = dataclasses.replace(instruction, tombstones=instruction.horizon)
-        carry_out(self, instruction)
+    def early(self: Any, *listed: Any) -> pins.Collected:
+        found = collect(self, *listed)
+        return dataclasses.replace(found, tombstones=found.horizon)
 
-    return [(coordinators.CoordinatorProcess, "carry_out", early)]
+    return [(pins.Collection, "collect", early), (MemoryStore, "_is_late", lambda self, epoch: False)]
 
 
 @_bug("wrong tie rule")
 def _wrong_ties() -> list[Patch]:
     """Of a put and a delete with one timestamp the put wins."""
+    merge = DeltaTable._merge
 
-    def decode(payload: bytes, piece: eo.Piece, tables: Mapping[str, Any]) -> Any:
-        name, entries = json.loads(payload)
-        shifted: Sequence[Any] = [
-            [seq, [[key, 2 * ts + (values is not None), values] for key, ts, values in rows]] for seq, rows in entries
-        ]
-        return decode_piece(json.dumps([name, shifted]).encode(), piece, tables)
+    def put_wins(self: Any, changes: Changes, *rest: np.ndarray) -> Any:
+        puts = True if changes.delete is None else ~changes.delete
+        return merge(self, dataclasses.replace(changes, ts=2 * changes.ts + puts), *rest)
 
-    decode_piece = payloads.decode
-    return [(payloads, "decode", decode)]
+    return [(DeltaTable, "_merge", put_wins)]

@@ -29,6 +29,7 @@ from belvedere.protocol.messages import (
     Batch,
     Begin,
     Committed,
+    Counts,
     Done,
     Epoch,
     EpochPlan,
@@ -40,7 +41,6 @@ from belvedere.protocol.messages import (
 from belvedere.protocol.ring import BUCKETS, MemberId, Ring, RingVersion
 from belvedere.simulate.capacity_members import (
     STAGES,
-    Batches,
     Costs,
     DistributorNode,
     Leader,
@@ -50,7 +50,7 @@ from belvedere.simulate.capacity_members import (
 )
 from belvedere.simulate.scheduler import MS, SECOND, Action, Scheduler
 
-__all__ = ["Costs", "Outcome", "Pool", "Workload", "sized", "step_up"]
+__all__ = ["Costs", "Outcome", "Pool", "Workload", "step_up"]
 
 CHUNK_EVERY = 50 * MS
 """How often a source gets a request through."""
@@ -127,7 +127,7 @@ class Pool:
         options: Options | None = None,
         seed: int = 0,
     ) -> None:
-        """Distributors: one for eight servers, if not said. Options: what one server is given, times the servers."""
+        """Distributors: one for eight servers, if not said."""
         self.scheduler = Scheduler()
         self.costs, self.load = costs, load
         self.committed: list[EpochPlan] = []
@@ -149,7 +149,7 @@ class Pool:
         self.sources = [SourceId(f"r/{number}") for number in range(count)]
         self.facts: Sequence[SourceFact] = tuple(SourceFact(source, frozenset(), None, "") for source in self.sources)
         self._seqs = dict.fromkeys(self.sources, 0)
-        self._leader = Leader(self, MemberId("coordinator"), options or sized(servers))
+        self._leader = Leader(self, MemberId("coordinator"), options or Options())
         self._add(self._leader)
         self._members_changed()
         self._leader.tell(driving.SessionChanged(True))
@@ -208,7 +208,9 @@ class Pool:
         epoch = _epoch_of(message)
         if epoch is not None:
             self._seen.control[epoch] = self._seen.control.get(epoch, 0) + 1
-        counted = self.costs.count * len(message.batches) if isinstance(message, Sent) else 0.0
+        counted = 0.0
+        if isinstance(message, Sent):
+            counted = self.costs.count * sum(map(len, message.batches.values()))
         arrival = sender.loop.do(self.costs.message) + self.costs.latency
         self.scheduler.at(round(arrival), lambda: self._arrive(sender.name, to, message, self.costs.message + counted))
 
@@ -219,22 +221,23 @@ class Pool:
         epoch: Epoch,
         stage: int,
         rows: int,
-    ) -> Batches:
-        """Send rows to their owners, a batch for each; says how many batches went where."""
+        pieces: int,
+    ) -> Counts:
+        """Send rows to their owners; says how many batches went where. Each owner gets so many pieces of them, which
+        are queued together; the model makes one batch of them, and counts what all of them cost."""
         costs = self.costs
-        found: Batches = {}
         parts = self._random.multinomial(rows, self._share(generation)) if rows else np.zeros(0, np.int64)
         for position in np.flatnonzero(parts).tolist():
             to, count = generation.servers[position], int(parts[position])
             key = (sender.name, to, epoch, generation.number)
             number = self._numbers[key] = self._numbers.get(key, -1) + 1
             batch = Batch(epoch, generation.number, stage, sender.name, number, 0, count)
-            found[to] = {stage: 1}
-            self._seen.batches += 1
-            cost = costs.message + count * costs.row_moved if to != sender.name else 0.0
+            self._seen.batches += pieces
+            away = costs.message + (pieces - 1) * costs.queued + count * costs.row_moved
+            cost = away if to != sender.name else 0.0
             arrival = sender.loop.do(cost) + costs.latency
             self.scheduler.at(round(arrival), _arriving(self, sender.name, to, batch, cost))
-        return found
+        return {stage: tuple((parts > 0).astype(int).tolist())} if rows else {}
 
     def _arrive(self, sender: MemberId, to: MemberId, message: Message, cost: float) -> None:
         node = self._nodes.get(to)
@@ -262,9 +265,9 @@ class Pool:
         return self._rows[chunk]
 
     def _push(self, source: SourceId) -> None:
-        """A chunk of INPUT."""
+        """A chunk of INPUT, once there is a catalog to plan it with."""
         rows = int(self._random.poisson(self.load.rate * CHUNK_EVERY / SECOND / len(self.sources)))
-        if rows:
+        if rows and self._leader.machine.catalog[0]:
             seq = self._seqs[source]
             self._seqs[source] = seq + 1
             writer = f"distributor-{self._random.integers(len(self.sources)):03d}"
@@ -331,14 +334,6 @@ def _epoch_of(message: Message) -> Epoch | None:
 
 def _arriving(pool: Pool, sender: MemberId, to: MemberId, batch: Batch, cost: float) -> Action:
     return lambda: pool._arrive(sender, to, batch, cost)
-
-
-def sized(servers: int) -> Options:
-    """The coordinator's limits for a pool of this size: what is right for one server, for each of them."""
-    usual = Options()
-    return Options(
-        max_rows=usual.max_rows * servers, max_bytes=usual.max_bytes * servers, memory=usual.memory * servers
-    )
 
 
 def _bucket_weights(load: Workload, random: np.random.Generator) -> np.ndarray:

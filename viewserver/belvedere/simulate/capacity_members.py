@@ -29,7 +29,18 @@ from belvedere.protocol.driving import (
 )
 from belvedere.protocol.exactly_once import Chunk, ChunkId
 from belvedere.protocol.flow import Distributor
-from belvedere.protocol.messages import Attempt, Batch, Epoch, EpochPlan, Generation, Member, Message, PoolState, Role
+from belvedere.protocol.messages import (
+    Attempt,
+    Batch,
+    Counts,
+    Epoch,
+    EpochPlan,
+    Generation,
+    Member,
+    Message,
+    PoolState,
+    Role,
+)
 from belvedere.protocol.ring import MemberId, Ring
 from belvedere.protocol.viewserver import ViewServer
 from belvedere.simulate.scheduler import MS, Action, Scheduler
@@ -45,8 +56,10 @@ class Costs:
     """Microseconds; of CPU unless said otherwise."""
 
     message: float = 60.0
-    """Sending or receiving one message, on either side."""
-    count: float = 1.0
+    """Sending or receiving one message, on either side, that goes alone."""
+    queued: float = 6.0
+    """The same, of one that goes together with others to the same receiver."""
+    count: float = 0.15
     """What the leader pays beyond that for each receiver that a report of batches names."""
     row_moved: float = 0.05
     """Sending or receiving one row, on either side."""
@@ -81,7 +94,6 @@ class Workload:
     keys: int = 1_000_000
 
 
-Batches = dict[MemberId, dict[int, int]]
 """How many went to whom, for which stage."""
 
 
@@ -100,7 +112,9 @@ class World(Protocol):
 
     def send(self, sender: Node, to: MemberId, message: Message) -> None: ...
 
-    def spread(self, sender: Node, generation: Generation, epoch: Epoch, stage: int, rows: int) -> Batches: ...
+    def spread(
+        self, sender: Node, generation: Generation, epoch: Epoch, stage: int, rows: int, pieces: int
+    ) -> Counts: ...
 
     def ring(self, generation: Generation) -> Ring: ...
 
@@ -204,10 +218,10 @@ class Server(Node):
         return costs.epoch / STAGES + base * (costs.row + self._cold * costs.load_row) / STAGES
 
     def _computed(self, compute: Compute, rows: int) -> None:
-        batches: Batches = {}
+        batches: Counts = {}
         if compute.stage == 0 and self._generation is not None:
             made = round(rows * self.pool.load.fan_out)
-            batches = self.pool.spread(self, self._generation, compute.epoch, 1, made)
+            batches = self.pool.spread(self, self._generation, compute.epoch, 1, made, 1)
         self.tell(Computed(compute.epoch, compute.attempt, compute.stage, batches, rows))
 
     def _persist(self, epoch: Epoch, attempt: Attempt, rows: int) -> None:
@@ -230,11 +244,7 @@ class DistributorNode(Node):
 
     def _distributed(self, distribute: Distribute, rows: Sequence[int]) -> None:
         epoch, generation = distribute.plan.epoch, distribute.generation
-        counts: Batches = {}
-        for count in rows:
-            for to, by_stage in self.pool.spread(self, generation, epoch, 0, count).items():
-                mine = counts.setdefault(to, {0: 0})
-                mine[0] += by_stage[0]
+        counts = self.pool.spread(self, generation, epoch, 0, sum(rows), len(rows))
         self.tell(Distributed(epoch, generation.number, counts, sum(rows)))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 from belvedere.cluster.clock import Clock
+from belvedere.cluster.roles.sweep import Sweep
 from belvedere.protocol.coordinator import Coordinator, Options
 from belvedere.protocol.driving import (
     CatalogOffered,
@@ -36,15 +37,20 @@ from belvedere.protocol.driving import (
     Swap,
     Swapped,
     Tick,
+    Unreachable,
     WriteDocument,
 )
-from belvedere.protocol.messages import EpochPlan, Member, PoolState, Role
+from belvedere.protocol.messages import Epoch, EpochPlan, Member, PoolState, Role
+from belvedere.protocol.ring import MemberId
 from belvedere.simulate.process import CLUSTER, Process, Surroundings
 from belvedere.simulate.scheduler import MS
 from belvedere.simulate.zookeeper import Record
 from belvedere.store.memory import MemoryStore
+from belvedere.store.seam import Store
 
 TICK = 50 * MS
+SWEEP = 500 * MS
+"""The shortest time between two looks at tables that nobody needs."""
 
 OnTaken = Callable[[CatalogTaken], None]
 OnPublished = Callable[[EpochPlan], None]
@@ -74,6 +80,9 @@ class CoordinatorProcess(Process):
         super().__init__(around, host, incarnation)
         self.machine = Coordinator(self.name, CLUSTER, options)
         self._unpublished: EpochPlan | None = None
+        self._committed: EpochPlan | None = None
+        self._sweep = Sweep(cast(Store, _Tables(self)))
+        self._sweep_at = 0
         scheduler = around.scheduler
         self._clock = Clock(lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / 1_000_000)
         self._on_taken, self._on_published, self._nemesis = on_taken, on_published, nemesis
@@ -86,12 +95,17 @@ class CoordinatorProcess(Process):
     def offer(self, offered: CatalogOffered) -> None:
         self.call(lambda: self.tell(self.machine, offered))
 
+    def suspect(self, member: MemberId) -> None:
+        """Somebody's connection was refused, or so it seemed."""
+        self.call(lambda: self.tell(self.machine, Unreachable(member, "it does not answer")))
+
     def _tick(self) -> None:
         if not self.alive:
             return
         if not self.paused:
             now = self._clock.now()
             if self._clock.lost:  # it was set back too far: begin anew
+                self._effect("began anew since its clock was set back")
                 self.end_session()
                 return
             self.tell(self.machine, Tick(now))
@@ -131,21 +145,24 @@ class CoordinatorProcess(Process):
             case ListDocuments(request, prefixes):
                 self._ask(request, lambda: _names(memory, prefixes), lambda names: DocumentsListed(request, names))
             case Publish(plan):
-                self._unpublished = plan
+                self._unpublished = self._committed = plan
                 self._publish(plan)
             case RemoveChunks(chunks):
-                self._try(lambda: memory.remove_chunks(chunks))
+                self.attempt(lambda: memory.remove_chunks(chunks))
             case ForgetSources(sources):
                 # Whoever does not find a source takes it for committed: readers must know of that first.
                 if self._unpublished is None:
-                    self._try(lambda: memory.forget_sources(sources))
+                    self.attempt(lambda: memory.forget_sources(sources))
             case RemoveDocuments(names):
-                self._try(lambda: memory.remove_documents(names))
+                self.attempt(lambda: memory.remove_documents(names))
             case Collect(horizon, tombstones):
-                self._try(lambda: memory.collect(horizon, tombstones))
+                self.attempt(lambda: memory.collect(horizon, tombstones))
+                self._drop_tables(horizon)
             case Forget(member):
                 self.around.network.forget(self.name, member)
-            case Resign():
+            case Resign(reason):
+                if reason.startswith(("the clock of", "time went on by")):
+                    self._effect("stood back since its clock is off")
                 zookeeper.resign(self.name)
                 self.around.scheduler.after(200 * MS, lambda: self.call(lambda: zookeeper.campaign(self.name)))
             case CatalogTaken():
@@ -214,8 +231,34 @@ class CoordinatorProcess(Process):
             lambda reason: self.call(lambda: failed(reason)),
         )
 
-    def _try(self, call: Callable[[], None]) -> None:
+    def _drop_tables(self, horizon: Epoch) -> None:
+        """What nobody needs, now and then. Until the tables are dropped much may happen."""
+        plan, now = self._committed, self.around.scheduler.now
+        if plan is None or not plan.catalog or now < self._sweep_at:
+            return
+        self._sweep_at = now + SWEEP
+        document = self.around.store.memory.get_document(plan.catalog_document)
+        if document is not None:
+            self._sweep.sweep(document, plan.epoch, horizon)
+
+    def attempt(self, call: Callable[[], None]) -> None:
+        """Best effort."""
         self.around.store.ask(call, lambda _: None, lambda _: None)
+
+
+class _Tables:
+    """The store, as far as a sweep knows it."""
+
+    def __init__(self, process: CoordinatorProcess) -> None:
+        self._process = process
+
+    def usage(self) -> Mapping[str, int]:
+        return self._process.around.store.memory.usage()
+
+    def drop_tables(self, tables: Sequence[str]) -> None:
+        around = self._process.around
+        around.trace.effect(around.scheduler.now, self._process.name, "tables dropped")
+        self._process.attempt(lambda: around.store.memory.drop_tables(tables))
 
 
 def _names(memory: MemoryStore, prefixes: tuple[str, ...]) -> tuple[str, ...]:

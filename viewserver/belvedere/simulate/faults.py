@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from belvedere.protocol.messages import Role
 from belvedere.simulate.cluster import Cluster
 from belvedere.simulate.process import Process
 from belvedere.simulate.scheduler import MS, Action
@@ -60,7 +61,7 @@ class Nemesis:
 
         def strike() -> None:
             if self.active:
-                self.struck.append(kind.name)
+                self._struck(kind.name)
                 kind.strike(self)
 
         return lambda: self._in_an_epoch(strike, looks)
@@ -77,7 +78,7 @@ class Nemesis:
         wakes."""
         if not self._loses_leader(process):
             return False
-        self.struck.append("leader paused before a commit")
+        self._struck("leader paused before a commit")
         self.pause(process, self._long())
         return True
 
@@ -85,7 +86,7 @@ class Nemesis:
         """A coordinator has just asked for a change of the record: the moment to lose it."""
         if not self._loses_leader(process):
             return
-        self.struck.append("leader lost in a commit")
+        self._struck("leader lost in a commit")
         how = self.random.random()
         if how < 0.4:
             process.crash()
@@ -93,6 +94,16 @@ class Nemesis:
             self.pause(process, self._long())
         else:
             self.around.zookeeper.expire(process.name)
+
+    def writing(self, process: Process) -> bool:
+        """A view server is about to write to tables. True: it is stopped, and does so when it wakes, before it notices
+        that others have gone on without it."""
+        running = process.alive and not process.paused
+        if not (self.active and running and self.random.random() < self.shape.server_sleeps):
+            return False
+        self._struck("server stopped before a write")
+        self.pause(process, self._long())
+        return True
 
     def _loses_leader(self, process: Process) -> bool:
         running = process.alive and not process.paused
@@ -109,10 +120,18 @@ class Nemesis:
         store.delay = 500
         zookeeper.unknown = zookeeper.slow = 0.0
         store.fails = store.late = store.late_writes = store.unreadable = 0.0
+        store.down_until = 0
         self.sources.habits.repeats = 0.0
         for process in list(self.cluster.processes.values()):
             process.skew = 0
             process.resume()
+
+    def _struck(self, what: str) -> None:
+        self.struck.append(what)
+        self._tell(what)
+
+    def _tell(self, what: str) -> None:
+        self.around.trace.record(self.around.scheduler.now, "nemesis", what)
 
     # ------------------------------------------------------------------ the means
 
@@ -173,49 +192,74 @@ class Nemesis:
         if process is not None:
             self.around.zookeeper.expire(process.name)
 
+    def suspect(self) -> None:
+        """The leader takes someone for dead, rightly or not: whoever crashed just now, or anyone."""
+        leader = self.cluster.leader()
+        suspects = [p for p in self.cluster.processes.values() if p.role in (Role.VIEWSERVER, Role.DISTRIBUTOR)]
+        if leader is None or leader.paused or not suspects:
+            return
+        suspect = self.random.choice(suspects)
+        if suspect.alive and not suspect.paused and self.random.random() < 0.5:
+            suspect.crash()
+        self._tell(f"{leader.name} will take {suspect.name} for dead")
+        self.around.scheduler.after(self.random.choice((1, 30)) * MS, lambda: leader.suspect(suspect.name))
+
     def isolate(self) -> None:
         process = self.anyone()
         if process is not None:
-            self.around.network.isolate(process.name, self.around.scheduler.now + self._some_time())
+            time = self._some_time()
+            self._tell(f"nobody hears {process.name} for {time // MS} ms")
+            self.around.network.isolate(process.name, self.around.scheduler.now + time)
 
     def part(self) -> None:
         one, other = self.anyone(), self.anyone()
         if one is not None and other is not None and one is not other:
-            self.around.network.part(one.name, other.name, self.around.scheduler.now + self._some_time())
+            time = self._some_time()
+            self._tell(f"nothing comes from {one.name} to {other.name} for {time // MS} ms")
+            self.around.network.part(one.name, other.name, self.around.scheduler.now + time)
 
     def jump_clock(self) -> None:
-        process = self.anyone()
+        """The leader's, half of the time: others' clocks matter little."""
+        process: Process | None = self.cluster.leader()
+        steps = (-20_000, -3_000, 3_000, 20_000, 20_000, 20_000)
+        if process is None or self.random.random() < 0.5:
+            process, steps = self.anyone(), (-20_000, -3_000, -50, 50, 3_000, 20_000)
         if process is not None:
             self.clocks_are_off = True
-            process.skew += self.random.choice((-20_000, -3_000, -50, 50, 3_000, 20_000))
+            step = self.random.choice(steps)
+            process.skew += step
+            self._tell(f"the clock of {process.name} jumps by {step} ms to {process.skew} ms off")
 
     def store_outage(self) -> None:
         """Nothing that anybody asks of the store is answered for a while; some of it happens."""
+        time = self._some_time()
+        self._tell(f"the store answers nothing for {time // MS} ms")
         trouble = self.around.store.trouble
-        before, trouble.fails = trouble.fails, 1.0
-
-        def end() -> None:
-            if self.active:
-                trouble.fails = min(before, 0.15)
-
-        self.around.scheduler.after(self._some_time(), end)
+        trouble.down_until = max(trouble.down_until, self.around.scheduler.now + time)
 
     def zookeeper_outage(self) -> None:
-        until = self.around.scheduler.now + self._some_time()
+        time = self._some_time()
+        self._tell(f"ZooKeeper cannot be reached for {time // MS} ms")
+        until = self.around.scheduler.now + time
         for process in list(self.cluster.processes.values()):
             self.around.zookeeper.break_connection(process.name, until + self.random.randint(0, 300) * MS)
 
     def move(self) -> None:
-        self.sources.move(self.random.choice(list(self.sources.regions.values())))
+        region = self.random.choice(list(self.sources.regions.values()))
+        self.sources.move(region)
+        self._tell(f"{region.id} moves to {region.node}")
 
     def split(self) -> None:
-        regions = self.sources.open()
-        self.sources.split(self.random.choice(regions))
+        region = self.random.choice(self.sources.open())
+        self.sources.split(region)
+        self._tell(f"{region.id} splits after {region.last}")
 
     def merge(self) -> None:
         neighbours = self.sources.neighbours()
         if neighbours:
-            self.sources.merge(*self.random.choice(neighbours))
+            left, right = self.random.choice(neighbours)
+            self.sources.merge(left, right)
+            self._tell(f"{left.id} and {right.id} merge after {left.last} and {right.last}")
 
     def scale_up(self) -> None:
         self.cluster.add(self.random.choice(("viewserver", "viewserver", "distributor")))
@@ -245,9 +289,10 @@ KINDS = (
     Kind("suspend", 1, Nemesis.suspend),
     Kind("exclude", 1, Nemesis.exclude),
     Kind("expire", 1, Nemesis.expire),
+    Kind("suspect", 1, Nemesis.suspect),
     Kind("isolate", 1, Nemesis.isolate),
     Kind("part", 1, Nemesis.part),
-    Kind("clock jumps", 0.7, Nemesis.jump_clock),
+    Kind("clock jumps", 2, Nemesis.jump_clock),
     Kind("store outage", 1, Nemesis.store_outage),
     Kind("ZooKeeper outage", 0.7, Nemesis.zookeeper_outage),
     Kind("move", 1, Nemesis.move),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from dataclasses import dataclass
 from unittest import mock
 
@@ -18,6 +19,7 @@ from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import Entry, SourceId
 from belvedere.protocol.messages import EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
+from belvedere.protocol.tidying import CATALOGS, PLANS
 from belvedere.simulate import payloads, schema
 from belvedere.simulate import shape as shapes
 from belvedere.simulate.cluster import Cluster
@@ -32,7 +34,7 @@ from belvedere.simulate.scheduler import MS, SECOND, Scheduler
 from belvedere.simulate.sources import Answer, Habits, Sources
 from belvedere.simulate.store import LATEST, SimulatedStore
 from belvedere.simulate.store import Trouble as StoreTrouble
-from belvedere.simulate.trace import Trace
+from belvedere.simulate.trace import RECORD, Trace
 from belvedere.simulate.users import Ddl, Writer
 from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.simulate.zookeeper import Trouble, ZooKeeper
@@ -54,6 +56,7 @@ class Result:
     virtual: int
     """Microseconds."""
     faults: list[str]
+    effects: Counter[str]
 
 
 class History:
@@ -64,8 +67,8 @@ class History:
         self.trace = trace or Trace()
         scheduler = Scheduler()
         network = Network(scheduler, self.random, Weather())
-        zookeeper = ZooKeeper(scheduler, self.random, Trouble(), SESSION)
-        store = SimulatedStore(scheduler, self.random, StoreTrouble())
+        zookeeper = ZooKeeper(scheduler, self.random, Trouble(), SESSION, self.trace)
+        store = SimulatedStore(scheduler, self.random, StoreTrouble(), self.trace)
         self.around = Surroundings(scheduler, network, zookeeper, store, self.trace, lambda process, good: None)
         self.sources = Sources(scheduler, self.random, store.memory, Habits(), self._push)
         self.oracle = Oracle(self.sources, store.memory)
@@ -80,6 +83,8 @@ class History:
             quiet_ms=3_000,
             retention_ms=self.shape.retention_ms,
             late_writer_ms=(SESSION + LATEST) // MS,
+            max_rows=self.shape.plan_rows,
+            memory=self.shape.plan_memory,
         )
         self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faults else None
 
@@ -113,15 +118,19 @@ class History:
         scheduler.run_until(stop)
         if self.nemesis is not None:
             self.nemesis.stop()
+        self.trace.calm(scheduler.now)
         self.cluster.hasty = True
         self._drain(scheduler.now + CALM)
         scheduler.run_until(max(scheduler.now, stop + AFTERWARDS) + LATEST)
         self.oracle.check_retained(self.around.store.memory.collected())
         clocks_are_right = self.nemesis is None or not self.nemesis.clocks_are_off
         if clocks_are_right and self.options.retention_ms + LEASE + LARGEST_STEP_MS < LATEST // MS - 200:
+            if self.around.store.memory.list_documents(pins.PINS):
+                # One that was written before the end of the faults may have come as late as anything can.
+                scheduler.run_until(scheduler.now + (LEASE + LARGEST_STEP_MS) * MS + SECOND)
             self._check_collected()
         struck = self.nemesis.struck if self.nemesis is not None else []
-        return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck)
+        return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
 
     def _draw_catalog(self) -> None:
         draw = self.random
@@ -191,6 +200,15 @@ class History:
         leaving = [p.name for p in self.cluster.processes.values() if p.alive and p.leaving]
         if leaving:
             return f"{leaving[0]} was not released"
+        if self.around.network.backlog():
+            return f"{self.around.network.backlog()} messages are under way"
+        for server in self.cluster.viewservers:
+            if isinstance(server.work, ServerWork) and server.work.kept.batches:
+                return f"{server.name} keeps {server.work.kept.batches} batches"
+        named = {state.committed_plan.document} if state.committed_plan is not None else set()
+        plans = set(self.around.store.memory.list_documents(PLANS)) - named
+        if plans:
+            return f"plans are left over: {sorted(plans)}"
         missing = self._missing_members(state)
         return f"members have no part in the generation, or too much: {sorted(missing)}" if missing else ""
 
@@ -199,6 +217,9 @@ class History:
         truth, horizon = self.oracle.last, self.around.store.memory.collected()
         if truth is not None and horizon < truth.epoch:
             raise Wrong(f"versions below epoch {horizon} are collected, {truth.epoch} is long past the retention")
+        left = self.around.store.memory.list_documents(CATALOGS)
+        if len(left) > 1:
+            raise Wrong(f"catalogs are left over, all but one are in no epoch that can be read: {left}")
 
     def _missing_members(self, state: PoolState) -> set[MemberId]:
         leader = self.cluster.leader()
@@ -218,7 +239,9 @@ class History:
         if role == "distributor":
             work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
             return DistributorProcess(around, host, incarnation, work, payloads.encode)
-        return ViewServerProcess(around, host, incarnation, self._make_work(name), self.shape.compute_time)
+        return ViewServerProcess(
+            around, host, incarnation, self._make_work(name), self.shape.compute_time, self.nemesis
+        )
 
     def _make_work(self, name: MemberId) -> ServerWork:
         return ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self.shape.memory)
@@ -254,8 +277,12 @@ class History:
     def _recorded(self, before: PoolState | None, after: PoolState) -> None:
         if self.trace.enabled:
             told = f"committed {after.committed}, open {[p.epoch for p in after.open]}, generation {after.generation}"
-            self.trace.record(self.around.scheduler.now, "record", f"{after.leader} term {after.term}: {told}")
+            self.trace.record(self.around.scheduler.now, RECORD, f"{after.leader} term {after.term}: {told}")
         self.oracle.recorded(before, after)
+        self.ddl.recorded()
+        truth = self.oracle.last
+        if truth is not None and truth.epoch == after.committed and truth.document and not truth.building:
+            self.ddl.check(truth)
 
 
 __all__ = ["History", "Result"]

@@ -8,7 +8,7 @@ which the record changes, in the simulated ZooKeeper, so no member's opinion mat
 * the pieces of a plan take every source on from where the last plan ended, entry by entry of its log; a daughter
   begins after an epoch that has exhausted its parents;
 * all views in the store, at the version of a committed epoch, are what the evaluations in `schema` make of exactly
-  those entries.
+  those entries, and the store can tell which rows the epoch changed.
 """
 
 from __future__ import annotations
@@ -130,9 +130,11 @@ class Oracle:
             if seq != self._positions.get(source, START) and source in self.sources.regions:
                 found = self._positions.get(source, START)
                 raise Wrong(f"epoch {plan.epoch}: source {source} stands at {seq}, its pieces lead to {found}")
-        truth = self._evaluate(plan)
+        truth, previous = self._evaluate(plan), self.last
         self.committed.append(truth)
         self.check(truth)
+        if previous is not None:
+            self._check_changes(previous, truth)
 
     def _take(self, plan: EpochPlan, before: dict[SourceId, Seq], source: SourceId, after: Seq, last: Seq) -> None:
         region = self.sources.regions.get(source)
@@ -179,6 +181,21 @@ class Oracle:
                 raise Wrong(
                     f"epoch {truth.epoch}: view {name} is wrong in the store\n{difference(truth.views[name], found)}"
                 )
+
+    def _check_changes(self, previous: Truth, truth: Truth) -> None:
+        """Subscribers hear of every row that is not what it was."""
+        before = {view_table(view.node) for view in previous.served.values()}
+        for name, view in truth.served.items():
+            table = view_table(view.node)
+            if table not in before:
+                continue
+            told = {
+                ids.tobytes() for _, found in self.memory.changed(table, previous.epoch, truth.epoch) for ids in found
+            }
+            for key, versions in self.memory._tables.get(table, {}).items():
+                was, now = versions.at(previous.epoch + 1), versions.at(truth.epoch + 1)
+                if was != now and key not in told:
+                    raise Wrong(f"epoch {truth.epoch}: a row of view {name} changed, and the store does not tell so")
 
     def check_retained(self, horizon: int) -> None:
         """Every epoch that may still be read is as it was, whatever came late."""

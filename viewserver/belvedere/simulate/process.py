@@ -86,7 +86,7 @@ class Process:
     def pause(self) -> None:
         if self.alive and not self.paused:
             self.paused = True
-            self._record("is paused")
+            self._effect("is paused")
             self.around.zookeeper.fall_silent(self.name)
 
     def resume(self, notices: int = 0) -> None:
@@ -125,7 +125,7 @@ class Process:
         self._fuse = (instructions, then)
 
     def _end(self, how: str) -> None:
-        self._record(how)
+        self._effect(how)
         self.alive = False
         self._todo.clear()
         self._mail.clear()
@@ -140,7 +140,7 @@ class Process:
     def _connection_changed(self, connected: bool) -> None:
         def change() -> None:
             self.connected = connected
-            self._record("is connected" if connected else "is suspended")
+            self._effect("is connected" if connected else "is suspended")
             self.connection_changed(connected)
             self._drain()
 
@@ -203,6 +203,9 @@ class Process:
 
     def clock(self) -> int:
         return self.around.scheduler.clock() + self.skew
+
+    def _effect(self, what: str) -> None:
+        self.around.trace.effect(self.around.scheduler.now, self.name, what)
 
     def _record(self, *what: Any) -> None:
         self.around.trace.record(self.around.scheduler.now, self.name, *what)

@@ -1,9 +1,9 @@
 """Readers: sessions that read views while everything else goes on, and must never see anything wrong or go back.
 
-A session learns what is committed from the store, as everybody does, sometimes waits for a token, and reads views at
-the epoch that it knows: rows from whichever view server claims to know them, and from the store otherwise. A read
-without a pin counts only if the horizon did not pass its epoch meanwhile. Some sessions pin an epoch and read it
-again much later.
+A session learns what is committed from the store, as everybody does, and reads views at the epoch that it knows, at
+once or after a while: rows from whichever view server claims to know them, and from the store otherwise. A read
+without a pin counts only if the horizon did not pass its epoch meanwhile. Most of the time it holds the token of a
+write and waits for an epoch that includes it. Some sessions pin an epoch and read it again much later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from belvedere.cluster import calls
 from belvedere.cluster.catalogs import ServedView
 from belvedere.engine.shard import view_table
 from belvedere.errors import EpochExpired
-from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.protocol.messages import NEVER, Epoch
 from belvedere.protocol.pins import HORIZONS, Pin, check, horizon_of
 from belvedere.protocol.reads import Session, covers
@@ -52,6 +52,10 @@ class Reader:
     reads: int = 0
     expired: int = 0
     _last: Epoch = NEVER
+    _positions: dict[SourceId, Seq] = field(default_factory=dict)
+    """The farthest that it has read of each source."""
+    _token: Token = ()
+    """Of the write that it waits for."""
     _pins: int = 0
 
     def schedule(self, start: int, stop: int, reads: int) -> None:
@@ -71,11 +75,31 @@ class Reader:
             raise Wrong(f"reader {self.number} went back from epoch {self._last} to {epoch}")
         self._last = epoch
         truth = self._truth(epoch)
+        self._check_positions(known, truth)
         self._check_token(known, truth, listed)
-        self._look(truth)
-        self._ask_somebody(truth)
+        # A client does other things between learning of an epoch and reading at it.
+        later = self.random.choice((0, 0, 5, 50, 400)) * MS
+        self.around.scheduler.after(later, lambda: self._look_and_ask(truth))
         if self.random.random() < self.pins:
             self._pin(epoch)
+
+    def _look_and_ask(self, truth: Truth) -> None:
+        self._look(truth)
+        self._ask_somebody(truth)
+
+    def _check_positions(self, known: calls.Committed, truth: Truth) -> None:
+        """What readers are told of an epoch is so, and in no source less than what they have read before."""
+        for source, seq in known.positions.items():
+            if known.epoch == truth.epoch and truth.positions.get(source) != seq:
+                raise Wrong(
+                    f"reader {self.number} was told that epoch {known.epoch} includes {source} up to {seq}, "
+                    f"it does up to {truth.positions.get(source)}"
+                )
+        for source, seq in self._positions.items():
+            found = truth.positions.get(source, START)
+            if found < seq:
+                raise Wrong(f"reader {self.number} went back in {source} from {seq} to {found}, epoch {truth.epoch}")
+        self._positions = truth.positions
 
     def _truth(self, epoch: Epoch) -> Truth:
         truth = self.oracle.at(epoch)
@@ -84,14 +108,20 @@ class Reader:
         return truth
 
     def _check_token(self, known: calls.Committed, truth: Truth, listed: set[SourceId]) -> None:
-        """An epoch that claims to include a write must include it."""
+        """An epoch that claims to include a write must include it, and one that includes it must say so."""
         if not self.tokens or known.epoch != truth.epoch:
             return
-        token = dict(self.random.choice(self.tokens))
-        if covers(token, known.positions, listed):
-            for source, seq in token.items():
-                if truth.positions.get(source, Seq(-1)) < seq:
-                    raise Wrong(f"epoch {truth.epoch} claims to include {source} up to {seq}, and does not")
+        token = dict(self._token or self.random.choice((*self.tokens, self.tokens[-1])))
+        claims = covers(token, known.positions, listed)
+        for source, seq in token.items():
+            if claims and truth.positions.get(source, START) < seq:
+                raise Wrong(f"epoch {truth.epoch} claims to include {source} up to {seq}, and does not")
+        if not claims and all(truth.positions.get(source, START) >= seq for source, seq in token.items()):
+            raise Wrong(f"epoch {truth.epoch} includes the write {token}, and nobody can tell")
+        if claims and self._token:
+            self.around.trace.effect(self.around.scheduler.now, f"reader {self.number}", "token waited for")
+            self._look(truth)
+        self._token = () if claims else tuple(token.items())
 
     def _look(self, truth: Truth, pinned: bool = False) -> None:
         """Read one view at the epoch, by servers and store."""

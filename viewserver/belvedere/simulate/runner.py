@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from belvedere.simulate import bugs
 from belvedere.simulate.history import History, Result
+from belvedere.simulate.oracle import Wrong
+from belvedere.simulate.store import Different
 from belvedere.simulate.trace import Trace
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`wrong`: what broke, empty if nothing did."""
+    """`wrong`: what broke, empty if nothing did; `judged`: the judge says so, and it is not merely that something
+    raised (a member of the cluster, the engine, or a simulator that is out of date)."""
 
     seed: int
     wrong: str
+    judged: bool = False
     epochs: int = 0
     cpu: float = 0.0
 
@@ -27,16 +32,16 @@ class Outcome:
 def run(seed: int, bug: str | None = None, trace: Trace | None = None) -> Outcome:
     """One history. Whatever a machine or the engine raises is as wrong as what the judge finds."""
     begin = time.process_time()
-    wrong = ""
+    wrong, judged = "", False
     result: Result | None = None
     with bugs.switched_on(bug):
         try:
             result = History(seed, trace).run()
-        except AssertionError as error:
-            wrong = str(error) or "an assertion failed"
+        except (Wrong, Different) as error:
+            wrong, judged = str(error), True
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
-    return Outcome(seed, wrong, 0 if result is None else result.epochs, time.process_time() - begin)
+    return Outcome(seed, wrong, judged, 0 if result is None else result.epochs, time.process_time() - begin)
 
 
 def run_many(
@@ -73,4 +78,5 @@ def cores() -> int:
 
 
 def replay_command(seed: int, bug: str | None) -> str:
-    return f"python -m belvedere.simulate --first {seed} --seeds 1 --trace" + (f" --bug {bug!r}" if bug else "")
+    """From the root of a checkout, on a machine that has nothing else of it."""
+    return f"make simulate SEEDS=1 FIRST={seed} TRACE=1" + (f" BUG={shlex.quote(bug)}" if bug else "")

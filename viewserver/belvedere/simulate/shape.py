@@ -29,6 +29,9 @@ class Shape:
     compute_time: int
     epoch_ms: int
     retention_ms: int
+    plan_rows: int
+    plan_memory: int
+    """How much a plan may take, for each view server: rows, and bytes that go between members."""
     # users
     seconds: int
     writes: int
@@ -44,6 +47,8 @@ class Shape:
     kinds: frozenset[str]
     """Names of the kinds of faults that it knows; empty: any."""
     leader_fails: float
+    server_sleeps: float
+    """How often a view server is stopped when it is about to write."""
     clocks_are_off: bool
     delay: int
     lost: float
@@ -74,6 +79,8 @@ def draw(rng: random.Random) -> Shape:
         compute_time=choice((500, 2 * MS, 15 * MS)),
         epoch_ms=choice((100, 200, 400)),
         retention_ms=choice((300, 2_000)),
+        plan_rows=choice((*(200_000,) * 4, 3)),
+        plan_memory=choice((*(256 << 20,) * 4, 4_000)),
         seconds=choice((3, 5)),
         writes=choice((8, 16, 30)),
         deletes=0.3,
@@ -84,6 +91,7 @@ def draw(rng: random.Random) -> Shape:
         faults=choice((1, 3, 6, 10)),
         kinds=frozenset(),
         leader_fails=choice((0.0, 0.0, 0.06)),
+        server_sleeps=choice((0.0, 0.0, 0.02)),
         clocks_are_off=rng.random() < 0.3,
         delay=choice((200, 1 * MS, 5 * MS)),
         lost=choice((0, 0, 0.02, 0.1)),
@@ -116,15 +124,16 @@ def _apply_theme(shape: Shape, rng: random.Random) -> None:
             shape.viewservers = rng.choice((2, 3))
             shape.faults, shape.writes, shape.epoch_ms, shape.store_late = 9, 30, 100, 0.0
         case "leaders":
-            # Leaders that are lost in the middle of everything, and wake up later.
+            # Leaders that are lost in the middle of everything, wake up later, and do not know the time.
+            shape.kinds = frozenset(("clock jumps", "pause", "suspend", "store outage", "ZooKeeper outage"))
             shape.coordinators, shape.leader_fails = 3, 0.15
-            shape.faults, shape.zookeeper_unknown = min(3, shape.faults), 0.1
+            shape.faults, shape.zookeeper_unknown = 4, 0.1
         case "doubt":
             # Members that do not know whether they are members.
             shape.kinds = frozenset(("exclude", "suspend", "pause", "pause in the middle"))
             shape.faults, shape.writes, shape.readers, shape.reads = 5, 30, 2, 20
             shape.viewservers, shape.seconds, shape.epoch_ms, shape.ddl = rng.choice((2, 3)), 5, 100, 0
-            shape.store_late, shape.lost = 0.0, 0.0
+            shape.store_late, shape.lost, shape.server_sleeps = 0.0, 0.0, 0.06
         case "slow network":
             # Much of what arrives belongs to an attempt that is over.
             shape.kinds = frozenset(("crash", "crash in the middle", "expire", "visit", "scale down"))

@@ -6,7 +6,8 @@ hears that nobody answered and tries again, while the first one is still under w
 member that is long dead arrive. A caller never waits longer than `PATIENCE`, and nothing is under way for longer
 than `LATEST`.
 
-What members read while they compute is read at once, and may fail as well (`reading`).
+What members read while they compute is read at once, and may fail as well (`reading`). During an outage nothing is
+answered at all, and half of what is asked happens all the same.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TypeVar
 
 from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.simulate.scheduler import MS, Scheduler
+from belvedere.simulate.trace import Trace
 from belvedere.store.memory import MemoryStore, Moment
 from belvedere.store.seam import TableWrite
 
@@ -27,7 +29,19 @@ T = TypeVar("T")
 PATIENCE = 400 * MS
 LATEST = 2_500 * MS
 
-_MOMENTS = (Moment.BEFORE, Moment.HALFWAY, Moment.AFTER)
+_WITHOUT_MIDDLE = ("put_document", "forget_sources")
+_READS = (
+    "identity",
+    "get_document",
+    "list_documents",
+    "chunks",
+    "get_chunks",
+    "sources",
+    "read",
+    "scan",
+    "changed",
+    "usage",
+)
 
 
 @dataclass
@@ -41,6 +55,8 @@ class Trouble:
     """The same for writes to tables."""
     unreadable: float = 0.0
     """Share of the engine's reads that fail."""
+    down_until: int = 0
+    """Until then nothing is answered."""
 
 
 class Different(AssertionError):
@@ -48,8 +64,9 @@ class Different(AssertionError):
 
 
 class SimulatedStore:
-    def __init__(self, scheduler: Scheduler, rng: random.Random, trouble: Trouble) -> None:
+    def __init__(self, scheduler: Scheduler, rng: random.Random, trouble: Trouble, trace: Trace | None = None) -> None:
         self.memory = MemoryStore("simulated")
+        self._trace = trace or Trace()
         self.trouble = trouble
         self._scheduler = scheduler
         self._random = rng
@@ -64,19 +81,22 @@ class SimulatedStore:
         """`answer` and `failed` are called once, one of them, whatever became of the caller: that is its business."""
         trouble, draw = self.trouble, self._random.random
         arrives = self._delay()
-        strikes: Moment | None = None
+        fails = False
         is_late = draw() < (trouble.late if late is None else late)
         if is_late:
             arrives = int(PATIENCE + (LATEST - PATIENCE) * draw())
             self._scheduler.after(PATIENCE, lambda: failed("no answer in time"))
         elif draw() < trouble.fails:
-            strikes = self._random.choice(_MOMENTS)
+            fails = True
 
         def arrive() -> None:
             try:
-                found = self._carry_out(call, strikes)
+                found = self._carry_out(call, fails)
+                if is_late:
+                    self._trace.effect(self._scheduler.now, "store", "late call")
             except BelvedereError as error:
                 reason = str(error)
+                self._trace.record(self._scheduler.now, "store", reason)
                 if not is_late:
                     self._scheduler.after(self._delay(), lambda: failed(reason))
                 return
@@ -85,19 +105,30 @@ class SimulatedStore:
 
         self._scheduler.after(arrives, arrive)
 
-    def _carry_out(self, call: Callable[[], T], strikes: Moment | None) -> T:
-        if strikes is None:
+    def _carry_out(self, call: Callable[[], T], fails: bool) -> T:
+        is_down = self._is_down
+        if not fails and not is_down:
             return call()
+        strikes: Moment | None = None
 
-        def strike(_: str, moment: Moment) -> None:
+        def strike(name: str, moment: Moment) -> None:
+            nonlocal strikes
+            if strikes is None:
+                strikes = self._random.choice(_moments(name, is_down))
+                self._trace.effects[f"failed {strikes.value} its effect"] += 1
             if moment is strikes:
-                raise StoreUnavailable(f"simulated: no answer, {strikes.value} the effect")
+                raise StoreUnavailable(f"simulated: {name} was not answered, it failed {moment.value} its effect")
 
         self.memory.faults = strike
         try:
-            return call()
+            call()
         finally:
             self.memory.faults = None
+        raise StoreUnavailable("simulated: no answer, after the effect")
+
+    @property
+    def _is_down(self) -> bool:
+        return self._scheduler.now < self.trouble.down_until
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         """What a server writes with the version of an epoch. Whoever does an epoch again must write the same bytes."""
@@ -116,11 +147,14 @@ class SimulatedStore:
     def reading(self) -> Iterator[None]:
         """While this lasts, calls come from a member that computes and cannot wait."""
 
+        is_down = self._is_down
+
         def strike(call: str, moment: Moment) -> None:
-            if moment is Moment.BEFORE and self._random.random() < self.trouble.unreadable:
+            if moment is Moment.BEFORE and (is_down or self._random.random() < self.trouble.unreadable):
+                self._trace.effects["failed to read"] += 1
                 raise StoreUnavailable(f"simulated: {call} was not answered")
 
-        self.memory.faults = strike if self.trouble.unreadable else None
+        self.memory.faults = strike if is_down or self.trouble.unreadable else None
         try:
             yield
         finally:
@@ -128,3 +162,12 @@ class SimulatedStore:
 
     def _delay(self) -> int:
         return int(self.trouble.delay * (0.2 + 1.6 * self._random.random()))
+
+
+def _moments(call: str, is_down: bool) -> tuple[Moment, ...]:
+    """At which the call can fail. That of a read whose answer is lost makes no difference."""
+    if call in _READS:
+        return (Moment.BEFORE,)
+    if is_down or call in _WITHOUT_MIDDLE:
+        return Moment.BEFORE, Moment.AFTER
+    return Moment.BEFORE, Moment.HALFWAY, Moment.AFTER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from belvedere.cluster import catalogs
@@ -14,6 +14,7 @@ from belvedere.protocol.ring import BUCKETS
 from belvedere.simulate import documents
 from belvedere.simulate.changes import Change, Value
 from belvedere.simulate.coordinators import CoordinatorProcess
+from belvedere.simulate.oracle import Truth, Wrong
 from belvedere.simulate.process import Surroundings
 from belvedere.simulate.scheduler import MS
 from belvedere.simulate.schema import KEYS, TABLES, View
@@ -86,9 +87,19 @@ class _Offer:
     sent: int
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """What a catalog must say, by the statements that made it; `before`: the catalog that it was made from."""
+
+    views: Mapping[str, View]
+    before: bytes = b""
+
+
 @dataclass
 class Ddl:
-    """One user who changes the catalog, statement after statement, and finds out what became of each."""
+    """One user who changes the catalog, statement after statement, and finds out what became of each. Nobody else does:
+    so every catalog in the record is one of those that were offered, what is accepted stays, and the views that are
+    served are those that the statements say."""
 
     around: Surroundings
     leader: Callable[[], CoordinatorProcess | None]
@@ -100,9 +111,15 @@ class Ddl:
     _offer: _Offer | None = None
     _tickets: int = 0
     _first: bytes | None = None
+    _offered: dict[int, bytes] = field(default_factory=dict)
+    """Documents by ticket."""
+    _expected: dict[bytes, _Expected] = field(default_factory=dict)
+    _accepted: bytes = b""
+    """The newest that is known to be in a plan."""
 
     def begin(self, views: Sequence[View]) -> None:
         self._first = documents.first(tuple(views))
+        self._expected[self._first] = _Expected({view.name: view for view in views})
         self._look()
 
     @property
@@ -117,8 +134,42 @@ class Ddl:
 
     def taken(self, taken: CatalogTaken) -> None:
         """An answer, perhaps to somebody who has given up waiting."""
+        if not taken.refused:
+            self._accept(self._offered[taken.ticket])
         if self._offer is not None and taken.ticket == self._offer.ticket and taken.refused:
             self._offer = None
+
+    def recorded(self) -> None:
+        """There is a new plan in the record: every change that was accepted must be in its catalog."""
+        document = self._current()
+        if document is not None and document != self._accepted:
+            self._accept(document)
+
+    def check(self, truth: Truth) -> None:
+        """Of a committed epoch in which nothing is being built: the views are those that the statements say."""
+        served = {name: view.definition.sql for name, view in truth.served.items()}
+        expected = {name: view.query for name, view in self._expected[truth.document].views.items()}
+        if served != expected:
+            raise Wrong(f"epoch {truth.epoch} serves views {served}, by the statements they are {expected}")
+
+    def _accept(self, document: bytes) -> None:
+        """A catalog is in a plan; and so is, unless it is older, the last of which that was known."""
+        if document not in self._expected:
+            raise Wrong("a plan names a catalog that nobody offered")
+        newest = self._current() or b""
+        for known in {document, self._accepted} - {b""}:
+            if known not in self._lineage(newest):
+                lost = sorted(self._expected[known].views)
+                raise Wrong(f"a change of the catalog was accepted and is lost: views were {lost}")
+        self._accepted = newest
+
+    def _lineage(self, document: bytes) -> set[bytes]:
+        """The catalog and all that it was made from."""
+        found = set()
+        while document:
+            found.add(document)
+            document = self._expected[document].before
+        return found
 
     def _look(self) -> None:
         """Every now and then: has it happened, what is next?"""
@@ -135,6 +186,7 @@ class Ddl:
         leader = self.leader()
         if following is not None and leader is not None:
             self._tickets += 1
+            self._offered[self._tickets] = following
             self._offer = _Offer(self._tickets, following, self.around.scheduler.now)
             compiled = catalogs.compile(following)
             present = tuple(circuit.number for circuit in compiled.shard.circuits)
@@ -172,6 +224,18 @@ class Ddl:
             sql = wanted.create(replace=wanted.name in names) if isinstance(wanted, View) else wanted
             found = documents.execute(document, sql, building)
             if found is not None:
+                self._expect(found, document, wanted)
                 return found
             self.todo.pop(0)  # it has happened, or it cannot
-        return documents.retire(document, building)
+        retired = documents.retire(document, building)
+        if retired is not None:
+            self._expect(retired, document)
+        return retired
+
+    def _expect(self, document: bytes, before: bytes, statement: str | View = "") -> None:
+        views = dict(self._expected[before].views)
+        if isinstance(statement, View):
+            views[statement.name] = statement
+        elif statement:
+            del views[statement.split()[-1]]
+        self._expected.setdefault(document, _Expected(views, before))

@@ -7,13 +7,14 @@ adopted; the next epoch is computed meanwhile.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from belvedere.errors import StoreUnavailable
+from belvedere.errors import Damaged, StoreUnavailable
 from belvedere.protocol.driving import (
     Adopt,
     Compute,
@@ -54,6 +55,8 @@ class Work(Protocol):
 
     def finish(self, persist: Persist) -> list[TableWrite]: ...
 
+    def cost(self) -> Mapping[str, float]: ...
+
     def persisted(self, epoch: Epoch) -> None: ...
 
     def settle(self, epoch: Epoch) -> None: ...
@@ -65,18 +68,41 @@ class Work(Protocol):
     def close(self) -> None: ...
 
 
+class Nemesis(Protocol):
+    """Who waits for the moment of a write."""
+
+    def writing(self, process: Process) -> bool: ...
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """What a finished epoch has to write, and what it cost."""
+
+    persist: Persist
+    writes: list[TableWrite]
+    figures: Mapping[str, float]
+
+
 class ViewServerProcess(Process):
     role = Role.VIEWSERVER
 
-    def __init__(self, around: Surroundings, host: str, incarnation: int, work: Work, compute_time: int) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        host: str,
+        incarnation: int,
+        work: Work,
+        compute_time: int,
+        nemesis: Nemesis | None = None,
+    ) -> None:
         super().__init__(around, host, incarnation)
         self.machine = ViewServer(self.name)
         self.work = work
-        self._compute_time = compute_time
+        self._compute_time, self._nemesis = compute_time, nemesis
         self._tasks: deque[Any] = deque()
         self._in_epoch = False
         self._busy = False
-        self._writes: deque[tuple[Persist, list[TableWrite]]] = deque()
+        self._writes: deque[_Writing] = deque()
         self._attempt = Attempt(-1)
         self._given_up = Attempt(-1)
         self._payloads: dict[Batch, bytes] = {}
@@ -106,6 +132,8 @@ class ViewServerProcess(Process):
                 self._do(instruction)
             case Open() | Compute() | Persist() | Settle():
                 self._do(instruction)
+            case _Writing():
+                self._send(instruction)
             case _:
                 raise AssertionError(f"a view server cannot {instruction}")
 
@@ -141,7 +169,8 @@ class ViewServerProcess(Process):
         try:
             with self.around.store.reading():
                 self._work(task)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, Damaged) as error:
+            # Damaged: to someone who slept, plans and catalogs of long ago seem to be missing.
             self._given_up = task.attempt
             epoch = task.plan.epoch if isinstance(task, Open) else task.epoch
             self.tell(self.machine, WorkFailed(epoch, task.attempt, str(error)))
@@ -162,7 +191,10 @@ class ViewServerProcess(Process):
                     self.around.network.send(self.name, dispatch.to, dispatch.batch, dispatch.payload)
                 self.tell(self.machine, stepped.computed)
             case Persist():
-                self._writes.append((task, self.work.finish(task)))
+                writing = _Writing(task, self.work.finish(task), self.work.cost())
+                if writing.figures.get("spilled_bytes"):
+                    self._effect("spilled")
+                self._writes.append(writing)
                 self._in_epoch = False
                 if len(self._writes) == 1:
                     self._write()
@@ -175,28 +207,37 @@ class ViewServerProcess(Process):
         """The oldest of the epochs that are finished and not durable, until it is."""
         if not self._writes:
             return
-        persist, writes = self._writes[0]
         if not self.connected:
             self._look_again(self._write)
-            return
+        elif self._nemesis is not None and self._nemesis.writing(self):
+            self._todo.appendleft(self._writes[0])
+        else:
+            self._send(self._writes[0])
+
+    def _send(self, writing: _Writing) -> None:
+        persist, store = writing.persist, self.around.store
 
         def written(_: None) -> None:
             if persist.attempt != self._attempt or not self._writes:
                 return  # given up meanwhile
             self._writes.popleft()
             self.work.persisted(persist.epoch)
-            self.tell(self.machine, Persisted(persist.epoch, persist.attempt))
+            self.tell(self.machine, Persisted(persist.epoch, persist.attempt, writing.figures))
             self._write()
 
         def failed(_: str) -> None:
             if persist.attempt == self._attempt:
                 self._write()
 
-        self.around.store.ask(
-            lambda: self.around.store.write(persist.epoch, writes),
+        lives = self.around.zookeeper.lives(self.name)
+        if not lives:
+            self._effect("table write of a dead session")
+        store.ask(
+            lambda: store.write(persist.epoch, writing.writes),
             lambda done: self.call(lambda: written(done)),
             lambda reason: self.call(lambda: failed(reason)),
-            self.around.store.trouble.late_writes,
+            # Who slept is late already: more would be beyond the bound on late writers.
+            store.trouble.late_writes if lives else 0.0,
         )
 
     def ended(self) -> None:

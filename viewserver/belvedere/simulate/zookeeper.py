@@ -2,8 +2,8 @@
 
 A session lives as long as its client is heard of within the timeout; who is paused, crashed or cut off is not. The
 server ends a session, and everybody else sees it; the client hears of it when it is there again. Requests take time
-both ways; one that is under way when the connection breaks may have happened or not, and its client is told that
-nobody knows.
+both ways; one that is under way when the connection breaks may have happened or not, or may happen yet, and its
+client is told that nobody knows.
 
 The record is changed by whoever names its version: also by a client whose session has ended meanwhile (a client
 library that connects again sends what it had queued). Only versions fence.
@@ -18,8 +18,12 @@ from dataclasses import dataclass, replace
 from belvedere.protocol.messages import Member, PoolState
 from belvedere.protocol.ring import MemberId
 from belvedere.simulate.scheduler import MS, Scheduler
+from belvedere.simulate.trace import Trace
 
 Answer = Callable[[], None]
+
+LATE = (0, 300 * MS, 900 * MS)
+"""So long after its client was told that nobody knows, a compare-and-set may arrive."""
 
 
 @dataclass
@@ -59,13 +63,16 @@ class Record:
 
 
 class ZooKeeper:
-    def __init__(self, scheduler: Scheduler, rng: random.Random, trouble: Trouble, timeout: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, rng: random.Random, trouble: Trouble, timeout: int, trace: Trace | None = None
+    ) -> None:
         self.trouble = trouble
         self.timeout = timeout
         """Of sessions, microseconds."""
         self.record = Record()
         self.on_record: Callable[[PoolState | None, PoolState], None] = lambda before, after: None
         self.members: dict[MemberId, Member] = {}
+        self._trace = trace or Trace()
         self._scheduler = scheduler
         self._random = rng
         self._sessions: dict[MemberId, Session] = {}
@@ -209,12 +216,18 @@ class ZooKeeper:
         if session is None or session.told_turn or not session.connected:
             return
         session.told_turn = True
-        self._tell(session, lambda: session.on_turn(True))
 
-    def _tell(self, session: Session, tell: Answer) -> None:
+        def missed() -> None:
+            session.told_turn = False  # clients look again when they are connected
+
+        self._tell(session, lambda: session.on_turn(True), missed)
+
+    def _tell(self, session: Session, tell: Answer, missed: Answer = lambda: None) -> None:
         def arrive() -> None:
             if session.connected and session.alive:
                 tell()
+            else:
+                missed()
 
         self._scheduler.after(self._delay(), arrive)
 
@@ -235,20 +248,28 @@ class ZooKeeper:
     def swap(self, name: MemberId, state: PoolState, version: int, answer: Callable[[str, Record], None]) -> None:
         """`answer(outcome, record)`: done, conflict, unknown. A version of -1 creates."""
         reached = self.connected(name)
-        lost = self._random.random() < self.trouble.unknown
-        happens = (reached and not lost) or self._random.random() < 0.5
+        lost = not reached or self._random.random() < self.trouble.unknown
+        happens_yet = lost and self._random.random() < 0.5
 
         def arrive() -> None:
-            outcome = "unknown"
-            if happens:
-                done = self._write(state, version)
-                if not lost and self.connected(name):
-                    outcome = "done" if done else "conflict"
-            found = replace(self.record)
-            delay = self._delay() * (20 if outcome == "unknown" else 1)
-            self._scheduler.after(delay, lambda: answer(outcome, found))
+            done = not lost and self._write(state, version)
+            if not lost and self.connected(name):
+                outcome, found = "done" if done else "conflict", replace(self.record)
+                self._scheduler.after(self._delay(), lambda: answer(outcome, found))
+                return
+            told = self._delay() * 20
+            self._scheduler.after(told, lambda: answer("unknown", Record()))
+            late = self._random.choice(LATE)
+            if happens_yet:
+                self._scheduler.after(told + late if late else 0, lambda: self._write_late(state, version, late))
+            fate = f"happens {late // MS} ms later" if happens_yet else "is lost" if lost else "has happened"
+            self._trace.record(self._scheduler.now, "ZooKeeper", f"{name} does not hear that this {fate}:", state)
 
         self._scheduler.after(self._delay() * (1 if reached else 10), arrive)
+
+    def _write_late(self, state: PoolState, version: int, late: int) -> None:
+        if self._write(state, version) and late:
+            self._trace.effect(self._scheduler.now, "ZooKeeper", "compare-and-set after its answer")
 
     def _write(self, state: PoolState, version: int) -> bool:
         if version != self.record.version:

@@ -1,0 +1,85 @@
+"""What histories are there for happens in them: effects are counted, not the strikes that were to have them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from belvedere.protocol.exactly_once import Chunk, Seq, SourceId, choose
+from belvedere.protocol.pressure import Pressure
+from belvedere.simulate.faults import KINDS
+from belvedere.simulate.history import History
+
+SEEDS = range(80)
+
+
+@pytest.fixture(scope="module")
+def effects() -> Counter[str]:
+    """Over all seeds."""
+    found: Counter[str] = Counter()
+    take = Pressure.take
+
+    def counting(
+        self: Any, index: Sequence[Chunk], planned: Mapping[SourceId, Seq], bounds: Mapping[SourceId, Seq]
+    ) -> dict[SourceId, Seq]:
+        taken = take(self, index, planned, bounds)
+        found["plan cut"] += choose(planned, taken, index) != choose(planned, bounds, index)
+        return taken
+
+    with mock.patch.object(Pressure, "take", counting):
+        for seed in SEEDS:
+            history = History(seed)
+            result = history.run()
+            state = history.around.zookeeper.record.state
+            assert state is not None
+            found.update(result.effects)
+            found.update(result.faults)
+            for region in history.sources.regions.values():
+                if region.log and history.oracle.covers(region.id, region.last):
+                    found[f"source with {len(region.parents)} parents committed"] += 1
+            found["epoch"] += result.epochs
+            found["change of the catalog"] += history.ddl.done
+            found["read"] += sum(reader.reads for reader in history.readers)
+            found["history with recoveries"] += state.generation > 2
+    return found
+
+
+@pytest.mark.parametrize(
+    ("effect", "least"),
+    [
+        ("epoch", 5 * len(SEEDS)),
+        ("change of the catalog", 60),
+        ("read", 7 * len(SEEDS)),
+        ("history with recoveries", len(SEEDS) // 3),
+        ("plan cut", 20),
+        ("table write of a dead session", 5),
+        ("compare-and-set after its answer", 5),
+        ("token waited for", 20),
+        ("tables dropped", 3),
+        ("stood back since its clock is off", 1),
+        ("began anew since its clock was set back", 1),
+        ("crashes", 40),
+        ("is paused", 40),
+        ("is suspended", 40),
+        ("has lost its session", 40),
+        ("leaves", 20),
+        ("spilled", 20),
+        ("source with 1 parents committed", 5),
+        ("source with 2 parents committed", 2),
+        ("late call", 20),
+        ("failed before its effect", 20),
+        ("failed halfway its effect", 20),
+        ("failed after its effect", 20),
+        ("failed to read", 5),
+    ],
+)
+def test_it_happens(effects: Counter[str], effect: str, least: int) -> None:
+    assert effects[effect] >= least
+
+
+def test_every_kind_of_fault_strikes(effects: Counter[str]) -> None:
+    assert set(effects) >= {kind.name for kind in KINDS}

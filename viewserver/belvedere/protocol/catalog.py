@@ -1,0 +1,124 @@
+"""The leader's book of the catalog: which one the next plan names, DDL on its way into a plan, builds by slices.
+
+    OFFERED ──document durable──▶ DURABLE ──a plan that names it is in the record──▶ TAKEN
+       └──not the next version, or another one under way──▶ refused
+
+    a circuit:  NEW ──plan with [0, n)──▶ BUILDING ──plan with [n, m)──▶ … ──plan with the last bucket──▶ IN SERVICE
+
+Why it is safe: a catalog counts when a plan that names it is in the record, and with it its document and how far each
+build is (`slices`). A successor reads both from that plan; what was only offered is forgotten, and whoever offered it
+is told to look. Versions grow by one, so two changes cannot both be made to the same catalog.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from belvedere.protocol.driving import CatalogOffered
+from belvedere.protocol.messages import EpochPlan, Slice
+from belvedere.protocol.ring import BUCKETS
+
+FIRST_SLICE = 1024
+SMALLEST_SLICE = 32
+"""Of a build, in buckets: it comes to an end in a few hundred epochs however slow they are."""
+
+
+@dataclass
+class Catalog:
+    """`building`: what has to be built of it, circuit -> first bucket not yet taken."""
+
+    version: int = 0
+    document: str = ""
+    stages: int = 1
+    building: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Offer:
+    """DDL on its way into a plan."""
+
+    offered: CatalogOffered
+    document: str
+    durable: bool = False
+
+    def taken(self, before: Catalog) -> Catalog:
+        """The catalog that it makes of the present one."""
+        offered = self.offered
+        going_on = {circuit: at for circuit, at in before.building.items() if circuit in offered.present}
+        building = dict.fromkeys(offered.circuits, 0) | going_on
+        return Catalog(offered.version, self.document, offered.stages, building)
+
+
+class CatalogBook:
+    def __init__(self, target_ms: int) -> None:
+        self.current = Catalog()
+        """What the newest plan in the record names."""
+        self.offer: Offer | None = None
+        self._target = target_ms
+        self._slice = FIRST_SLICE
+        self._timed = False
+        """Whether an epoch that builds was seen."""
+        self._plain_ms = 0
+        """How long epochs take that build nothing; 0 if unknown."""
+
+    def restore(self, last: EpochPlan | None) -> None:
+        """As the newest plan in the record has it."""
+        if last is None:
+            self._slice = BUCKETS  # nothing was ever planned: there is nothing to scan
+            return
+        building = {part.circuit: part.stop for part in last.slices if part.stop < BUCKETS}
+        self.current = Catalog(last.catalog, last.catalog_document, last.stages, building)
+
+    # ------------------------------------------------------------------ DDL
+
+    def refusal(self, event: CatalogOffered) -> str:
+        """Why it cannot be the next one; empty if it can."""
+        if self.offer is not None:
+            return "another change of the catalog is under way"
+        if event.version != self.current.version + 1:
+            return f"the catalog is at version {self.current.version}, this one would be {event.version}"
+        return ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next plan has to wait for a document."""
+        return self.offer is not None and not self.offer.durable
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a plan is wanted that has no changes of tables."""
+        return (self.offer is not None and self.offer.durable) or bool(self.current.building)
+
+    # ------------------------------------------------------------------ plans
+
+    def next(self) -> tuple[Catalog, tuple[Slice, ...]]:
+        """What the next plan names, and what it builds."""
+        catalog = self.current if self.offer is None or not self.offer.durable else self.offer.taken(self.current)
+        parts = sorted(catalog.building.items())
+        return catalog, tuple(Slice(circuit, at, min(BUCKETS, at + self._slice)) for circuit, at in parts)
+
+    def planned(self, plan: EpochPlan) -> Offer | None:
+        """The plan is in the record; the offer that is taken with it."""
+        if plan.pieces and not self._timed:
+            self._slice = min(self._slice, FIRST_SLICE)  # there are rows now
+        offer = self.offer
+        taken = offer if offer is not None and plan.catalog == offer.offered.version else None
+        if taken is not None:
+            self.current, self.offer = taken.taken(self.current), None
+        for part in plan.slices:
+            self.current.building[part.circuit] = part.stop
+            if part.stop >= BUCKETS:
+                del self.current.building[part.circuit]
+        return taken
+
+    def observe(self, plan: EpochPlan, took: int) -> None:
+        """Slices of builds grow while epochs are quick, and shrink when they are slow because of them: smaller ones do
+        not help where epochs are slow without any."""
+        if not plan.slices:
+            self._plain_ms = (3 * self._plain_ms + took) // 4 if self._plain_ms else took
+            return
+        self._timed = True
+        if took <= max(self._target, 2 * self._plain_ms):
+            self._slice = min(BUCKETS, self._slice * 2)
+        else:
+            self._slice = max(SMALLEST_SLICE, self._slice // 2)
