@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import belvedere
 from belvedere.cli.main import COMMANDS, cli
 from tests.cli.conftest import Shop
 
@@ -151,6 +155,49 @@ def test_status_and_lag(filled: Shop) -> None:
     assert "spend" in str(status)
     assert "spend" in filled.run("status").stdout
     filled.run("lag")
+
+
+def test_status_of_a_cluster_tells_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {
+        "epoch": 7,
+        "open_epochs": [8, 9],
+        "building": [],
+        "stalled": "",
+        "members": [
+            {"id": "server-1", "share": 0.75, "trouble": "", "leaving": False},
+            {"id": "leader", "share": None},
+        ],
+        "views": {},
+    }
+    monkeypatch.setattr(belvedere, "connect", lambda url: contextlib.nullcontext(SimpleNamespace(status=lambda: told)))
+    shown = CliRunner().invoke(cli, ["--url", "belvedere://a:1", "status"]).stdout
+    assert ["open_epochs", "8,", "9"] in [line.split() for line in shown.splitlines()]
+    assert "building" not in shown and "stalled" not in shown
+    assert "75.0%" in shown and "trouble" not in shown and "leaving" not in shown and "NULL" not in shown
+    told["building"] = [3]
+    shown = CliRunner().invoke(cli, ["--url", "belvedere://a:1", "status"]).stdout
+    assert ["building", "3"] in [line.split() for line in shown.splitlines()]
+
+
+def test_clusters_with_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {part: tmp_path / f"{part}.pem" for part in ("certificate", "key", "authority")}
+    for file in files.values():
+        file.write_text("")
+    asked: list[tuple[str, dict[str, str]]] = []
+
+    def connect(url: str, **given: Any) -> Any:
+        asked.append((url, {name: str(file) for name, file in given.items()}))
+        return contextlib.nullcontext(SimpleNamespace(status=dict))
+
+    monkeypatch.setattr(belvedere, "connect", connect)
+    url, expected = "belvedere+tls://a:1", {part: str(file) for part, file in files.items()}
+    options = [word for part, file in files.items() for word in (f"--tls-{part}", str(file))]
+    for words in ([*options, "--url", url, "status"], ["status", "--url", url, *options]):
+        assert CliRunner().invoke(cli, words).exit_code == 0
+    variables = {f"BELVEDERE_TLS_{part.upper()}": str(file) for part, file in files.items()}
+    for where in (url, "belvedere://a:1"):
+        assert CliRunner(env=variables | {"BELVEDERE_URL": where}).invoke(cli, ["status"]).exit_code == 0
+    assert asked == [(url, expected)] * 3 + [("belvedere://a:1", {})]
 
 
 def test_sql_runs_statements_and_scripts(filled: Shop) -> None:

@@ -31,6 +31,7 @@ from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import SourceInfo, TableWrite
 
 SERVER = MemberId("server")
+CLUSTER = "cluster"
 STORE_ADDRESS = "memory://store"
 
 
@@ -73,6 +74,10 @@ class FakePool:
         self.unknown_tables: set[str] = set()
         self.believed: dict[MemberId, MemberId] = {}
         """Coordinators that take another one than the leader for the leader."""
+        self.strangers: tuple[Member, ...] = ()
+        """Members of another cluster that are listed as well."""
+        self.server_sleeps = 0.0
+        self.asked_server = 0
         self.coordinators = [self._coordinator(name) for name in ("one", "two")]
         self.leader = self.coordinators[0]
         self.server = self.hub.transport(SERVER)
@@ -181,14 +186,14 @@ class FakePool:
         return calls.status_json({"leader": asked.member, "stalled": self.stalled})
 
     def _topology(self, asked: LoopbackTransport) -> calls.Topology:
-        members = [Member(c.member, Role.COORDINATOR, c.address) for c in self.coordinators]
+        members = [Member(c.member, Role.COORDINATOR, c.address, cluster=CLUSTER) for c in self.coordinators]
         members += [
-            Member(SERVER, Role.VIEWSERVER, self.server.address),
-            Member(MemberId("s"), Role.STORE, STORE_ADDRESS),
+            Member(SERVER, Role.VIEWSERVER, self.server.address, cluster=CLUSTER),
+            Member(MemberId("s"), Role.STORE, STORE_ADDRESS, cluster=CLUSTER),
         ]
         leader = self.believed.get(asked.member, self.leader.member)
         generation = Generation(Attempt(1), Term(1), leader, 1, (SERVER,), ())
-        return calls.Topology("cluster", leader, tuple(members), generation, self.retention_ms)
+        return calls.Topology(CLUSTER, leader, (*self.strangers, *members), generation, self.retention_ms)
 
     def _require_lead(self, asked: LoopbackTransport) -> None:
         if asked is not self.leader:
@@ -213,6 +218,8 @@ class FakePool:
             return calls.encode(calls.Taken(plan.epoch, compiled.version, tuple(self.building)))
 
     def _read(self, request: bytes) -> bytes:
+        self.asked_server += 1
+        time.sleep(self.server_sleeps)
         asked, ids = calls.decode_read(request)
         if self.reads_refused:
             return calls.encode_rows(calls.RowsRead(1, self.reads_refused))
@@ -250,7 +257,7 @@ class FakePool:
         self.pending.append(Written(table, changes, source, seq))
         return {source: seq}
 
-    def table(self, name: str) -> TableDef | None:
+    def table(self, name: str, timeout: float) -> TableDef | None:
         tables = catalogs.compile(self.document).shard.tables
         return next((t for t in tables if t.name == name and name not in self.unknown_tables), None)
 

@@ -98,7 +98,8 @@ class Load:
         self._rng = random.Random(seed)
         self._ts = time.time_ns() // 1000  # later than those of earlier loads
         self._pause = pause
-        self._token: Any = None
+        self._tokens: dict[str, Any] = {}
+        """Of the last write to each table: one table may be ahead of another."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
@@ -131,12 +132,12 @@ class Load:
         name = "customers" if rng.random() < 0.2 else "orders"
         ids = sorted({rng.randrange(30 if name == "customers" else 200) for _ in range(rng.randrange(1, 12))})
         if rng.random() < 0.25:
-            self._insist(lambda: self.db.delete(name, ids, ts=self._ts))
+            self._insist(name, lambda: self.db.delete(name, ids, ts=self._ts))
             for id in ids:
                 self.truth[name].pop(id, None)
         else:
             rows = [self._row(name, id) for id in ids]
-            self._insist(lambda: self.db.put(name, rows, ts=self._ts))
+            self._insist(name, lambda: self.db.put(name, rows, ts=self._ts))
             self.truth[name].update({row["id"]: row for row in rows})
         self.writes += 1
 
@@ -148,10 +149,10 @@ class Load:
             return {"id": id, "name": f"name {rng.randrange(1000)}"}
         return {"id": id, "customer": rng.randrange(40), "total": Decimal(rng.randrange(-9999, 9999)) / 100}
 
-    def _insist(self, write: Callable[[], Any]) -> None:
+    def _insist(self, table: str, write: Callable[[], Any]) -> None:
         while True:
             try:
-                self._token = write()
+                self._tokens[table] = write()
                 return
             except errors.Unavailable:
                 if self._stop.is_set():
@@ -162,7 +163,11 @@ class Load:
         before = self.writes
         until(lambda: self.writes >= before + writes or self.failure, seconds, "more writes")
         assert self.failure is None, self.failure
-        self.db.wait(self._token, seconds)
+        self._wait(seconds)
+
+    def _wait(self, seconds: float) -> None:
+        for token in list(self._tokens.values()):
+            self.db.wait(token, seconds)
 
     def check_now(self) -> int:
         """Views equal their queries over the base tables at one epoch; returns it."""
@@ -177,7 +182,7 @@ class Load:
         self._stop.set()
         self._thread.join(60.0)
         assert self.failure is None, self.failure
-        self.db.wait(self._token, seconds)
+        self._wait(seconds)
         for name, rows in self.truth.items():
             assert {row["id"]: row for row in self.db.scan(name).to_pylist()} == rows, name
         for view, expected in views_of(self.truth).items():

@@ -12,6 +12,7 @@ import belvedere
 from belvedere.cluster import catalogs
 from belvedere.errors import BelvedereError, CatalogError, Damaged, FormatError, SqlError
 from belvedere.plan.nodes import Plan, topological
+from belvedere.store.served import versions
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
 SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY 1"
@@ -257,3 +258,19 @@ def test_every_process_gets_the_same_plan() -> None:
         assert done.returncode == 0, done.stderr.decode()
         printed.add(done.stdout)
     assert len(printed) == 1
+
+
+@pytest.mark.parametrize("letter", ["n", "ä"])
+def test_names_that_the_store_could_not_take_are_refused(letter: str) -> None:
+    longest = letter * (catalogs.MAX_NAME // len(letter.encode()))
+    table = f"CREATE TABLE `{longest}` (id BIGINT PRIMARY KEY, c BIGINT)"
+    view = f"CREATE MATERIALIZED VIEW `{longest}_` AS SELECT c FROM `{longest}`".replace(f"{letter}_", "_")
+    document = after(table, f"DROP TABLE `{longest}`", table, view)
+    for name in catalogs.store_tables(document):
+        versions.table_name(name)
+    for statement in (table, view):
+        with pytest.raises(CatalogError, match=r"has 4\d\d bytes in UTF-8, a pool takes 400"):
+            catalogs.execute(after(table), statement.replace(f"`{longest[:-1]}", f"`{longest}", 1))
+    manifest = MANIFEST.replace("{name: big}", f"{{name: {'b' * 401}}}")
+    with pytest.raises(CatalogError, match="has 401 bytes"):
+        catalogs.apply_manifest(catalogs.empty(), manifest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +15,9 @@ import pytest
 import belvedere
 from belvedere.cluster import catalogs
 from belvedere.cluster.client.database import ClusterDatabase
+from belvedere.cluster.client.stores import Connection
 from belvedere.cluster.client.token import Token
+from belvedere.cluster.roles import quarantines
 from belvedere.errors import (
     BelvedereError,
     CatalogError,
@@ -29,8 +30,10 @@ from belvedere.errors import (
     StoreUnavailable,
     Unavailable,
 )
+from belvedere.protocol.messages import Member, Role
+from belvedere.protocol.ring import MemberId
 from belvedere.store.memory import Moment
-from tests.cluster.fake_pool import FakePool
+from tests.cluster.fake_pool import STORE_ADDRESS, FakePool
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
 SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY 1"
@@ -410,14 +413,16 @@ def test_a_replaced_view_is_swapped_when_it_is_complete(pool: FakePool, db: Clus
 def test_rows_that_fail_are_in_quarantine(pool: FakePool, db: ClusterDatabase) -> None:
     create(pool, db, ORDERS, "CREATE MATERIALIZED VIEW inverse AS SELECT id, 1 / customer AS x FROM orders")
     db.put("orders", [order(1, 0, "1"), order(2, 2, "1")])
-    pool.step()
+    plan = pool.step()
+    assert quarantines.count(pool.store, pool.document, plan.epoch) == {"inverse": 1}
     found = db.quarantine("inverse").to_pylist()
     assert [row["id"] for row in found] == [1] and "division" in found[0]["reason"]
     assert db.scan("inverse").to_pylist() == [{"id": 2, "x": 0.5}]
     report = db.verify("inverse")
     assert report.compared and not report.complete
     db.put("orders", order(1, 1, "1"))
-    pool.step()
+    plan = pool.step()
+    assert quarantines.count(pool.store, pool.document, plan.epoch) == {"inverse": 0}
     assert db.quarantine("inverse").num_rows == 0 and db.verify("inverse").ok
 
 
@@ -449,34 +454,6 @@ def test_a_snapshot_of_an_epoch_that_is_never_published_stays_at_it(pool: FakePo
         assert db.get("spend", 7)["n"] == 3
         assert snapshot.get("spend", 7)["n"] == 2 and snapshot.scan("orders").num_rows == 2
         assert set(snapshot.catalog.views) == {"spend"}
-
-
-@pytest.mark.parametrize("text", ["", "x", "e", "e1,", "e1,a", "e1,:3", "e1,a:b", "1.5"])
-def test_what_is_no_token_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no token"):
-        Token.parse(text)
-
-
-def test_tokens_as_text() -> None:
-    token = Token.of({"b,c:d/é": 5, "a": 7})  # type: ignore[dict-item]
-    assert Token.parse(str(token)) == token and Token.parse(token) is token
-    assert Token.parse(17) == Token.parse("e17") == Token(17)
-    both = Token.joined([token, Token.of({"a": 9}), Token(4)])  # type: ignore[dict-item]
-    assert both == Token(4, (("a", 9), ("b,c:d/é", 5)))  # type: ignore[arg-type]
-
-
-def test_a_source_that_ended_and_is_forgotten_counts_as_reached(pool: FakePool, db: ClusterDatabase) -> None:
-    create(pool, db, ORDERS, SPEND)
-    token = db.put("orders", order(1, 7, "1"))
-    pool.step()
-    pool.positions.clear()
-    pool.step()
-    with pytest.raises(NotYet):
-        db.wait(token, timeout=0.01)
-    (source,) = pool.store.sources()
-    pool.store.list_source(dataclasses.replace(source, last=1))
-    pool.store.forget_sources([source.id])
-    db.wait(token, timeout=5)
 
 
 def test_a_table_that_the_store_does_not_have_yet_is_waited_for(pool: FakePool, db: ClusterDatabase) -> None:
@@ -530,3 +507,22 @@ def test_who_leads_is_asked_of_the_one_who_says_so(pool: FakePool, db: ClusterDa
     first, second = pool.coordinators
     pool.leader, pool.believed = second, {first.member: pool.server.member}
     assert db.status()["leader"] == second.member
+
+
+def test_members_of_another_cluster_in_a_pool_of_the_same_name_are_not_asked(pool: FakePool) -> None:
+    opened: list[str] = []
+    pool.strangers = (
+        Member(MemberId("theirs"), Role.STORE, "memory://theirs", cluster="theirs"),
+        Member(MemberId("boss"), Role.COORDINATOR, pool.server.address, cluster="theirs"),
+    )
+
+    def open_store(address: str) -> Connection:
+        opened.append(address)
+        return Connection(address, pool.store, pool)
+
+    seeds = [coordinator.address for coordinator in pool.coordinators]
+    with ClusterDatabase(seeds, pool.hub.transport(MemberId("client")), open_store) as db:
+        create(pool, db, ORDERS)
+        assert db.get("orders", 1) is None
+        assert set(db.pool._coordinators()) == set(seeds)
+    assert opened == [STORE_ADDRESS]

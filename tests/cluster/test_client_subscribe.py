@@ -83,6 +83,27 @@ def test_after_the_token_of_a_write_come_the_changes_behind_it(pool: FakePool, d
     assert sorted(rows(change)) == [(-1, (1, 1, 1.0)), (1, (1, 2, 2.0))]
 
 
+def test_nothing_is_skipped_behind_the_token_of_a_write_of_long_ago(pool: FakePool, db: ClusterDatabase) -> None:
+    token = db.put("orders", {"id": 1, "customer": 1, "price": 1.0})
+    pool.step()
+    db.put("orders", {"id": 2, "customer": 1, "price": 1.0})
+    pool.collect(pool.step().epoch)
+    pool.step()
+    with pytest.raises(EpochExpired, match="what changed since may be gone"):
+        db.subscribe("spend", after=token)
+    assert db.get("spend", 1, at=token)["n"] == 2  # a read has all that there is
+
+
+def test_the_first_write_after_a_long_pause_is_found(pool: FakePool, db: ClusterDatabase) -> None:
+    pool.collect(pool.step().epoch)
+    token = db.put("orders", {"id": 1, "customer": 1, "price": 1.0})
+    pool.step()
+    db.put("orders", {"id": 2, "customer": 1, "price": 1.0})
+    pool.step()
+    (change,) = db.subscribe("spend", after=token, timeout=0.05)
+    assert sorted(rows(change)) == [(-1, (1, 1, 1.0)), (1, (1, 2, 2.0))]
+
+
 def test_history_that_is_gone_is_refused(pool: FakePool, db: ClusterDatabase) -> None:
     start = db.epoch
     db.put("orders", {"id": 1, "customer": 1, "price": 1.0})

@@ -18,6 +18,7 @@ from belvedere import errors
 from belvedere.cluster.flight import FlightClient, FlightTransport, Tls
 from belvedere.protocol.messages import Attempt, Epoch, Expect, Message
 from belvedere.protocol.ring import MemberId
+from tests.cluster.certificates import authority, certified
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,27 +143,6 @@ def test_a_closed_client_says_so() -> None:
 
 
 # --- TLS
-
-
-def openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-
-def authority(folder: Path, name: str) -> tuple[Path, Path]:
-    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-            "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(certificate))  # fmt: skip
-    return key, certificate
-
-
-def certified(folder: Path, name: str, by: tuple[Path, Path], *, trusts: tuple[Path, Path] | None = None) -> Tls:
-    key, request, certificate, names = (folder / f"{name}.{suffix}" for suffix in ("key", "csr", "pem", "ext"))
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
-            "-keyout", str(key), "-out", str(request))  # fmt: skip
-    names.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    openssl("x509", "-req", "-in", str(request), "-CA", str(by[1]), "-CAkey", str(by[0]), "-CAcreateserial",
-            "-days", "2", "-extfile", str(names), "-out", str(certificate))  # fmt: skip
-    return Tls(certificate, key, (trusts or by)[1])
 
 
 def test_members_with_certificates_of_one_authority_talk_and_others_do_not(tmp_path: Path) -> None:

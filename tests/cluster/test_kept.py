@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from belvedere.cluster.kept import Kept
+from belvedere.errors import DiskError
 from belvedere.protocol.messages import Attempt, Batch, Epoch
 from belvedere.protocol.ring import MemberId
 
@@ -54,6 +57,24 @@ def test_what_does_not_fit_into_memory_comes_back_from_the_file(tmp_path: Path) 
     kept.put(batch(1, epoch=2), b"y" * 900)
     assert [payload[:1] for _, _, payload in taken(kept, epoch=2)] == [b"x", b"y"]
     kept.close()
+
+
+def test_what_was_taken_and_not_used_takes_no_room(tmp_path: Path) -> None:
+    kept = Kept(25, tmp_path)
+    for number in range(5):
+        kept.put(batch(number), bytes(10))
+    assert kept.batches == 5
+    for _ in kept.take(Epoch(1), Attempt(0), 0):
+        break  # whoever computes has failed
+    assert (kept.nbytes, kept.batches, kept.rows) == (0, 0, 0)
+    kept.put(batch(0), bytes(20))
+    assert kept.nbytes == 20
+
+
+def test_no_room_to_spill_says_where(tmp_path: Path) -> None:
+    kept = Kept(0, Path("/dev/full"))
+    with pytest.raises(DiskError, match="no room to spill batches in /dev/full"):
+        kept.put(batch(0), b"1")
 
 
 def test_what_is_forgotten_takes_no_room() -> None:

@@ -52,7 +52,7 @@ def test_every_metric_appears_in_a_scrape_once_it_was_set(made: Metrics) -> None
     made.committed(1_700_000_000_123)
     made.attempt_repeated("member lost")
     made.stage_rows(0, "z1", 5, 6)
-    made.view_rows("spend", 5, 6)
+    made.view_rows("spend", 6)
     made.duplicates("rows", 3)
     made.state("z1", 100, 4_000)
     made.cache(8, 2)
@@ -86,15 +86,14 @@ def test_names_and_units_follow_the_conventions() -> None:
 def test_counters_add_and_levels_are_set(made: Metrics) -> None:
     for _ in range(3):
         made.queue(10, 2)
-        made.view_rows("spend", 5, 6)
+        made.view_rows("spend", 6)
         made.attempt_repeated("member lost")
         made.ring(100, 7)
         made.committed(1_700_000_000_123)
         made.epoch_step("stage", 0.03, 2)
     assert made.value("belvedere_queue_rows") == 10
     assert made.value("belvedere_queue_batches") == 2
-    assert made.value("belvedere_view_rows_in_total", view="spend") == 15
-    assert made.value("belvedere_view_rows_out_total", view="spend") == 18
+    assert made.value("belvedere_view_rows_total", view="spend") == 18
     assert made.value("belvedere_attempts_repeated_total", reason="member lost") == 3
     assert made.value("belvedere_buckets_owned") == 100
     assert made.value("belvedere_buckets_moved_total") == 21
@@ -148,15 +147,15 @@ def test_work_that_fails_was_work(made: Metrics, clock: Time) -> None:
 
 
 def test_series_of_a_view_end_with_it(made: Metrics) -> None:
-    made.view_rows("spend", 1, 1)
-    made.view_rows("other", 1, 1)
+    made.view_rows("spend", 1)
+    made.view_rows("other", 1)
     made.quarantined("spend", 4)
     made.forget_view("spend")
     made.forget_view("never there")
     assert 'view="spend"' not in made.render().decode()
-    assert made.value("belvedere_view_rows_in_total", view="other") == 1
-    made.view_rows("spend", 2, 2)
-    assert made.value("belvedere_view_rows_in_total", view="spend") == 2
+    assert made.value("belvedere_view_rows_total", view="other") == 1
+    made.view_rows("spend", 2)
+    assert made.value("belvedere_view_rows_total", view="spend") == 2
 
 
 def test_processes_in_one_interpreter_do_not_share_figures(made: Metrics) -> None:

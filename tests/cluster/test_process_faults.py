@@ -16,11 +16,14 @@ import pytest
 from belvedere import errors
 from belvedere.cluster import calls, catalogs, logs
 from belvedere.cluster.coordination import Coordination
+from belvedere.cluster.kept import Kept
 from belvedere.cluster.loopback import Hub, LoopbackTransport
 from belvedere.cluster.memory import MemoryCoordination, MemoryZooKeeper
 from belvedere.cluster.options import Options
 from belvedere.cluster.process import OpenStore, Process
+from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.cluster.roles.run import maker
+from belvedere.cluster.roles.viewserver import ViewServerMember
 from belvedere.embedded.rows import Rows
 from belvedere.engine import shard
 from belvedere.engine.shard import Shard, StageError
@@ -76,11 +79,11 @@ class Pool:
             self.zookeeper.suspend(connection)
         return connection
 
-    def whole(self) -> None:
+    def whole(self, prefix: str = "") -> None:
         """One of each role, with a generation."""
-        self.start(Role.COORDINATOR, "c")
-        self.start(Role.VIEWSERVER, "v")
-        self.start(Role.DISTRIBUTOR, "d")
+        self.start(Role.COORDINATOR, f"{prefix}c")
+        self.start(Role.VIEWSERVER, f"{prefix}v")
+        self.start(Role.DISTRIBUTOR, f"{prefix}d")
         until(lambda: self.status().get("generation") and len(self.shares()) == 1, 20.0, "a generation")
 
     def stop(self) -> None:
@@ -205,8 +208,15 @@ def test_zookeeper_unreachable_at_start_is_a_visible_reason(pool: Pool) -> None:
     until(lambda: "ZooKeeper" in reasons(), 10.0, "the reason on /readyz")
     assert "ZooKeeper" in pool.heard("v", "waits")[0]["reason"]
     pool.reachable = True
-    until(lambda: "true" in reasons(), 10.0, "ready")
+    until(lambda: "no part in a generation" in reasons(), 10.0, "joined, and nobody leads")
     assert pool.heard("v", "joined")
+    pool.start(Role.COORDINATOR, "c")
+    pool.start(Role.DISTRIBUTOR, "d")
+    until(lambda: "true" in reasons(), 10.0, "ready")
+    pool.zookeeper.suspend(pool.connections["v"][-1])
+    until(lambda: "ZooKeeper is gone" in reasons(), 10.0, "suspended")
+    pool.zookeeper.resume(pool.connections["v"][-1])
+    until(lambda: "true" in reasons(), 10.0, "ready again")
 
 
 class SlowToAnswer(MemoryStore):
@@ -236,6 +246,83 @@ def test_two_clusters_of_one_name_are_told_apart(pool: Pool) -> None:
     reason = pool.heard("stranger", "refused")[0]["reason"]
     assert "cluster-a" in reason
     assert "cluster-b" in reason
+
+
+def test_the_store_of_another_pool_is_refused(pool: Pool) -> None:
+    pool.whole()
+    other = Pool()  # another ZooKeeper, the same store
+    try:
+        other.start(Role.COORDINATOR, "other", store=pool.store, pool="bank")
+        assert other.ended("other") == 1
+        assert "belongs to pool 'default', this is pool 'bank'" in other.heard("other", "refused")[0]["reason"]
+    finally:
+        other.stop()
+
+
+def test_a_pool_without_its_record_does_not_begin_anew_on_its_store(pool: Pool) -> None:
+    pool.whole()
+    pool.define()
+    other = Pool()
+    try:
+        other.start(Role.COORDINATOR, "c", store=pool.store)
+        assert other.ended("c") == 1
+        assert "ZooKeeper has no record of that pool" in other.heard("c", "refused")[0]["reason"]
+    finally:
+        other.stop()
+
+
+def test_a_leader_that_may_have_lost_its_session_tells_no_reader_what_is_newest(pool: Pool) -> None:
+    pool.whole()
+    pool.define()
+    assert pool.committed().epoch > 0
+    pool.zookeeper.suspend(pool.connections["c"][-1])
+    with pytest.raises(errors.PeerUnavailable, match="ask another one"):
+        pool.committed()
+    pool.zookeeper.resume(pool.connections["c"][-1])
+    until(lambda: pool.status().get("epoch"), 10.0, "it leads again")
+
+
+def test_a_change_is_never_made_to_the_catalog_of_one_who_has_lost_the_lead(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is empty: the tables that a view needs would be unknown."""
+    pool.whole()
+    pool.define()
+    leader = pool.processes["c"].current
+    assert isinstance(leader, CoordinatorMember)
+    ask = leader.in_loop
+
+    def lose() -> None:
+        for instruction in leader.machine._led(leader.machine.leadership.stand_back("it sleeps")):
+            leader._carry_out(instruction)
+
+    def too_late(call: Callable[[], Any], timeout: float = 10.0) -> Any:
+        ask(lose)
+        return ask(call, timeout)
+
+    monkeypatch.setattr(leader, "in_loop", too_late)
+    with pytest.raises(errors.PeerUnavailable, match="does not lead"):
+        leader.ddl.change(calls.Ddl("ticket", "CREATE MATERIALIZED VIEW v AS SELECT id FROM orders"))
+    with pytest.raises(errors.PeerUnavailable, match="does not lead"):
+        leader.overview.status()
+
+
+def test_no_room_to_spill_is_a_failed_attempt_with_the_reason(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool.whole()
+    pool.define()
+
+    def full(self: Kept, payload: bytes) -> None:
+        raise errors.DiskError("no room to spill batches in somewhere: No space left on device; give it room")
+
+    monkeypatch.setattr(Kept, "_spill", full)
+    server = pool.processes["v"].current
+    assert isinstance(server, ViewServerMember)
+    limit, server.work.kept._limit = server.work.kept._limit, -1
+    last = pool.write(1)
+    until(lambda: "no room to spill" in pool.status()["stalled"], 20.0, "the reason in the status")
+    assert pool.processes["v"].current is server, "the same incarnation"
+    server.work.kept._limit = limit
+    until(lambda: pool.covers(last), 20.0, "goes on")
 
 
 def test_a_member_of_a_protocol_that_the_pool_does_not_speak_is_refused(pool: Pool) -> None:
@@ -323,13 +410,42 @@ def test_a_view_that_always_fails_is_named_and_tried_again(pool: Pool, monkeypat
     assert pool.rows() == 1
 
 
+def test_other_pools_live_on_while_one_fails(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Pool()
+    run = Shard.run
+
+    def fails_in_one(self: Shard, stage: int) -> Any:
+        if threading.current_thread().name.startswith("v-"):
+            raise StageError(("spend",), "bucket 7 cannot be computed")
+        return run(self, stage)
+
+    try:
+        pool.whole()
+        pool.define()
+        other.whole(prefix="other-")
+        other.define()
+        monkeypatch.setattr(Shard, "run", fails_in_one)
+        stuck = pool.write(1)
+        until(lambda: "bucket 7" in pool.status().get("stalled", ""), 30.0, "the pool says why it is stalled")
+        for customer in range(1, 4):
+            last = other.write(customer)
+            until(lambda last=last: other.covers(last), 20.0, "the other pool commits")  # type: ignore[misc]
+        assert other.rows() == 3 and other.status()["stalled"] == "" and not pool.covers(stuck)
+    finally:
+        monkeypatch.undo()
+        other.stop()
+    until(lambda: pool.covers(stuck), 30.0, "it goes on")
+
+
 def test_metrics_tell_what_a_pool_does(pool: Pool) -> None:
     pool.whole()
     pool.define()
     last = pool.write(1)
     until(lambda: pool.covers(last), 20.0, "an epoch")
     server, leader = pool.processes["v"].metrics, pool.processes["c"].metrics
-    until(lambda: server.value("belvedere_state_rows", zone="all"), 10.0, "rows of state")
+    until(lambda: server.value("belvedere_state_rows", zone="orders"), 10.0, "rows of state")
+    assert (server.value("belvedere_stage_rows_in_total", stage="0", zone="orders") or 0) > 0
+    until(lambda: leader.value("belvedere_quarantined_rows", view="spend") == 0.0, 20.0, "the quarantine is counted")
     assert server.value("belvedere_buckets_owned") == BUCKETS
     assert (server.value("belvedere_epoch_seconds_count", step="persist", stage="") or 0) > 0
     assert (leader.value("belvedere_epochs_committed_total") or 0) >= 3

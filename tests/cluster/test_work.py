@@ -133,8 +133,9 @@ class Table:
             sent = []
             for work in self.servers.values():
                 stepped = work.compute(Compute(plan.epoch, self.current.number, stage))
-                counted = {to: sum(stages.values()) for to, stages in stepped.computed.batches.items()}
-                assert sum(counted.values()) == len(stepped.dispatches)
+                counted = [sum(batches) for batches in zip(*stepped.computed.batches.values(), strict=True)]
+                to = [dispatch.to for dispatch in stepped.dispatches]
+                assert counted == [to.count(server) for server in self.current.servers] or not to
                 sent += stepped.dispatches
             self.order.shuffle(sent)
             for dispatch in sent:

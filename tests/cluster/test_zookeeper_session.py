@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from belvedere.cluster.clock import now
 from belvedere.cluster.coordination import Session
 from belvedere.cluster.lease import Lease
 from belvedere.cluster.zookeeper_nodes import PoolNodes
-from belvedere.cluster.zookeeper_requests import Announce, Children, Get, Request, Stat, now
+from belvedere.cluster.zookeeper_requests import Announce, Children, Get, Request, Stat
 from belvedere.cluster.zookeeper_session import SessionCoordination
 from belvedere.errors import CoordinationUnavailable
 from tests.cluster.coordination_worlds import Ear

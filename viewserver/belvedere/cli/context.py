@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+CERTIFICATES = {
+    "certificate": "PEM file of a certificate, for belvedere+tls://…",
+    "key": "PEM file of its key.",
+    "authority": "PEM file of the authority that signed the members' certificates.",
+}
+"""The files that TLS needs, and what they are; the roles have the same options and variables."""
+
 
 @dataclass
 class Settings:
@@ -29,6 +37,8 @@ class Settings:
     path: Path
     url: str | None = None
     """A cluster instead of a directory."""
+    certificates: dict[str, Path] = field(default_factory=dict)
+    """For TLS, as far as given; what is not may be in the environment."""
     json: bool = False
     statement: str | None = None
 
@@ -43,8 +53,13 @@ class Settings:
     def _cluster(self, url: str) -> Iterator[ClusterDatabase]:
         import belvedere
 
-        with belvedere.connect(url) as db:
+        with belvedere.connect(url, **self._files(url)) as db:
             yield db
+
+    def _files(self, url: str) -> dict[str, Any]:
+        """What comes from the environment is for whoever uses TLS; a plain URL is not refused because of it."""
+        known = {name: os.environ.get(_variable(name)) for name in CERTIFICATES} if "+tls:" in url else {}
+        return known | self.certificates
 
     @contextmanager
     def reader(self) -> Iterator[Reader | ClusterDatabase]:
@@ -97,21 +112,43 @@ def _set_url(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
         settings(ctx).url = value
 
 
+def _set_certificate(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        settings(ctx).certificates[str(parameter.name).removeprefix("tls_")] = value
+
+
 def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         settings(ctx).json = True
 
 
+def _variable(part: str) -> str:
+    return f"BELVEDERE_TLS_{part.upper()}"
+
+
+def certificates(**how: Any) -> Callable[[F], F]:
+    """The options --tls-certificate, --tls-key and --tls-authority."""
+    file = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+    def accept(command: F) -> F:
+        for part, what in reversed(CERTIFICATES.items()):
+            option = click.option(f"--tls-{part}", type=file, help=f"{what} [env: {_variable(part)}]", **how)
+            command = option(command)
+        return command
+
+    return accept
+
+
 def database_path(command: F) -> F:
-    """Also accept the global --db and --url after the name of the command."""
+    """Also accept the global --db, --url and --tls-… after the name of the command."""
     directory = click.option(
         "--db", type=click.Path(path_type=Path), expose_value=False, callback=_set_path, help="The database directory."
     )
     cluster = click.option("--url", expose_value=False, callback=_set_url, help="A cluster instead: belvedere://…")
-    return directory(cluster(command))
+    return directory(cluster(certificates(expose_value=False, callback=_set_certificate)(command)))
 
 
 def common(command: F) -> F:
-    """Also accept the global --db, --url and --json after the name of the command."""
+    """Also accept the global --db, --url, --tls-… and --json after the name of the command."""
     as_json = click.option("--json", is_flag=True, expose_value=False, callback=_set_json, help="JSON for programs.")
     return database_path(as_json(command))

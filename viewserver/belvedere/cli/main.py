@@ -28,6 +28,7 @@ COMMANDS = {
     "lag": ("status", "lag"),
     "verify": ("verify", "verify"),
     "quarantine": ("quarantine", "quarantine"),
+    "ranges": ("ranges", "ranges"),
     "bench": ("bench", "bench"),
     "local": ("local", "local"),
     "scale": ("local", "scale"),
@@ -82,10 +83,11 @@ class Commands(click.Group):
     envvar="BELVEDERE_URL",
     help="A cluster instead: belvedere://HOST:PORT[,…] of its coordinators [env: BELVEDERE_URL].",
 )
+@context.certificates()
 @click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of tables for people.")
 @click.version_option(package_name="belvedere", prog_name="belvedere")
 @click.pass_context
-def cli(ctx: click.Context, path: Path, url: str | None, as_json: bool) -> None:
+def cli(ctx: click.Context, /, path: Path, url: str | None, as_json: bool, **files: Path | None) -> None:
     """Materialized views over key-value tables: exact and fresh while the tables change.
 
     Start with `belvedere demo`. Exit codes: 0 done, 1 refused, 2 wrong usage, 3 incomplete or verification failed,
@@ -96,7 +98,8 @@ def cli(ctx: click.Context, path: Path, url: str | None, as_json: bool) -> None:
         if ctx.get_parameter_source("url") is given:
             raise click.UsageError("--db and --url name two databases; give one of them")
         url = None
-    ctx.obj = context.Settings(path=path, url=url, json=as_json)
+    certificates = {name.removeprefix("tls_"): file for name, file in files.items() if file is not None}
+    ctx.obj = context.Settings(path=path, url=url, certificates=certificates, json=as_json)
 
 
 def main() -> None:

@@ -66,6 +66,14 @@ def pool_options(command: F) -> F:
                 type=click.Choice(["text", "json"]),
                 help="Lines for people or for programs; by default text on a terminal, else JSON.",
             ),
+            _option(
+                "--log-level",
+                "BELVEDERE_LOG_LEVEL",
+                type=click.Choice(["debug", "info", "warning", "error"]),
+                default="info",
+                show_default=True,
+                help="The least that is written; debug has a line for each epoch.",
+            ),
             click.option("--end-with-parent", is_flag=True, hidden=True),
         ]
     ):
@@ -89,7 +97,10 @@ def bytes_of(text: str) -> int:
 
 
 def _run(role: str, **settings: Any) -> None:
+    from belvedere.cluster.lean import do_without_pandas
     from belvedere.cluster.options import Options, TlsFiles
+
+    do_without_pandas()
     from belvedere.cluster.roles.run import run
     from belvedere.protocol.messages import Role
 

@@ -9,6 +9,9 @@ import click
 
 from belvedere.cli import context, output
 
+SHARES = ("share", "busy")
+"""Columns with parts of one."""
+
 
 @click.command(short_help="Epoch, tables, views, sizes, backlog.")
 @context.common
@@ -21,18 +24,40 @@ def status(ctx: click.Context) -> None:
     if settings.json:
         output.emit_json(found)
         return
-    plain = {name: value for name, value in found.items() if not isinstance(value, Mapping | list)}
-    output.emit_record(plain, as_json=False)
+    output.emit_record({name: _text(value) for name, value in found.items() if _is_plain(value)}, as_json=False)
     for name, value in found.items():
         rows = _rows(value)
         if rows:
-            columns = list(dict.fromkeys(key for row in rows for key in row if not isinstance(row[key], Mapping)))
-            shown = [[_size(c, row.get(c)) for c in columns] for row in rows]
+            columns = [
+                c for c in dict.fromkeys(key for row in rows for key in row) if any(_told(row, c) for row in rows)
+            ]
+            shown = [[_shown(c, row.get(c)) for c in columns] for row in rows]
             click.echo("")
             output.console().print(output.table_of(columns, shown, title=name))
 
 
-def _size(column: str, value: Any) -> Any:
+def _is_plain(value: Any) -> bool:
+    """One line shows it; an empty list or text is nothing to show."""
+    if isinstance(value, list | str):
+        return bool(value) and not _rows(value)
+    return not isinstance(value, Mapping)
+
+
+def _told(row: Mapping[str, Any], column: str) -> bool:
+    """Whether a row says something in this column that is worth its width."""
+    value = row.get(column)
+    return value is not None and value is not False and value != "" and not isinstance(value, Mapping)
+
+
+def _text(value: Any) -> Any:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _shown(column: str, value: Any) -> Any:
+    if value is None:
+        return ""
+    if column in SHARES and isinstance(value, int | float):
+        return f"{value:.1%}"
     return output.bytes_text(value) if column.endswith("bytes") and isinstance(value, int) else value
 
 

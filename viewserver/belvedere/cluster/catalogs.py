@@ -59,6 +59,9 @@ __all__ = [
     "with_ticket",
 ]
 
+MAX_NAME = 400
+"""Bytes (UTF-8) of the name of a table or view. The names of its tables in the store are a little longer, and are keys
+there: what the store refuses would stop every epoch, so it is refused before it is in the catalog."""
 TICKETS = 100
 """How many requests are remembered: far more than can be repeated while their client still waits."""
 
@@ -193,6 +196,7 @@ class _Batch:
 
     def create_table(self, statement: st.CreateTable) -> None:
         table = statement.table
+        _refuse_long_name("table", table.name)
         existing = self.catalog.find(table.name)
         if existing is not None:
             if statement.if_not_exists and isinstance(existing, TableDef):
@@ -221,6 +225,7 @@ class _Batch:
 
     def create_view(self, statement: st.CreateView) -> None:
         view, existing = statement.view, self.catalog.find(statement.view.name)
+        _refuse_long_name("view", view.name)
         if isinstance(existing, TableDef):
             raise CatalogError(f"{existing.name!r} exists already: it is a table")
         taken = next((t for t in self._tables if t.until is None and t.physical.lower() == view.name.lower()), None)
@@ -317,6 +322,12 @@ def _next(content: Document) -> bytes:
             circuits=tuple(c for c in content.circuits if c.number in needed),
         )
     )
+
+
+def _refuse_long_name(kind: str, name: str) -> None:
+    size = len(name.encode())
+    if size > MAX_NAME:
+        raise CatalogError(f"the name of {kind} {name[:40]!r}… has {size} bytes in UTF-8, a pool takes {MAX_NAME}")
 
 
 def _is_live(table: Table, name: str) -> bool:

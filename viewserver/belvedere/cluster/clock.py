@@ -1,8 +1,9 @@
-"""The time that a machine is told: milliseconds that never go back, and that do not stand still after a jump.
+"""The time that leases are measured with (`now`), and the time that a machine is told (`Clock`).
 
-A clock that is set forward moves on at once. One that is set back cannot be followed without going back, so time goes
-on at half its speed until the clock has caught up; if that would take long, the machine is thrown away instead
-(`lost`), and a new incarnation begins with the clock as it is.
+A machine is told milliseconds that never go back, and that do not stand still after a jump. A clock that is set forward
+moves on at once. One that is set back cannot be followed without going back, so time goes on at half its speed until
+the clock has caught up; if that would take long, the machine is thrown away instead (`lost`), and a new incarnation
+begins with the clock as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from collections.abc import Callable
 
 FARTHEST_MS = 5_000
 """Farther behind than this is not caught up with: a leader's clock must not be off by more."""
+
+
+def now() -> float:
+    """Seconds; the clock that also runs while the machine sleeps, where there is one. Leases end meanwhile."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Clock:

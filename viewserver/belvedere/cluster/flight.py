@@ -30,7 +30,7 @@ import os
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -45,6 +45,7 @@ from belvedere.cluster.outbox import Entry, Link
 from belvedere.cluster.sending import Locate, Sending
 from belvedere.cluster.transport import Handler, Payload, Receiver
 from belvedere.protocol.ring import MemberId
+from belvedere.store.served.server import location
 
 Tables: TypeAlias = pa.Table | pa.RecordBatchReader
 GetHandler: TypeAlias = Callable[[bytes], Tables]
@@ -211,13 +212,13 @@ class FlightTransport(Sending):
         super().__init__(member)
         self.client = FlightClient(tls=tls)
         self._messages = FlightClient(tls=tls)
-        self._watch = _Watch()
+        self._watch = Watch()
         scheme = "grpc" if tls is None else "grpc+tls"
         try:
-            self._server = _Server(f"{scheme}://{_bracketed(host)}:{port}", tls)
+            self._server = _Server(location(scheme, host, port), tls)
         except (pa.ArrowException, OSError) as error:
             raise errors.Unavailable(f"cannot listen on {host}, port {port}: {_first_line(error)}") from None
-        self._address = f"{scheme}://{_bracketed(advertise or host)}:{self._server.port}"
+        self._address = location(scheme, advertise or host, self._server.port)
 
     @property
     def address(self) -> str:
@@ -266,7 +267,7 @@ class FlightTransport(Sending):
         return _FlightLink(self._messages, self._watch, json.dumps(hello).encode("ascii"), locate)
 
 
-class _Watch:
+class Watch:
     """Cuts connections on which a delivery takes longer than it may, since gRPC does not give it up in every case."""
 
     def __init__(self) -> None:
@@ -302,7 +303,12 @@ class _Watch:
         with self._lock:
             late = {address for address, due in self._due.values() if due < before}
         if late:
-            sockets.cut_made(_host_and_port(address) for address in late)
+            cut(late)
+
+
+def cut(addresses: Iterable[str]) -> None:
+    """End the connections that this process made to these addresses; calls on them fail."""
+    sockets.cut_made(_host_and_port(address) for address in addresses)
 
 
 class _FlightLink:
@@ -312,7 +318,7 @@ class _FlightLink:
                         └──failed, abandoned──▶ none (and the channel is given up)
     """
 
-    def __init__(self, client: FlightClient, watch: _Watch, hello: bytes, locate: Locate) -> None:
+    def __init__(self, client: FlightClient, watch: Watch, hello: bytes, locate: Locate) -> None:
         self._client = client
         self._watch = watch
         self._hello = hello
@@ -517,10 +523,6 @@ def _parted(command: bytes) -> tuple[str, bytes]:
 
 def _until(timeout: float) -> flight.FlightCallOptions:
     return flight.FlightCallOptions(timeout=timeout)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

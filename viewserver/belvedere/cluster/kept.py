@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from belvedere.errors import DiskError
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Stage
 from belvedere.protocol.ring import MemberId
 
@@ -64,11 +65,16 @@ class Kept:
         """The batches of a stage by sender and number, each forgotten when the next one is asked for."""
         with self._lock:
             held = self._stages.pop((epoch, attempt, stage), {})
-        for key in sorted(held):
-            batch, payload = held.pop(key)
-            yield batch, self._fetch(payload)
+        try:
+            for key in sorted(held):
+                batch, payload = held[key]
+                yield batch, self._fetch(payload)
+                with self._lock:
+                    self._release(*held.pop(key))
+        finally:  # whoever gives up before the end needs none of the rest
             with self._lock:
-                self._release(batch, payload)
+                for batch, payload in held.values():
+                    self._release(batch, payload)
 
     def forget(self, gone: Callable[[Epoch, Attempt], bool]) -> None:
         """Drop what nobody will compute."""
@@ -91,11 +97,19 @@ class Kept:
                 self._file = None
 
     def _spill(self, payload: bytes) -> _Spilled:
+        where = self._directory or tempfile.gettempdir()
+        try:
+            return self._append(payload)
+        except OSError as error:
+            raise DiskError(f"no room to spill batches in {where}: {error.strerror}; give it room") from error
+
+    def _append(self, payload: bytes) -> _Spilled:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="belvedere-kept-", dir=self._directory)  # noqa: SIM115 lives long
             self._end = 0
         self._file.seek(self._end)
         self._file.write(payload)
+        self._file.flush()
         spilled = _Spilled(self._end, len(payload))
         self._end += len(payload)
         self._in_file += 1

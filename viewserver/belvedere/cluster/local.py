@@ -208,7 +208,7 @@ class LocalCluster:
         shape = self.shape
         found = [role.value, "--zookeeper", self._zookeeper.hosts, "--pool", shape.pool, "--name", name]
         found += ["--session-timeout", f"{shape.session_timeout:g}", "--memory-limit", shape.memory_limit]
-        found += ["--end-with-parent"]
+        found += ["--http-port", "0", "--end-with-parent"]
         if role is Role.STORE:
             found += ["--port", str(self._port("store")), "--directory", str(self.directory / "store")]
         if role is Role.COORDINATOR:

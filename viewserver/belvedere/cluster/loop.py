@@ -25,6 +25,7 @@ class Loop:
         self._calls: queue.SimpleQueue[Call] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         self._stopped = threading.Event()
+        self.busy_seconds = 0.0
 
     def post(self, call: Call) -> None:
         """Never blocks, never raises; after the end of the loop nothing is called any more."""
@@ -53,11 +54,14 @@ class Loop:
             if now >= due:
                 tick()
                 due = now + every
+                self.busy_seconds += time.monotonic() - now
             try:
                 call = self._calls.get(timeout=max(due - time.monotonic(), 0.0))
             except queue.Empty:
                 continue
+            begin = time.monotonic()
             call()
+            self.busy_seconds += time.monotonic() - begin
         if self._failure is not None:
             raise self._failure
 

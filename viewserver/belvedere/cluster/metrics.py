@@ -56,11 +56,10 @@ METRICS = (
     ),
     Metric("belvedere_stage_rows_in", "counter", "changed rows that a zone received", ("stage", "zone")),
     Metric("belvedere_stage_rows_out", "counter", "changed rows that a zone sent on", ("stage", "zone")),
-    Metric("belvedere_view_rows_in", "counter", "changed rows that reached the last step of a view", ("view",)),
-    Metric("belvedere_view_rows_out", "counter", "rows of a view that were written, removed ones included", ("view",)),
+    Metric("belvedere_view_rows", "counter", "rows of a view that were written, removed ones included", ("view",)),
     Metric("belvedere_state_rows", "gauge", "rows of state held in memory", ("zone",)),
     Metric("belvedere_state_bytes", "gauge", "memory that the state takes", ("zone",)),
-    Metric("belvedere_cache_hits", "counter", "keys of state that were in memory when an epoch needed them"),
+    Metric("belvedere_cache_hits", "counter", "times that a row needed a key of state which was in memory"),
     Metric("belvedere_cache_misses", "counter", "keys of state that had to be read from the store"),
     Metric("belvedere_spilled_bytes", "counter", "bytes of received batches that were put on disk to save memory"),
     Metric(
@@ -140,9 +139,12 @@ class Metrics:
         try:
             yield
         finally:
-            spent = self._monotonic() - start
-            self._busy.add(spent)
-            self._child("belvedere_busy_seconds").inc(spent)
+            self.worked(self._monotonic() - start)
+
+    def worked(self, seconds: float) -> None:
+        """So long something was done."""
+        self._busy.add(seconds)
+        self._child("belvedere_busy_seconds").inc(max(0.0, seconds))
 
     def epoch_step(self, step: str, seconds: float, stage: int | None = None) -> None:
         """One epoch spent so long in a step: plan, flow, stage, persist, commit, total."""
@@ -161,9 +163,8 @@ class Metrics:
         self._child("belvedere_stage_rows_in", str(stage), zone).inc(received)
         self._child("belvedere_stage_rows_out", str(stage), zone).inc(sent)
 
-    def view_rows(self, view: str, received: int, written: int) -> None:
-        self._child("belvedere_view_rows_in", view).inc(received)
-        self._child("belvedere_view_rows_out", view).inc(written)
+    def view_rows(self, view: str, written: int) -> None:
+        self._child("belvedere_view_rows", view).inc(written)
 
     def duplicates(self, kind: Literal["entries", "rows", "batches"], count: int) -> None:
         self._child("belvedere_duplicates_dropped", kind).inc(count)
@@ -186,9 +187,16 @@ class Metrics:
 
     def forget_view(self, view: str) -> None:
         """The view was dropped: its series end."""
-        for name in ("belvedere_view_rows_in", "belvedere_view_rows_out", "belvedere_quarantined_rows"):
-            if self._children.pop((name, view), None) is not None:
-                self._families[name].remove(*self._common, view)
+        self._forget(view, "belvedere_view_rows", "belvedere_quarantined_rows")
+
+    def forget_zone(self, zone: str) -> None:
+        """No view has this zone any more: what it holds is not told."""
+        self._forget(zone, "belvedere_state_rows", "belvedere_state_bytes")
+
+    def _forget(self, label: str, *names: str) -> None:
+        for name in names:
+            if self._children.pop((name, label), None) is not None:
+                self._families[name].remove(*self._common, label)
 
     # --- membership
 

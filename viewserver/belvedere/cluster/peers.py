@@ -13,12 +13,16 @@ A member that was listed and is not any more will never come back under its name
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from belvedere.cluster.transport import Payload, Transport
 from belvedere.protocol.messages import Member, Message
 from belvedere.protocol.ring import MemberId
+
+STRANGER_SECONDS = 60.0
+"""Whoever is not listed for so long was lost before anybody heard of it."""
 
 _Letter = tuple[MemberId, Message, Payload | None]
 
@@ -29,7 +33,7 @@ class Peers:
         self._lock = threading.Lock()
         self._known: dict[MemberId, Member] = {}
         self._gone: set[MemberId] = set()
-        self._strangers: dict[MemberId, list[_Letter]] = {}
+        self._strangers: dict[MemberId, tuple[float, list[_Letter]]] = {}
         self._held: deque[_Letter] = deque()
 
     def listed(self, members: Iterable[Member]) -> None:
@@ -41,8 +45,10 @@ class Peers:
             for member in present.values():
                 self._known[member.id] = member
                 self._transport.know(member.id, member.address)
-                for letter in self._strangers.pop(member.id, ()):
+                for letter in self._strangers.pop(member.id, (0.0, ()))[1]:
                     self._post(letter)
+            overdue = time.monotonic() - STRANGER_SECONDS
+            self._strangers = {to: one for to, one in self._strangers.items() if one[0] > overdue}
 
     def send(self, to: MemberId, message: Message, payload: Payload | None = None) -> None:
         """Never blocks; from any thread."""
@@ -51,7 +57,7 @@ class Peers:
             if to in self._known:
                 self._post(letter)
             elif to not in self._gone:
-                self._strangers.setdefault(to, []).append(letter)
+                self._strangers.setdefault(to, (time.monotonic(), []))[1].append(letter)
 
     def forget(self, member: MemberId) -> None:
         with self._lock:
@@ -71,7 +77,15 @@ class Peers:
             return [member for _, member in sorted(self._known.items())]
 
     def held(self) -> int:
-        return len(self._held) + sum(len(letters) for letters in self._strangers.values())
+        return len(self._held) + sum(len(letters) for _, letters in self._strangers.values())
+
+    def held_bytes(self) -> int:
+        """Payloads that wait here, and are in no transport's backlog yet."""
+        with self._lock:
+            if not self._held and not self._strangers:
+                return 0
+            letters = [*self._held, *(letter for _, some in self._strangers.values() for letter in some)]
+            return sum(memoryview(payload).nbytes for _, _, payload in letters if payload is not None)
 
     def _post(self, letter: _Letter) -> None:
         if self._held or not self._may_act():

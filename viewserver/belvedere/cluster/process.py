@@ -2,7 +2,7 @@
 
     start ──ZooKeeper, store, compatible──▶ incarnation ──LOST──▶ another incarnation, with a new name
              │ no answer: again, for ever       │ SIGTERM: leaving ──released──▶ end (0)
-             │ incompatible: end (1)            └──────────── after 9.5 s ─────▶ end (1), with the reason
+             │ incompatible: end (1)            └──────────── after 7 s ───────▶ end (1), with the reason
 
 An `Incarnation` is a member: a session with ZooKeeper, a transport, a machine. All of it goes when the session is lost,
 and nothing of it is used again. What lasts as long as the process: its options, the HTTP port, the store's client.
@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from belvedere import __version__, allocator, errors
 from belvedere.cluster.clock import Clock
@@ -38,22 +38,31 @@ from belvedere.cluster.metrics import CONTENT_TYPE, Metrics
 from belvedere.cluster.options import Options
 from belvedere.cluster.peers import Peers
 from belvedere.cluster.retrying import Superseded, Troubles
-from belvedere.cluster.roles.base_tables import Administration
+from belvedere.cluster.signals import bound_the_end
 from belvedere.cluster.transport import Handler, Payload, Transport
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Note
 from belvedere.protocol.messages import Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.store.seam import Store
+from belvedere.store.served.server import location
+
+if TYPE_CHECKING:
+    from belvedere.cluster.roles.base_tables import Administration  # compiles catalogs: more than most roles need
 
 TICK_SECONDS = 0.1
 """Of roles whose machines know no time: an idle process should cost next to nothing."""
 FIGURES_SECONDS = 1.0
 SWITCH_SECONDS = 0.0005
 CONNECT_SECONDS = 5.0
+END_SECONDS = 9.7
+"""From SIGTERM to the end of the process, whatever it waits for."""
 WARNINGS = frozenset(("failed", "attempt failed", "contradiction", "member refused", "store does not answer"))
 WHISPERS = frozenset(("committed", "planned"))
 """Notes of machines that are warnings, and those that come with every epoch."""
+
+
+NO_PART = "it has no part in a generation yet: is there a coordinator that leads?"
 
 
 class Ended(enum.Enum):
@@ -81,6 +90,8 @@ class Surroundings:
     trouble: Troubles
     log: Log
     metrics: Metrics
+    http: str
+    """Where /metrics, /healthz and /readyz are; empty if nowhere."""
     tick: Callable[[], None]
     """To be called in every round of the loop."""
 
@@ -126,6 +137,11 @@ class Incarnation(abc.ABC):
     def released(self) -> bool:
         """Whether nothing of this member is needed any more, once it asked to leave."""
 
+    @property
+    def not_ready(self) -> str:
+        """Why this member, although it has joined, does not do its part yet; empty if it does."""
+        return ""
+
     def handlers(self) -> dict[str, Handler]:
         """Calls that this role answers."""
         return {}
@@ -152,6 +168,11 @@ class Incarnation(abc.ABC):
         """The end: nothing of this member will be seen by others any more."""
 
     # ------------------------------------------------------------------ what they share
+
+    def about(self) -> dict[str, object]:
+        """What every member tells of itself, for `status`."""
+        around = self.around
+        return {"id": self.me, "role": self.role.value, "trouble": around.trouble.reason, "http": around.http}
 
     def may_act(self) -> bool:
         """Whether others certainly still believe this member alive."""
@@ -240,12 +261,15 @@ class Incarnation(abc.ABC):
             if session is Session.SUSPENDED:
                 self.metrics.session_suspended()
                 self.log.warning("suspended")
+                self.around.trouble.zookeeper.set("the connection to ZooKeeper is gone: nothing is written meanwhile")
+            else:
+                self.around.trouble.zookeeper.clear()
             self.peers.flush()
             self.session_changed(session)
 
     def _members(self, members: list[Member]) -> None:
         self.peers.listed(members)
-        found = _store_address(members)
+        found = _store_address(members, self.around.cluster)
         if found and found != self.around.store_address and self.role is not Role.STORE and not self.options.store:
             self.end(Ended.MOVED)
         self.members_changed(members)
@@ -291,6 +315,8 @@ class Process:
         )
         self.health = self._serve_health()
         self.current: Incarnation | None = None
+        self._failure = ""
+        """Why the last incarnation ended, if it failed."""
         self._make, self._connect, self._transport, self._open_store = make, connect, transport, open_store
         self._stopping = threading.Event()
         self._store: tuple[str, OpenStore] | None = None
@@ -306,13 +332,21 @@ class Process:
             metrics_type=CONTENT_TYPE,
         )
 
+    def _http_address(self) -> str:
+        if self.health is None:
+            return ""
+        return location("http", self.options.advertise or self.options.host, self.health.port)
+
     def _reasons(self) -> list[str]:
         """Why this process is not ready."""
         if self._stopping.is_set():
             return ["it is leaving"]
         if self.trouble.reason:
             return [self.trouble.reason]
-        return [] if self.current is not None and self.current.joined else ["it has not joined the pool yet"]
+        current = self.current
+        if current is None or not current.joined:
+            return [self._failure or "it has not joined the pool yet"]
+        return [current.not_ready] if current.not_ready else []
 
     def _tick(self) -> None:
         if self.health is not None:
@@ -327,9 +361,13 @@ class Process:
             self.current.leave()
 
     def _on_signal(self, *_: Any) -> None:
-        if self._stopping.is_set():
-            os._exit(1)  # asked twice: whoever asks does not want to wait, and nothing here needs an orderly end
         self.stop()
+
+    def _out_of_time(self) -> None:
+        """Or asked twice: whoever asks does not want to wait, and nothing here needs an orderly end."""
+        self.log.warning("ends without having left in order", reason=self._why_stuck())
+        self.log.flush()
+        os._exit(1)
 
     # ------------------------------------------------------------------ life
 
@@ -337,6 +375,7 @@ class Process:
         """In the main thread of an operating system process: returns its exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        bound_the_end(END_SECONDS, self._out_of_time)
         faulthandler.register(signal.SIGUSR1)  # all threads on stderr: where does it hang?
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         allocator.keep_freed_memory()
@@ -355,8 +394,10 @@ class Process:
             except Exception as error:
                 if self._stopping.is_set():
                     break
+                self._failure = f"it failed and begins again: {error}"
                 self.log.failure("begins again as a new incarnation", error)
             else:
+                self._failure = ""
                 if ended is Ended.GAVE_UP:
                     self.log.warning("left without being released", reason=self._why_stuck())
                     return 1
@@ -397,6 +438,7 @@ class Process:
                     self.trouble,
                     self.log,
                     self.metrics,
+                    self._http_address(),
                     self._tick,
                 )
             )
@@ -433,8 +475,8 @@ class Process:
         pauses = Pauses()
         while True:
             own = str(self.options.directory) if self.options.role is Role.STORE else ""
-            address = own or self.options.store or _store_address(_members(coordination))
             try:
+                address = own or self.options.store or self._listed_store(coordination)
                 if not address:
                     raise errors.StoreUnavailable(f"pool {self.options.pool!r} has no member with role store yet")
                 found = self._client(address)
@@ -447,6 +489,12 @@ class Process:
                 continue
             self.trouble.store.clear()
             return found
+
+    def _listed_store(self, coordination: Coordination) -> str:
+        """The store of the pool: once there is a record, of no other cluster with the same name."""
+        found = coordination.read()
+        state = None if found is None else wire.decode(found.data)
+        return _store_address(coordination.members(), state.cluster if isinstance(state, PoolState) else "")
 
     def _client(self, address: str) -> OpenStore:
         if self._store is None or self._store[0] != address:
@@ -471,12 +519,7 @@ class Process:
             )
 
 
-def _members(coordination: Coordination) -> Iterable[Member]:
-    try:
-        return coordination.members()
-    except errors.Unavailable:
-        return ()
-
-
-def _store_address(members: Iterable[Member]) -> str:
-    return next((member.address for member in members if member.role is Role.STORE), "")
+def _store_address(members: Iterable[Member], cluster: str) -> str:
+    """Of that cluster, or of whichever there is if none is known yet; empty if there is none."""
+    stores = (member for member in members if member.role is Role.STORE)
+    return next((member.address for member in stores if cluster in ("", member.cluster)), "")

@@ -17,7 +17,7 @@ from belvedere import errors
 from belvedere.cluster.logs import Log
 from belvedere.cluster.loop import Pauses
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
-from belvedere.store.seam import SourceInfo, Store, TableWrite
+from belvedere.store.seam import InputSize, SourceInfo, Store, TableWrite
 
 T = TypeVar("T")
 TROUBLES = (errors.Unavailable, errors.DiskError)
@@ -94,8 +94,11 @@ class Retrying:
     def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
         self.insist(lambda: self._store.put_chunk(chunk, payload))
 
-    def chunks(self) -> list[Chunk]:
-        return self.insist(self._store.chunks)
+    def chunks(self, limit: int | None = None) -> list[Chunk]:
+        return self.insist(lambda: self._store.chunks(limit))
+
+    def input_size(self) -> InputSize:
+        return self.insist(self._store.input_size)
 
     def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
         return self.insist(lambda: self._store.get_chunks(ids))
@@ -111,6 +114,9 @@ class Retrying:
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         return self.insist(lambda: self._store.read(table, ids, below))
+
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        return self.insist(lambda: self._store.read_some(table, ids, below))
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """Bucket by bucket range: a scan that breaks off goes on behind the last id that came."""

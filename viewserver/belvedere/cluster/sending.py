@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from belvedere import errors
 from belvedere.cluster.outbox import Entry, Link, Outbox
@@ -81,9 +81,11 @@ class Sending(abc.ABC):
         if outbox is not None:
             outbox.close()
 
-    def backlog(self) -> int:
+    def backlog(self, peers: Iterable[MemberId] | None = None) -> int:
         with self._lock:
-            return sum(outbox.backlog() for outbox in self._outboxes.values())
+            outboxes = self._outboxes
+            wanted = outboxes.values() if peers is None else [outboxes[peer] for peer in peers if peer in outboxes]
+            return sum(outbox.backlog() for outbox in wanted)
 
     def troubles(self) -> dict[MemberId, str]:
         """Peers that the last delivery did not reach, with the reason, for people."""

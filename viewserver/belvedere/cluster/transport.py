@@ -8,7 +8,7 @@ A message is for a member, not for an address: a process that took over the addr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -44,8 +44,8 @@ class Transport(Protocol):
     def forget(self, peer: MemberId) -> None:
         """Drop what is queued for a member that is gone."""
 
-    def backlog(self) -> int:
-        """Bytes that are queued and not yet received by their receivers."""
+    def backlog(self, peers: Iterable[MemberId] | None = None) -> int:
+        """Bytes that are queued, for these peers or for all, and not yet received by them."""
 
     def drain(self, timeout: float) -> bool:
         """Wait until everything that is queued was received; False if it was not in time."""

@@ -28,11 +28,12 @@ from belvedere import errors
 from belvedere.cluster.kept import Kept
 from belvedere.cluster.recent import Recent
 from belvedere.engine.delta import Changes
-from belvedere.engine.shard import DAY_MS, Outgoing, Shard, ShardCatalog, StageError, route_changes
+from belvedere.engine.shard import DAY_MS, Held, Outgoing, Shard, ShardCatalog, StageError, route_changes
+from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Adopt, Compute, Computed, Distribute, Distributed, Open, Persist, WorkFailed
 from belvedere.protocol.exactly_once import ChunkId, Piece
-from belvedere.protocol.messages import NEVER, Attempt, Batch, Epoch, EpochPlan, Generation, PoolState, Stage
+from belvedere.protocol.messages import NEVER, Attempt, Batch, Counts, Epoch, EpochPlan, Generation, PoolState, Stage
 from belvedere.protocol.reads import Ownership
 from belvedere.protocol.ring import MemberId, Ring, RingVersion, buckets_of
 from belvedere.sql.catalog import TableDef
@@ -128,22 +129,24 @@ def newest_catalog(state: PoolState | None, store: Store) -> str:
 
 
 class _Counts:
-    """Numbers batches by receiver, and counts them by receiver and stage."""
+    """Numbers batches by receiver, and counts them by stage and receiver. Receivers are positions in the generation."""
 
-    def __init__(self) -> None:
-        self.by_stage: dict[MemberId, dict[Stage, int]] = {}
-        self._next: dict[MemberId, int] = {}
+    def __init__(self, servers: int) -> None:
+        self._next = [0] * servers
+        self._by_stage: dict[Stage, list[int]] = {}
 
-    def number(self, to: MemberId, stage: Stage) -> int:
-        number = self._next.get(to, 0)
-        self._next[to] = number + 1
-        stages = self.by_stage.setdefault(to, {})
-        stages[stage] = stages.get(stage, 0) + 1
+    def number(self, target: int, stage: Stage) -> int:
+        number = self._next[target]
+        self._next[target] = number + 1
+        if stage not in self._by_stage:
+            self._by_stage[stage] = [0] * len(self._next)
+        self._by_stage[stage][target] += 1
         return number
 
-    def next_stage(self) -> None:
-        """Count anew; numbers go on."""
-        self.by_stage = {}
+    def take(self) -> Counts:
+        """What was counted since the last time; numbers go on."""
+        found, self._by_stage = self._by_stage, {}
+        return {stage: tuple(counts) for stage, counts in found.items()}
 
 
 class _State:
@@ -153,7 +156,7 @@ class _State:
         self._store = store
 
     def load(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        return self._store.read(table, ids, below)
+        return self._store.read_some(table, ids, below)
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         return self._store.scan(table, first, stop, below)
@@ -189,7 +192,7 @@ class ServerWork:
         self._generation: Generation | None = None
         self._catalog: str | None = None
         self._open: Open | None = None
-        self._counts = _Counts()
+        self._counts = _Counts(0)
         self._moved = 0
         self._spilled = 0
 
@@ -211,6 +214,7 @@ class ServerWork:
             self._catalog = None
             self.recent.clear()
         else:
+            self._shard.persisted(adopt.committed)  # this server said so, though the word may not have come here yet
             self._shard.committed(adopt.committed)
             self._shard.undo(adopt.committed)
             self.recent.undo(adopt.committed)
@@ -225,6 +229,7 @@ class ServerWork:
     def open(self, open: Open) -> None:
         """Begin the epoch with the catalog and the slices of its plan."""
         plan = open.plan
+        _check_engine(plan)
         if self._catalog != plan.catalog_document:
             # Set when it is done: one that failed halfway is configured again.
             self._catalog = None
@@ -237,7 +242,7 @@ class ServerWork:
             )
         self._shard.begin(plan.epoch, {part.circuit: (part.first, part.stop) for part in plan.slices})
         self._open = open
-        self._counts = _Counts()
+        self._counts = _Counts(0 if self._generation is None else len(self._generation.servers))
         self._moved, self._spilled = 0, self._spilled_so_far()
 
     def keep(self, batch: Batch, payload: bytes | memoryview) -> None:
@@ -257,13 +262,12 @@ class ServerWork:
             rows += batch.rows
         outgoing = self._run(stage)
         dispatches = []
-        self._counts.next_stage()
         for out in outgoing:
             to = generation.servers[out.target]
-            number = self._counts.number(to, out.stage)
+            number = self._counts.number(out.target, out.stage)
             self._moved += len(out.payload)
             dispatches.append(Dispatch(to, Batch(epoch, attempt, out.stage, self.me, number, 0, out.rows), out.payload))
-        return Stepped(dispatches, Computed(epoch, attempt, stage, self._counts.by_stage, rows))
+        return Stepped(dispatches, Computed(epoch, attempt, stage, self._counts.take(), rows, _digest(generation)))
 
     def _run(self, stage: Stage) -> Sequence[Outgoing]:
         if stage >= self._shard.stages:
@@ -322,6 +326,14 @@ class ServerWork:
             "kept_spilled_bytes": float(self.kept.spilled_bytes),
         }
 
+    def zones(self) -> Mapping[str, Held]:
+        """The state of each zone."""
+        return self._shard.zones()
+
+    def traffic(self) -> dict[tuple[int, str], tuple[int, int]]:
+        """Rows (received, sent on) by stage and zone, since the shard was made."""
+        return {key: (passed.received, passed.sent) for key, passed in self._shard.traffic.items()}
+
     def evict(self, share: float) -> int:
         """Between epochs: give memory back."""
         return self._shard.evict(share)
@@ -337,7 +349,24 @@ class ServerWork:
 
 
 def ring_of(generation: Generation) -> Ring:
-    return Ring.of(RingVersion(generation.ring), generation.servers)
+    return _ring(RingVersion(generation.ring), generation.servers)
+
+
+@functools.lru_cache(maxsize=8)
+def _ring(version: RingVersion, servers: tuple[MemberId, ...]) -> Ring:
+    return Ring.of(version, servers)
+
+
+def _digest(generation: Generation) -> str:
+    return ring_of(generation).digest.hex()
+
+
+def _check_engine(plan: EpochPlan) -> None:
+    if plan.engine != ENGINE_VERSION:
+        raise WorkError(
+            f"epoch {plan.epoch} is planned for engine {plan.engine}, this process has engine {ENGINE_VERSION}:"
+            " finish it with the version that planned it, then upgrade"
+        )
 
 
 class Chunks:
@@ -405,6 +434,7 @@ class DistributorWork:
     def distribute(self, distribute: Distribute) -> Distribution:
         """The batches of this distributor's pieces."""
         plan = distribute.plan
+        _check_engine(plan)
         tables = {table.name: table for table in self._catalogs.of(plan.catalog_document).tables}
         if plan.epoch > self._settled:
             self._used[plan.epoch] = [piece.chunk for _, piece in distribute.pieces]
@@ -441,7 +471,7 @@ class Distribution:
         tables: Mapping[str, TableDef],
     ) -> None:
         self._me, self._distribute, self._decoded, self._tables = me, distribute, decoded, tables
-        self._counts = _Counts()
+        self._counts = _Counts(len(distribute.generation.servers))
         self._rows = 0
 
     def __iter__(self) -> Iterator[Dispatch]:
@@ -451,9 +481,10 @@ class Distribution:
             for target, payload, rows in route_changes(self._tables[name], changes, owner):
                 to = generation.servers[target]
                 self._rows += rows
-                number = self._counts.number(to, 0)
+                number = self._counts.number(target, 0)
                 yield Dispatch(to, Batch(epoch, generation.number, 0, self._me, number, order, rows), payload)
 
     def distributed(self) -> Distributed:
         attempt = self._distribute.generation.number
-        return Distributed(self._distribute.plan.epoch, attempt, self._counts.by_stage, self._rows)
+        ring = _digest(self._distribute.generation)
+        return Distributed(self._distribute.plan.epoch, attempt, self._counts.take(), self._rows, ring)

@@ -44,6 +44,7 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Permissions, make_acl
 
+from belvedere.cluster.clock import now
 from belvedere.cluster.coordination import Session
 from belvedere.cluster.lease import Lease
 from belvedere.cluster.zookeeper_nodes import PoolNodes
@@ -68,7 +69,6 @@ from belvedere.cluster.zookeeper_requests import (
     Stat,
     Sync,
     Watch,
-    now,
 )
 from belvedere.cluster.zookeeper_session import SessionCoordination
 from belvedere.errors import CoordinationUnavailable, Incompatible

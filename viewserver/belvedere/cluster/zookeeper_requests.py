@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -20,11 +19,6 @@ GRACE = 1.0
 
 Watch: TypeAlias = Callable[[str], None]
 """Called once, with the path, when what was asked about has changed; not when the connection breaks."""
-
-
-def now() -> float:
-    """Seconds; the clock that also runs while the machine sleeps, where there is one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from belvedere.cluster.clock import now
 from belvedere.cluster.coordination import (
     Session,
     Versioned,
@@ -42,7 +43,6 @@ from belvedere.cluster.zookeeper_requests import (
     NoNode,
     Set,
     Sync,
-    now,
 )
 from belvedere.errors import CoordinationUnavailable, Incompatible
 from belvedere.protocol.messages import Member

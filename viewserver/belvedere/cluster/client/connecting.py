@@ -33,11 +33,8 @@ def connect(
 
     def open_store(address: str) -> Connection:
         files = None if tls is None else served.Tls(tls.certificate, tls.key, tls.authority)
-        return Connection(
-            address,
-            FlightStore(address, timeout=timeout, tls=files),
-            ServedBase(BaseClient(address, timeout=timeout, tls=files)),
-        )
+        store = FlightStore(address, timeout=timeout, tls=files)
+        return Connection(address, store, ServedBase(BaseClient(address, timeout=timeout, tls=files)), store.within)
 
     try:
         return ClusterDatabase(seeds, caller, open_store, timeout=timeout, on_close=caller.close)
@@ -73,15 +70,15 @@ class ServedBase:
     """Base tables of the store role."""
 
     def __init__(self, client: BaseClient) -> None:
-        self._client = client
+        self.client = client
 
     def write(
         self, table: TableDef, changes: Changes, *, own_clock: bool, request: str, timeout: float
     ) -> Mapping[SourceId, Seq]:
-        return self._client.put(table, changes, own_clock=own_clock, request=request)
+        return self.client.within(timeout).put(table, changes, own_clock=own_clock, request=request)
 
-    def table(self, name: str) -> TableDef | None:
-        return self._client.tables().get(name)
+    def table(self, name: str, timeout: float) -> TableDef | None:
+        return self.client.within(timeout).tables().get(name)
 
     def close(self) -> None:
-        self._client.close()
+        self.client.close()

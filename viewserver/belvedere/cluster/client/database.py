@@ -83,7 +83,7 @@ class ClusterDatabase(Executing):
         """The time that a call has."""
         if self._closed:
             raise Closed("the connection is closed")
-        return Deadline(self.timeout if timeout is None else timeout)
+        return Deadline(self.timeout, renewable=True) if timeout is None else Deadline(timeout)
 
     # ------------------------------------------------------------------ epochs and names
 
@@ -240,7 +240,7 @@ class ClusterDatabase(Executing):
         while True:
             known = self.epochs.newest(deadline) if at is None else self.epochs.at(at, deadline)
             try:
-                return Snapshot(self, known)
+                return Snapshot(self, known, deadline)
             except EpochExpired:
                 if at is not None or deadline.over:
                     raise
@@ -258,7 +258,7 @@ class ClusterDatabase(Executing):
         token = Token.parse(after)
         known = self._including(token, deadline)
         if token.positions:
-            return Subscription(self, view, self.epochs.at(token, deadline), timeout)
+            return Subscription(self, view, self.epochs.first_with(token, deadline), timeout)
         return Subscription(self, view, known if known.epoch == token.epoch else token.epoch, timeout)
 
     def quarantine(self, view: str) -> pa.Table:
@@ -388,14 +388,14 @@ class ClusterDatabase(Executing):
 
     def _change_catalog(self, text: str, manifest: bool, wait: bool) -> Token:
         request = calls.encode(calls.Ddl(uuid.uuid4().hex, text, manifest))
-        tries = 0
+        tries, deadline = 0, self.deadline()
 
         def ask(timeout: float) -> bytes:
             nonlocal tries
             tries += 1
-            return self.pool.ask_leader(calls.DDL, request, max(timeout, DDL_SECONDS))
+            return self.pool.ask_leader(calls.DDL, request, max(timeout, deadline.left(DDL_SECONDS)))
 
-        taken = calls.decode(repeat("changing the catalog", self.deadline(), ask), calls.Taken)
+        taken = calls.decode(repeat("changing the catalog", deadline, ask), calls.Taken)
         self._progress("the change of the catalog is durable", lambda known: known.epoch >= taken.epoch)
         if wait:
             # the answer to a try that was repeated does not tell what the first one began to build
@@ -472,10 +472,10 @@ class ClusterDatabase(Executing):
 class Snapshot:
     """Reads at one epoch, which is pinned until the end."""
 
-    def __init__(self, database: ClusterDatabase, known: Known) -> None:
+    def __init__(self, database: ClusterDatabase, known: Known, deadline: Deadline) -> None:
         self._database = database
         self._known = Known(known.committed, None)  # what it sees is kept by the pin, not because it is new
-        self._pin: int | None = database.pins.pin(known.epoch)
+        self._pin: int | None = database.pins.pin(known.epoch, deadline)
 
     @property
     def epoch(self) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -24,6 +24,8 @@ from belvedere.cluster.catalogs import ServedTable, ServedView
 from belvedere.cluster.client.pool import Deadline, Pool, repeat
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.client.token import Token
+from belvedere.cluster.clock import now
+from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.pins import HORIZONS, horizon_of
 from belvedere.sql.catalog import Catalog
@@ -42,7 +44,7 @@ Names = Mapping[str, ServedView | ServedTable]
 
 @dataclass(frozen=True)
 class Known:
-    """A committed epoch. `asked`: a moment (monotonic) at which no later epoch was committed; None if unknown."""
+    """A committed epoch. `asked`: a moment (`now`) at which no later epoch was committed; None if unknown."""
 
     committed: calls.Committed
     asked: float | None
@@ -64,12 +66,13 @@ class Epochs:
         self.trouble = ""
         """Why nothing was heard at last, for people."""
         self._documents: OrderedDict[str, bytes] = OrderedDict()
+        self._ended: OrderedDict[SourceId, Epoch] = OrderedDict()
 
     # ------------------------------------------------------------------ the newest
 
     def newest(self, deadline: Deadline, max_age: float | None = None) -> Known:
         """What is committed now, or was `max_age` seconds ago."""
-        if time.monotonic() - self._heard >= (self._max_age if max_age is None else max_age):
+        if now() - self._heard >= (self._max_age if max_age is None else max_age):
             repeat("asking for the newest epoch", deadline, lambda timeout: self._ask(-1, 0.0, timeout))
         return self._newest
 
@@ -99,21 +102,23 @@ class Epochs:
 
     def _ask(self, after: int, wait: float, timeout: float) -> None:
         """Hear of the newest epoch, from the leader or else from the store."""
-        asked = time.monotonic()
+        asked, deadline = now(), Deadline(timeout)
         if asked >= self._silent_until:
             request = calls.encode(calls.Ask(after, int(wait * 1000)))
+            # A leader that waits is not silent; one that has nothing to wait for answers at once, and if it does not
+            # the store needs time as well.
+            patience = min(timeout if wait else timeout / 2, wait + SILENT_SECONDS)
             try:
-                # a leader that waits is not silent; one that has nothing to wait for answers at once
-                data = self._pool.ask_leader(calls.COMMITTED, request, min(timeout, wait + SILENT_SECONDS))
+                data = self._pool.ask_leader(calls.COMMITTED, request, patience)
             except errors.Unavailable:
-                self._silent_until = time.monotonic() + SILENT_SECONDS
+                self._silent_until = now() + SILENT_SECONDS
             else:
                 seen = calls.decode(data, calls.Seen)
                 self._hear(Known(seen.committed, asked, seen.stalled))
                 if self._pool.outdated(seen.generation):
                     self._pool.refresh(timeout)
                 return
-        found = calls.read_committed(self._stores(Deadline(timeout)), NEWEST)
+        found = calls.read_committed(self._stores(deadline), NEWEST)
         if found is not None:
             self._hear(Known(found, None))
         if wait and self._newest.epoch <= after:
@@ -121,7 +126,7 @@ class Epochs:
 
     def _hear(self, known: Known) -> None:
         with self._lock:
-            self._heard, self.trouble = time.monotonic(), ""
+            self._heard, self.trouble = now(), ""
             if known.epoch >= self._newest.epoch:
                 # An answer that waited was true when it was given, later than it was asked for; too old is safe.
                 self._newest = known
@@ -139,11 +144,27 @@ class Epochs:
                 unknown.append(source)
             elif reached < seq:
                 return False
-        if not unknown:
-            return True
-        # Not planned yet, or ended, planned to the end and forgotten: the store tells them apart.
-        listed = {info.id for info in self._stores(deadline).sources()}
-        return not any(source in listed for source in unknown)
+        return all(committed.epoch >= self._ended_by(source, deadline) for source in unknown)
+
+    def _ended_by(self, source: SourceId, deadline: Deadline) -> float:
+        """An epoch that has all of a source without a position; infinity if it is not known to have ended.
+
+        Such a source is not planned yet, and then the store lists it; or it ended, was committed to its end and
+        forgotten. In which epoch it ended nobody knows any more, but whichever is the newest after the store was asked
+        is not before it (`reads.covers`), if it is the leader who says so: not all epochs are published."""
+        found = self._ended.get(source)
+        if found is None:
+            looked = now()
+            if any(info.id == source for info in self._stores(deadline).sources()):
+                return float("inf")
+            known = self.newest(deadline, 0.0)
+            if known.asked is None or known.asked < looked:
+                return float("inf")
+            with self._lock:
+                found = self._ended.setdefault(source, known.epoch)
+                if len(self._ended) > 4096:
+                    self._ended.popitem(last=False)
+        return found
 
     def at(self, moment: int | datetime | commit.Token | Known, deadline: Deadline) -> Known:
         """The newest committed epoch at or before a number or time; the first one that includes a token's write. An
@@ -152,7 +173,7 @@ class Epochs:
             return moment
         newest = self.newest(deadline)
         if isinstance(moment, commit.Token):
-            return self._first_with(Token.parse(moment), newest, deadline)
+            return self._first_with(Token.parse(moment), newest, deadline)[0]
         if isinstance(moment, datetime):
             aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
             epoch = (aware - _BEGIN) // timedelta(milliseconds=1)
@@ -168,6 +189,16 @@ class Epochs:
             )
         return newest if epoch == newest.epoch else self.published(epoch, deadline)
 
+    def first_with(self, token: Token, deadline: Deadline) -> Known:
+        """The first epoch that includes the write, for those who want to hear of everything after it."""
+        found, certain = self._first_with(token, self.newest(deadline), deadline)
+        if not certain:
+            raise errors.EpochExpired(
+                f"the write of token {token} was committed before or at epoch {found.epoch}, the oldest that is kept:"
+                " what changed since may be gone; read the view, and subscribe from that epoch on"
+            )
+        return found
+
     def published(self, epoch: int, deadline: Deadline) -> Known:
         """The newest epoch up to this one that can be read."""
         store = self._stores(deadline)
@@ -178,23 +209,52 @@ class Epochs:
             )
         return Known(found, None)
 
-    def _first_with(self, token: Token, newest: Known, deadline: Deadline) -> Known:
+    def _first_with(self, token: Token, newest: Known, deadline: Deadline) -> tuple[Known, bool]:
+        """The first epoch that is kept and includes the write, and whether no earlier one did that is not kept."""
+        if not self.includes(newest.committed, token, deadline):
+            newest = self.newest(deadline, 0.0)
         if not self.includes(newest.committed, token, deadline):
             raise errors.NotYet(
                 f"the write of token {token} is not committed yet; the newest epoch is {newest.epoch}", 0.0
             )
-        store = self._stores(deadline)
-        first, horizon = newest, self.horizon(deadline)
+        store, horizon = self._stores(deadline), self.horizon(deadline)
         epochs = [e for e, _ in store.changed(calls.COMMITTED_TABLE, max(horizon, token.epoch) - 1, newest.epoch)]
-        low, high = 0, len(epochs)
-        while low < high:  # positions only grow
+        ended = {source for source, _ in token.positions if source not in newest.committed.positions}
+        last = self._last_with(ended, epochs, deadline)
+
+        def reached(found: calls.Committed, at: int) -> bool:
+            for source, seq in token.positions:
+                position = found.positions.get(source)
+                if at <= last.get(source, at) if position is None else position < seq:
+                    return False
+            return True
+
+        first, low, high = newest, 0, len(epochs)
+        while low < high:  # what is reached stays reached
             middle = (low + high) // 2
             found = calls.read_committed(store, epochs[middle])
-            if found is not None and self.includes(found, token, deadline):
+            if found is not None and reached(found, middle):
                 first, high = Known(found, None), middle
             else:
                 low = middle + 1
-        return first
+        if high > 0 or horizon <= token.epoch:
+            return first, True
+        before = calls.read_committed(store, first.epoch - 1)
+        return first, before is not None and not reached(before, -1)
+
+    def _last_with(self, ended: set[SourceId], epochs: Sequence[int], deadline: Deadline) -> Mapping[SourceId, int]:
+        """Where in a list of published epochs sources that ended have their last position: absent behind it they are
+        reached, absent before it not planned yet. If there is none, only the newest epoch is sure to include them."""
+        store, last = self._stores(deadline), dict.fromkeys(ended, len(epochs) - 1)
+        missing = set(ended)
+        for at in range(len(epochs) - 1, -1, -1):
+            if not missing:
+                break
+            found = calls.read_committed(store, epochs[at])
+            for source in missing & (found.positions.keys() if found is not None else set()):
+                last[source] = at
+                missing.discard(source)
+        return last
 
     # ------------------------------------------------------------------ what is kept
 
@@ -207,7 +267,7 @@ class Epochs:
         if known.asked is None:
             return False
         kept = self._pool.topology(deadline).retention_ms / 1000 / 2  # half of it: clocks do not run alike
-        return time.monotonic() - known.asked < kept
+        return now() - known.asked < kept
 
     # ------------------------------------------------------------------ names
 

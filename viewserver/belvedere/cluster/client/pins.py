@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import time
 import uuid
+from collections import deque
 
 from belvedere import errors
 from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.stores import Stores
+from belvedere.cluster.clock import now
 from belvedere.protocol import pins as protocol
 from belvedere.protocol.messages import Epoch
 
@@ -22,6 +23,8 @@ MARGIN_MS = 5_000
 """Clocks do not run alike."""
 RENEWALS = 4
 """How many times within a lease."""
+CLOSE_SECONDS = 5.0
+"""How long the end waits for a renewal that is under way."""
 
 
 class Pins:
@@ -35,19 +38,20 @@ class Pins:
         self._changed = threading.Condition(self._lock)
         self._numbers = itertools.count(1)
         self._held: dict[int, int] = {}
+        self._abandoned: deque[int] = deque()
         self._written: protocol.Pin | None = None
         self._since = 0
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def pin(self, epoch: int) -> int:
+    def pin(self, epoch: int, deadline: Deadline | None = None) -> int:
         """Hold an epoch; `EpochExpired` if it may be gone already."""
         with self._lock:
             number = next(self._numbers)
             self._held[number] = epoch
         try:
             if not self.protects(epoch):
-                self._write()
+                self._write(deadline or Deadline(self._timeout))
         except BaseException:
             self.unpin(number)
             raise
@@ -66,6 +70,11 @@ class Pins:
             self._held.pop(number, None)
             self._changed.notify_all()
 
+    def abandon(self, number: int) -> None:
+        """`unpin` for finalizers. The collector runs them anywhere, also where this thread holds the lock, so it is not
+        taken; the pin is let go when the next one is written."""
+        self._abandoned.append(number)
+
     def protects(self, epoch: int) -> bool:
         """Whether what the epoch sees is surely kept now."""
         with self._lock:
@@ -79,29 +88,38 @@ class Pins:
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
-            thread.join()
-        self._release()
+            thread.join(CLOSE_SECONDS)
+        if thread is None or not thread.is_alive():  # otherwise the lease ends by itself
+            self._release()
 
-    def _write(self) -> None:
-        """Write a pin on the oldest epoch that is held, then look whether it came in time."""
+    def _write(self, deadline: Deadline) -> None:
+        """Write a pin on the oldest epoch that is held; a new one may have come too late (`protocol.pins`, 3)."""
         with self._writing:
             with self._lock:
+                self._let_go()
                 oldest = min(self._held.values(), default=None)
                 before = self._written
                 if oldest is None:
                     return
                 pin = self._next = self._next.renewed(Epoch(oldest))
-            store, began = self._stores(Deadline(self._timeout)), _now()
+            store, began = self._stores(deadline), _now()
             store.put_document(pin.document, b"")
-            try:
-                protocol.check(pin, store.list_documents(protocol.HORIZONS))
-            except errors.EpochExpired:
-                store.remove_documents([pin.document])
-                raise
+            if not self.protects(pin.epoch):
+                # not renewed in time, so it is a new pin; else the horizon may be above one that was spared
+                try:
+                    protocol.check(pin, store.list_documents(protocol.HORIZONS))
+                except errors.EpochExpired:
+                    store.remove_documents([pin.document])
+                    raise
             with self._lock:
                 self._written, self._since = pin, began
             if before is not None:
                 store.remove_documents([before.document])
+
+    def _let_go(self) -> None:
+        """Of what was abandoned; with the lock."""
+        while self._abandoned:
+            self._held.pop(self._abandoned.popleft(), None)
 
     def _release(self) -> None:
         with self._writing:
@@ -109,7 +127,7 @@ class Pins:
                 if self._held or self._written is None:
                     return
                 pin, self._written = self._written, None
-            with contextlib.suppress(errors.Unavailable):  # its lease ends by itself
+            with contextlib.suppress(errors.BelvedereError):  # its lease ends by itself
                 self._stores(Deadline(self._timeout)).remove_documents([pin.document])
 
     def _renew_in_background(self) -> None:
@@ -123,17 +141,18 @@ class Pins:
         while True:
             with self._lock:
                 self._changed.wait_for(lambda: not self._held or self._closed, pause)
+                self._let_go()
                 if self._closed or not self._held:
                     self._thread = None
                     break
             try:
-                self._write()
-            except (errors.Unavailable, errors.EpochExpired):
-                # readers find out by themselves whether they are too late
+                self._write(Deadline(self._timeout))
+            except errors.BelvedereError:
+                # whatever it is: readers find out by themselves whether they are too late
                 continue
         if not self._closed:
             self._release()
 
 
 def _now() -> int:
-    return int(time.monotonic() * 1000)
+    return int(now() * 1000)

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 CALL_SECONDS = 5.0
 """How long one try of a call may take."""
+LOOK_SECONDS = 1.0
+"""How long it may take to look whether somebody else is there after a call failed."""
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 0.5
 
@@ -32,11 +34,17 @@ class Caller(Protocol):
 
 
 class Deadline:
-    """A moment by which a call must be done; None: it may take for ever."""
+    """A moment by which a call must be done; None: it may take for ever. `renewable`: nobody asked for just this time,
+    so it begins anew with every part of a long answer."""
 
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float | None, *, renewable: bool = False) -> None:
+        self.seconds, self.renewable = seconds, renewable
         self._end = None if seconds is None else time.monotonic() + seconds
+
+    def progressed(self) -> None:
+        """A part of what was asked for has come."""
+        if self.renewable and self.seconds is not None:
+            self._end = time.monotonic() + self.seconds
 
     def left(self, most: float) -> float:
         return most if self._end is None else max(0.0, min(most, self._end - time.monotonic()))
@@ -46,17 +54,33 @@ class Deadline:
         return self._end is not None and time.monotonic() >= self._end
 
 
+class Patience:
+    """Pauses between tries, longer ones with time, until the call's time is up."""
+
+    def __init__(self, what: str, deadline: Deadline) -> None:
+        self._what, self._deadline = what, deadline
+        self._pause = FIRST_PAUSE
+
+    def wait(self, error: errors.Unavailable) -> None:
+        """Before the next try; raises the error if there is no time for one."""
+        if self._deadline.left(self._pause) < self._pause:
+            raise type(error)(f"{self._what}: gave up after {self._deadline.seconds:g} s: {error}") from error
+        time.sleep(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def progressed(self) -> None:
+        self._pause = FIRST_PAUSE
+        self._deadline.progressed()
+
+
 def repeat(what: str, deadline: Deadline, attempt: Callable[[float], T]) -> T:
     """Do it until it does not raise `Unavailable` (`attempt` gets the seconds that one try may take), with pauses."""
-    pause = FIRST_PAUSE
+    patience = Patience(what, deadline)
     while True:
         try:
             return attempt(max(deadline.left(CALL_SECONDS), 0.001))
         except errors.Unavailable as error:
-            if deadline.left(pause) < pause:
-                raise type(error)(f"{what}: gave up after {deadline.seconds:g} s: {error}") from error
-        time.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE)
+            patience.wait(error)
 
 
 class Pool:
@@ -101,7 +125,7 @@ class Pool:
 
     def _coordinators(self) -> list[str]:
         known = self._topology
-        listed = [] if known is None else [m.address for m in known.members if m.role is Role.COORDINATOR]
+        listed = [] if known is None else _addresses(known, Role.COORDINATOR)
         return list(dict.fromkeys([*listed, *self._seeds]))
 
     def _check(self, found: calls.Topology) -> None:
@@ -119,14 +143,12 @@ class Pool:
 
     def store_address(self, deadline: Deadline) -> str:
         def find(timeout: float) -> str:
-            known = self._topology or self.refresh(timeout)
-            found = next((m.address for m in known.members if m.role is Role.STORE), "")
+            found = _addresses(self._topology or self.refresh(timeout), Role.STORE)
             if not found:
-                known = self.refresh(timeout)
-                found = next((m.address for m in known.members if m.role is Role.STORE), "")
+                found = _addresses(self.refresh(timeout), Role.STORE)
             if not found:
                 raise errors.StoreUnavailable("no member with the role store is there")
-            return found
+            return found[0]
 
         return repeat("looking for the store", deadline, find)
 
@@ -157,12 +179,17 @@ class Pool:
         try:
             return self._caller.call(address, name, request, timeout)
         except errors.Unavailable:
-            self.refresh(timeout)
+            self.refresh(min(timeout, LOOK_SECONDS))
             raise
 
 
 def _address(topology: calls.Topology, member: MemberId) -> str:
     return next((m.address for m in topology.members if m.id == member), "")
+
+
+def _addresses(topology: calls.Topology, role: Role) -> list[str]:
+    """Of this cluster: members of another one may have come to a pool of the same name."""
+    return [m.address for m in topology.members if m.role is role and m.cluster == topology.cluster]
 
 
 @functools.lru_cache(maxsize=16)

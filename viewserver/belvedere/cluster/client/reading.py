@@ -6,6 +6,8 @@ tables are read from DELTA, so that a base table and the views over it belong to
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -29,6 +31,8 @@ Served = ServedView | ServedTable
 
 OWNER_SECONDS = 1.0
 """How long a view server may take for an answer before the store is asked instead."""
+SILENT_SECONDS = 3.0
+"""How long a view server that did not answer is not asked again: the store knows everything."""
 
 
 def shape_of(served: Served) -> ViewShape:
@@ -44,10 +48,14 @@ class Rows:
 
     def __init__(self, pool: Pool, stores: Stores) -> None:
         self._pool, self._stores = pool, stores
+        self._silent: dict[str, float] = {}
+        """Addresses that did not answer, and until when they are not asked (monotonic)."""
 
     def get(self, served: Served, ids: np.ndarray, epoch: int, deadline: Deadline) -> Delta:
         """The rows of these ids, those that exist."""
-        values = self._known_by_owner(served, ids, epoch) if isinstance(served, ServedView) and len(ids) == 1 else None
+        values = None
+        if isinstance(served, ServedView) and len(ids) == 1:
+            values = self._known_by_owner(served, ids, epoch, deadline)
         if values is None:
             values = self.values(table_of(served), ids, epoch, deadline)
         return decode(served, ids, values)
@@ -66,19 +74,27 @@ class Rows:
         parts = list(self.pieces(served, epoch, deadline))
         return concat_deltas(parts) if parts else empty_delta(shape_of(served).schema)
 
-    def _known_by_owner(self, served: ServedView, ids: np.ndarray, epoch: int) -> pa.BinaryArray | None:
+    def _known_by_owner(
+        self, served: ServedView, ids: np.ndarray, epoch: int, deadline: Deadline
+    ) -> pa.BinaryArray | None:
         """What the owner of the bucket remembers; None if it does not, or is not there."""
         owner = self._pool.owner(int(buckets_of(ids)[0]))
-        if owner is None:
+        if owner is None or time.monotonic() < self._silent.get(owner[0], 0.0):
             return None
         address, generation = owner
         request = calls.encode_read(calls.ReadRows(table_of(served), Epoch(epoch), generation.number), ids)
+        patience = max(min(OWNER_SECONDS, deadline.left(2 * OWNER_SECONDS) / 2), 0.001)  # the store needs time as well
         try:
-            answer, known, values = calls.decode_rows(self._pool.call(address, calls.READ, request, OWNER_SECONDS))
-            if self._pool.outdated(answer.generation):
-                self._pool.refresh(OWNER_SECONDS)
-        except (errors.Unavailable, errors.Incompatible):
+            answer, known, values = calls.decode_rows(self._pool.call(address, calls.READ, request, patience))
+        except errors.Unavailable:
+            self._silent[address] = time.monotonic() + SILENT_SECONDS
             return None
+        except errors.Incompatible:
+            return None
+        self._silent.pop(address, None)
+        if self._pool.outdated(answer.generation):
+            with contextlib.suppress(errors.Unavailable):  # then it is found out another time
+                self._pool.refresh(patience)
         return values if known is not None and known.all() else None
 
 

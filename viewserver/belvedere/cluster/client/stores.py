@@ -2,6 +2,8 @@
 
 Everything that a client asks of the store can be repeated (see `belvedere.store.seam`), base writes by the name of
 their request. A store that does not answer may have moved: before it is asked again the topology is looked at.
+
+One try may take all the time that is left: a store that is gone without a word is noticed by the connection itself.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
-from belvedere.cluster.client.pool import Deadline, Pool, repeat
+from belvedere.cluster.client.pool import LOOK_SECONDS, Deadline, Patience, Pool, repeat
 from belvedere.engine.delta import Changes
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.ring import buckets_of
@@ -24,6 +26,10 @@ from belvedere.sql.catalog import TableDef
 from belvedere.store.seam import SourceInfo, Store
 
 T = TypeVar("T")
+
+LONGEST_SECONDS = 3600.0
+LEAST_SECONDS = 0.1
+"""What one try has, also if the time was spent waiting for a write to come into sight."""
 
 
 class BaseTables(Protocol):
@@ -35,7 +41,7 @@ class BaseTables(Protocol):
         """All of the changes, durable when it returns, or none. `table` has its name in the store. `own_clock`: their
         timestamps come from the store's clock. Repeating a `request` changes nothing. Returns the positions."""
 
-    def table(self, name: str) -> TableDef | None:
+    def table(self, name: str, timeout: float) -> TableDef | None:
         """A table as the store has it."""
 
     def close(self) -> None: ...
@@ -43,11 +49,20 @@ class BaseTables(Protocol):
 
 @dataclass(frozen=True)
 class Connection:
-    """One store, open."""
+    """One store, open. `bounded`: the store for calls that take at most so many seconds, and streams (scans, histories)
+    that take at most as many as the second number says; None: as many as it may take."""
 
     address: str
     store: Store
     base: BaseTables
+    bounded: Callable[[float, float | None], Store] | None = None
+
+    def within(self, deadline: Deadline) -> Store:
+        """The store for one try."""
+        if self.bounded is None:
+            return self.store
+        left = seconds_for(deadline)
+        return self.bounded(left, None if deadline.renewable else left)
 
     def close(self) -> None:
         self.base.close()
@@ -55,6 +70,11 @@ class Connection:
 
 
 Open = Callable[[str], Connection]
+
+
+def seconds_for(deadline: Deadline) -> float:
+    """How long one try may take."""
+    return max(deadline.left(LONGEST_SECONDS), LEAST_SECONDS)
 
 
 class Stores:
@@ -80,10 +100,10 @@ class Stores:
                 self._connection = self._open(address)
             return self._connection
 
-    def failed(self, timeout: float) -> None:
+    def failed(self, deadline: Deadline) -> None:
         """It did not answer: perhaps another one is there by now."""
         with contextlib.suppress(errors.Unavailable):  # then the address is tried again as it was known
-            self._pool.refresh(timeout)
+            self._pool.refresh(deadline.left(LOOK_SECONDS))
 
     def close(self) -> None:
         with self._lock:
@@ -99,13 +119,16 @@ class PatientStore:
     def __init__(self, stores: Stores, deadline: Deadline) -> None:
         self._stores, self._deadline = stores, deadline
 
-    def _try(self, what: str, call: Callable[[Connection, float], T]) -> T:
-        def attempt(timeout: float) -> T:
+    def _try(self, what: str, call: Callable[[Store], T]) -> T:
+        return self._connected(what, lambda to: call(to.within(self._deadline)))
+
+    def _connected(self, what: str, call: Callable[[Connection], T]) -> T:
+        def attempt(_: float) -> T:
             connection = self._stores.connection(self._deadline)
             try:
-                return call(connection, timeout)
+                return call(connection)
             except errors.Unavailable:
-                self._stores.failed(timeout)
+                self._stores.failed(self._deadline)
                 raise
 
         return repeat(what, self._deadline, attempt)
@@ -113,66 +136,63 @@ class PatientStore:
     # --- documents
 
     def put_document(self, name: str, data: bytes) -> None:
-        self._try(f"writing {name}", lambda to, _: to.store.put_document(name, data))
+        self._try(f"writing {name}", lambda store: store.put_document(name, data))
 
     def get_document(self, name: str) -> bytes | None:
-        return self._try(f"reading {name}", lambda to, _: to.store.get_document(name))
+        return self._try(f"reading {name}", lambda store: store.get_document(name))
 
     def list_documents(self, prefix: str) -> list[str]:
-        return self._try(f"listing {prefix}", lambda to, _: to.store.list_documents(prefix))
+        return self._try(f"listing {prefix}", lambda store: store.list_documents(prefix))
 
     def remove_documents(self, names: Sequence[str]) -> None:
-        self._try("removing documents", lambda to, _: to.store.remove_documents(names))
+        self._try("removing documents", lambda store: store.remove_documents(names))
 
     # --- sources and base tables
 
     def sources(self) -> list[SourceInfo]:
-        return self._try("listing sources", lambda to, _: to.store.sources())
+        return self._try("listing sources", lambda store: store.sources())
 
     def write_base(self, table: TableDef, changes: Changes, own_clock: bool, request: str) -> Mapping[SourceId, Seq]:
-        def write(to: Connection, timeout: float) -> Mapping[SourceId, Seq]:
-            return to.base.write(table, changes, own_clock=own_clock, request=request, timeout=timeout)
+        def write(to: Connection) -> Mapping[SourceId, Seq]:
+            seconds = seconds_for(self._deadline)
+            return to.base.write(table, changes, own_clock=own_clock, request=request, timeout=seconds)
 
-        return self._try(f"writing to table {table.name!r}", write)
+        return self._connected(f"writing to table {table.name!r}", write)
 
     def base_table(self, name: str) -> TableDef | None:
-        return self._try(f"asking for table {name!r}", lambda to, _: to.base.table(name))
+        return self._connected(
+            f"asking for table {name!r}", lambda to: to.base.table(name, seconds_for(self._deadline))
+        )
 
     # --- versioned tables
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        return self._try(f"reading {table!r}", lambda to, _: to.store.read(table, ids, below))
+        return self._try(f"reading {table!r}", lambda store: store.read(table, ids, below))
 
     def changed(self, table: str, after: int, upto: int) -> list[tuple[int, np.ndarray]]:
-        return self._try(f"reading the history of {table!r}", lambda to, _: list(to.store.changed(table, after, upto)))
+        return self._try(f"reading the history of {table!r}", lambda store: list(store.changed(table, after, upto)))
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """A scan that breaks off goes on behind the last row that came: rows are ordered by bucket and id."""
         last: np.ndarray | None = None
-
-        def begin(to: Connection, _: float) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-            start = first if last is None else int(buckets_of(last[None])[0])
-            return iter(to.store.scan(table, start, stop, below))
-
-        pieces = self._try(f"scanning {table!r}", begin)
+        patience = Patience(f"scanning {table!r}", self._deadline)
         while True:
+            start = first if last is None else int(buckets_of(last[None])[0])
             try:
-                piece = next(pieces, None)
-            except errors.Unavailable:
-                if self._deadline.over:
-                    raise
-                self._stores.failed(self._deadline.left(1.0))
-                pieces = self._try(f"scanning {table!r}", begin)
-                continue
-            if piece is None:
+                store = self._stores.connection(self._deadline).within(self._deadline)
+                for piece in store.scan(table, start, stop, below):
+                    ids, values = _behind(last, *piece)
+                    if len(ids):
+                        last = ids[-1].copy()
+                        patience.progressed()
+                        yield ids, values
                 return
-            ids, values = _behind(last, *piece)
-            if len(ids):
-                last = ids[-1].copy()
-                yield ids, values
+            except errors.Unavailable as error:
+                self._stores.failed(self._deadline)
+                patience.wait(error)
 
     def usage(self) -> Mapping[str, int]:
-        return self._try("asking for sizes", lambda to, _: to.store.usage())
+        return self._try("asking for sizes", lambda store: store.usage())
 
 
 def _behind(last: np.ndarray | None, ids: np.ndarray, values: pa.BinaryArray) -> tuple[np.ndarray, pa.BinaryArray]:

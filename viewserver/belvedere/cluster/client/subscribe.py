@@ -67,15 +67,16 @@ class Subscription:
             self._pin = None
 
     def __del__(self) -> None:
-        if getattr(self, "_pin", None) is not None:
-            self.close()
+        pin: int | None = getattr(self, "_pin", None)
+        if pin is not None:
+            self._database.pins.abandon(pin)
 
     # ------------------------------------------------------------------ changes
 
     def _changes(self, newest: calls.Committed) -> Iterator[ViewChange]:
         """One for each epoch up to the newest that changed the view."""
-        deadline = self._database.deadline()
-        for epoch in self._published(newest.epoch, deadline):
+        for epoch in self._published(newest.epoch, self._database.deadline()):
+            deadline = self._database.deadline()  # of each epoch: whoever takes the changes takes their time
             committed = (
                 newest if epoch == newest.epoch else calls.read_committed(self._database.stores(deadline), epoch)
             )
@@ -133,6 +134,7 @@ class Subscription:
             differs = _differing(before, after)
             part, before, after = part[differs], before.filter(pa.array(differs)), after.filter(pa.array(differs))
             old, new = decode(view, part, before), decode(view, part, after)
+            deadline.progressed()
             yield _weighted(old, -1)
             yield new
 

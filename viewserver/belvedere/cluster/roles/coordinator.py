@@ -1,7 +1,8 @@
 """The coordinator: `Coordinator` between ZooKeeper and the store, and what clients ask the leader.
 
     loop ──ReadRecord, Create, Swap──▶ zookeeper      (one after the other: the machine has one on its way)
-         ──documents, INPUT, pins────▶ store
+         ──documents, pins───────────▶ store
+         ──INPUT─────────────────────▶ input          (again and again: less often while nothing comes)
          ──Publish───────────────────▶ publisher      (the newest only: a later epoch covers an earlier one)
          ──Remove…, Collect──────────▶ chores         (best effort: what fails is repeated by what follows)
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +22,15 @@ from typing import Any
 from belvedere import errors
 from belvedere.cluster import calls
 from belvedere.cluster.coordination import Session
-from belvedere.cluster.loop import Pauses
+from belvedere.cluster.loop import Pauses, Worker
 from belvedere.cluster.process import Ended, Incarnation, Surroundings
+from belvedere.cluster.roles import owner, quarantines
 from belvedere.cluster.roles.ddl import Catalog
+from belvedere.cluster.roles.deaths import Deaths
 from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.sweep import Sweep
 from belvedere.cluster.transport import Handler, Payload
+from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol import coordinator as machines
 from belvedere.protocol import wire
 from belvedere.protocol.driving import (
@@ -63,14 +68,24 @@ from belvedere.protocol.driving import (
     WriteDocument,
 )
 from belvedere.protocol.exactly_once import START, Chunk, Seq, SourceId
+from belvedere.protocol.exactly_once import positions as durable
 from belvedere.protocol.membership import Leadership, Membership
-from belvedere.protocol.messages import Epoch, EpochPlan, Member, Message, PoolState, Role
+from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
+from belvedere.store.seam import InputSize, Store
+from belvedere.store.served.client import TIMEOUT
 
 CAMPAIGN_PAUSE = 0.2
 PUBLISH_PAUSE = 0.2
-REFUSED = "connection refused"
+WAITING_MS = 300
+"""An epoch that waits for somebody so long makes one look whether it is still there."""
 SWEEP_SECONDS = 5.0
+QUARANTINE_SECONDS = 5.0
+"""How often rows in quarantine are counted."""
+QUIET_SECONDS, QUIET_PAUSE = 2.0, 0.04
+"""When nothing has come for a while INPUT is read less often: the first change after it waits a little longer."""
+INPUT_CHUNKS = 4000
+"""Chunks of each source that a plan looks at: about as many as two epochs take while pushes are small."""
 SOURCES_SECONDS = 1.0
 """How long a listing of sources is good for, as long as INPUT has none that is not in it."""
 
@@ -85,31 +100,51 @@ class CoordinatorMember(Incarnation):
         self.machine = machines.Coordinator(
             self.me,
             around.cluster,
-            machines.Options(epoch_ms=options.epoch_ms, retention_ms=int(options.retention * 1000)),
+            machines.Options(
+                epoch_ms=options.epoch_ms,
+                retention_ms=int(options.retention * 1000),
+                late_writer_ms=int((options.session_timeout + TIMEOUT) * 1000),
+                engine=ENGINE_VERSION,
+            ),
         )
         oldest, newest = options.protocols
         self.machine.membership = Membership(around.cluster, oldest=oldest, newest=newest)
         self.machine.leadership = Leadership(self.me, around.cluster, oldest=oldest, newest=newest)
-        self.store_worker, self.publisher = self.worker("store"), self.worker("publisher")
+        self.store_worker, self.input_worker = self.worker("store"), self.worker("input")
+        self.publisher = self.worker("publisher")
         self.chores = self.worker("chores")
-        self.listing = Listing(around)
+        self.listing = Listing(around.store)
         around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
         self.committed = CommittedBoard()
         self.ddl = Catalog(self)
         self.overview = Overview(self)
+        gone = "nobody listens at its address"
+        self.deaths = Deaths(self.worker("deaths"), lambda member: self._report(Unreachable(member, gone)))
         self.sweep = Sweep(around.store)
-        self._sweep_at = 0.0
+        self._sweep_at = self._count_at = 0.0
+        self._quarantined: set[str] = set()
+        """Views whose quarantine was counted."""
         self._retired: tuple[int, str, tuple[int, ...]] = (0, "", ())
         """The state of the catalog in which replaced views were last looked for."""
         self._repaired = 0
         """The last term in which base tables were looked after."""
+        self._claimed = False
+        """Whether the store is known to be this pool's."""
+        self._recorded = NEVER
+        """The newest epoch that this one has put into the record as committed."""
+        self._reading = 0.0
+        """Since when INPUT is read for the next plan."""
+        self._worked = 0.0
         self._unpublished: EpochPlan | None = None
-        self._dead: set[MemberId] = set()
         self._publishing = threading.Lock()
 
     @property
     def released(self) -> bool:
         return True  # a successor finds everything in the record
+
+    @property
+    def not_ready(self) -> str:
+        return self.machine.leadership.stands_back
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -139,18 +174,16 @@ class CoordinatorMember(Incarnation):
             self.end(Ended.LOST)
             return
         self.tell(Tick(now))
-        self._look_for_the_dead()
+        self.deaths.look(self.around.transport.troubles(), self._waited_for())
         state = self.machine.leadership.state
         if self.machine.phase is machines.Phase.LEADING and state is not None and state.term != self._repaired:
             self._repaired = state.term
             self.chores.do(self._repair)
 
-    def _look_for_the_dead(self) -> None:
-        """Where a connection is refused nobody listens any more: the process is gone, its session is not yet."""
-        for member, reason in self.around.transport.troubles().items():
-            if member not in self._dead and REFUSED in reason.lower():
-                self._dead.add(member)
-                self.tell(Unreachable(member, "nobody listens at its address"))
+    def _waited_for(self) -> list[Member]:
+        """Whom the oldest epoch waits for, if it does for longer than usual."""
+        waiting = self.machine.waits_for(WAITING_MS)
+        return [member for member in self.peers.members() if member.id in waiting] if waiting else []
 
     def closed(self) -> None:
         self.committed.close()
@@ -168,8 +201,14 @@ class CoordinatorMember(Incarnation):
                 time.sleep(pauses.next())
 
     def figures(self) -> None:
+        before, self._worked = self._worked, self.loop.busy_seconds
+        self.metrics.worked(self._worked - before)
         if self.machine.phase is not machines.Phase.LEADING:
             self.metrics.oldest_change(None)
+            self.metrics.input_bytes(0)
+            for view in self._quarantined:
+                self.metrics.forget_view(view)  # the leader tells of them
+            self._quarantined = set()
             return
         waiting = self.waiting()
         self.metrics.oldest_change(waiting.oldest / 1000 or None)
@@ -178,6 +217,21 @@ class CoordinatorMember(Incarnation):
         if state != self._retired and not state[2]:
             self._retired = state
             self.chores.do(self._retire)
+        if time.monotonic() >= self._count_at and self.chores.waiting() == 0:
+            self._count_at = time.monotonic() + QUARANTINE_SECONDS
+            self._chore(self._count_quarantines)
+
+    def _count_quarantines(self) -> None:
+        newest = self.committed.after(-1, 0.0)
+        document = self.around.store.get_document(newest.catalog_document) if newest.catalog else None
+        if document is None:
+            return
+        found = quarantines.count(self.around.store, document, newest.epoch)
+        for view in self._quarantined - set(found):
+            self.metrics.forget_view(view)
+        self._quarantined = set(found)
+        for view, rows in found.items():
+            self.metrics.quarantined(view, rows)
 
     def waiting(self) -> Waiting:
         """What is not committed yet."""
@@ -205,7 +259,9 @@ class CoordinatorMember(Incarnation):
         match instruction:
             case Send(to, message):
                 self.peers.send(to, message)
-            case Note():
+            case Note(event):
+                if event == "planned":
+                    self.metrics.epoch_step("plan", time.monotonic() - self._reading)
                 self.overview.noted(instruction)
                 self.note(instruction)
             case ReadRecord(request):
@@ -219,7 +275,8 @@ class CoordinatorMember(Incarnation):
             case ReadDocument(request, name):
                 self._ask(request, lambda: store.get_document(name), lambda data: DocumentRead(request, data))
             case ReadInput(request):
-                self._ask(request, self._read_input, lambda found: InputRead(request, *found))
+                self._reading = time.monotonic()
+                self._ask(request, self._read_input, lambda found: InputRead(request, *found), self.input_worker)
             case ListDocuments(request, prefixes):
                 self._ask(request, lambda: self._names(prefixes), lambda names: DocumentsListed(request, names))
             case Publish(plan):
@@ -268,6 +325,16 @@ class CoordinatorMember(Incarnation):
             self._report(RecordRead(request, None, failed=True))
             return
         self.around.trouble.zookeeper.clear()
+        try:
+            if not self._claimed or found is None:
+                owner.claim(self.around.store, self.options.pool, recorded=found is not None)
+                self._claimed = True
+        except errors.Incompatible:
+            raise
+        except errors.BelvedereError as error:
+            self.around.trouble.store.set(str(error))
+            self._report(RecordRead(request, None, failed=True))
+            return
         if found is None:
             self._report(RecordRead(request, None))
             return
@@ -285,15 +352,23 @@ class CoordinatorMember(Incarnation):
             self._report(Swapped(request, "unknown"))
             return
         self.around.trouble.zookeeper.clear()
-        self.metrics.epoch_step("commit", time.monotonic() - begin)
         if found is None:
             self._report(Swapped(request, "conflict"))
         else:
+            if state.committed > self._recorded:
+                self._recorded = state.committed
+                self.metrics.epoch_step("commit", time.monotonic() - begin)
             self._report(Swapped(request, "done", found.version, found.clock))
 
     # ------------------------------------------------------------------ store
 
-    def _ask(self, request: int, call: Callable[[], Any], event: Callable[[Any], CoordinatorEvent]) -> None:
+    def _ask(
+        self,
+        request: int,
+        call: Callable[[], Any],
+        event: Callable[[Any], CoordinatorEvent],
+        worker: Worker | None = None,
+    ) -> None:
         def work() -> None:
             try:
                 found = call()
@@ -304,13 +379,12 @@ class CoordinatorMember(Incarnation):
             self.around.trouble.store.clear()
             self._report(event(found))
 
-        self.store_worker.do(work)
+        (worker or self.store_worker).do(work)
 
     def _read_input(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
-        begin = time.monotonic()
-        found = self.listing.read()
-        self.metrics.epoch_step("plan", time.monotonic() - begin)
-        return found
+        if self.listing.quiet > QUIET_SECONDS:
+            time.sleep(QUIET_PAUSE)
+        return self.listing.read()
 
     def _names(self, prefixes: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for prefix in prefixes for name in self.around.store.list_documents(prefix))
@@ -394,16 +468,22 @@ class CoordinatorMember(Incarnation):
             raise errors.PeerUnavailable(f"coordinator {self.me} does not lead: ask another one")
 
     def _status(self) -> dict[str, Any]:
-        phase = self.machine.phase.value
-        return {"id": self.me, "role": self.role.value, "phase": phase, "trouble": self.around.trouble.reason}
+        return {**self.about(), "phase": self.machine.phase.value}
 
     def _ask_committed(self, request: bytes) -> bytes:
         ask = calls.decode(request, calls.Ask)
         self.require_lead()
-        found = self.committed.after(ask.after, min(ask.wait_ms, calls.LONGEST_WAIT_MS) / 1000)
-        self.require_lead()
-        generation, stalled = self.in_loop(self.overview.generation_and_trouble)
+        self.committed.after(ask.after, min(ask.wait_ms, calls.LONGEST_WAIT_MS) / 1000)
+        found, generation, stalled = self.in_loop(self._newest_committed)
         return calls.encode(calls.Seen(found, generation, stalled))
+
+    def _newest_committed(self) -> tuple[calls.Committed, int, str]:
+        """In the loop, so after what the machine has said was carried out, and as a leader that certainly is one: one
+        that slept may tell of an epoch whose rows were collected since."""
+        self.require_lead()
+        if not self.may_act():
+            raise errors.PeerUnavailable(f"coordinator {self.me} may have lost its session: ask another one")
+        return (self.committed.after(-1, 0.0), *self.overview.generation_and_trouble())
 
 
 class CommittedBoard:
@@ -443,30 +523,63 @@ class Waiting:
 
 class Listing:
     """INPUT's index after a listing of sources. The listing may be older than the index by any time: it is asked for
-    anew once in a while, and when INPUT has a source that is not in it."""
+    anew once in a while, and when INPUT has a source that is not in it.
 
-    def __init__(self, around: Surroundings) -> None:
-        self._store = around.store
+    Of the index the first chunks of each source: behind them there may be millions, if nobody has planned for a while.
+    What was shown stays so: a source never ends before where it ended the last time, whatever copies have come since
+    and push its later chunks out (`Store.chunks`): the machine relies on what it has seen."""
+
+    def __init__(self, store: Store, limit: int = INPUT_CHUNKS) -> None:
+        self._store, self._limit = store, limit
         self._facts: list[SourceFact] = []
         self._listed = -SOURCES_SECONDS
         self._chunks: Sequence[Chunk] = ()
+        self._size: InputSize | None = None
+        """What INPUT has, if that is more than these chunks."""
+        self._reached: dict[SourceId, Seq] = {}
+        self._came = time.monotonic()
+
+    @property
+    def quiet(self) -> float:
+        """Seconds since INPUT had something."""
+        return time.monotonic() - self._came
 
     def waiting(self, positions: Mapping[SourceId, Seq]) -> Waiting:
         """What of INPUT lies behind these positions, as it was when it was last read."""
-        chunks = [chunk for chunk in self._chunks if chunk.last > positions.get(chunk.source, START)]
-        oldest = min((chunk.at for chunk in chunks), default=0)
-        return Waiting(sum(chunk.rows for chunk in chunks), sum(chunk.size for chunk in chunks), oldest)
+        index, size = self._chunks, self._size
+        chunks = [chunk for chunk in index if chunk.last > positions.get(chunk.source, START)]
+        rows, content = sum(chunk.rows for chunk in chunks), sum(chunk.size for chunk in chunks)
+        if size is None:
+            return Waiting(rows, content, min((chunk.at for chunk in chunks), default=0))
+        done = sum(chunk.rows for chunk in index) - rows, sum(chunk.size for chunk in index) - content
+        oldest = min((chunk.at for chunk in chunks), default=max(chunk.at for chunk in index))
+        return Waiting(max(rows, size.rows - done[0]), max(content, size.bytes - done[1]), oldest)
 
     def read(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
         if time.monotonic() - self._listed > SOURCES_SECONDS:
             self._list()
-        chunks = self._store.chunks()
+        chunks = self._index()
         known = {fact.id for fact in self._facts}
         if any(chunk.source not in known for chunk in chunks):
             self._list()
-            chunks = self._store.chunks()
+            chunks = self._index()
         self._chunks = chunks
+        if chunks:
+            self._came = time.monotonic()
         return chunks, self._facts
+
+    def _index(self) -> Sequence[Chunk]:
+        limit = self._limit
+        while True:
+            chunks = self._store.chunks(limit)
+            ends = durable(chunks)
+            cut = [source for source, count in Counter(chunk.source for chunk in chunks).items() if count == limit]
+            if all(ends[source] >= self._reached.get(source, START) for source in cut):
+                break
+            limit *= 2
+        self._reached |= {source: max(end, self._reached.get(source, START)) for source, end in ends.items()}
+        self._size = self._store.input_size() if cut else None
+        return chunks
 
     def _list(self) -> None:
         self._facts = [SourceFact(s.id, s.parents, s.last, s.node) for s in self._store.sources()]

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from belvedere import errors
 from belvedere.cluster import calls, catalogs
+from belvedere.cluster.loop import Pauses
 from belvedere.cluster.roles.base_tables import adjust
 from belvedere.protocol.driving import CatalogOffered, CatalogTaken
 from belvedere.protocol.messages import Epoch
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from belvedere.cluster.roles.coordinator import CoordinatorMember
 
 TAKEN_SECONDS = 30.0
-TRIES = 5
+TRIES = 8
 
 
 class Catalog:
@@ -42,16 +44,17 @@ class Catalog:
     def change(self, request: calls.Ddl) -> calls.Taken:
         """Carry out what a client asks for; returns when the change is in a plan."""
         with self._one_at_a_time:
-            refused = ""
+            refused, pauses = "", Pauses()
             for _ in range(TRIES):
                 document, building = self._newest()
                 changed = calls.change_catalog(document, request, building)
                 if changed is None:
-                    return self._unchanged(document)
+                    return self._unchanged(document, building)
                 taken = self._offer(changed)
                 if not taken.refused:
                     return self._taken(changed, taken.epoch)
                 refused = taken.refused
+                time.sleep(pauses.next())  # another change is on its way into a plan
             raise errors.PeerUnavailable(f"the catalog could not be changed: {refused}")
 
     def retire(self) -> None:
@@ -66,14 +69,19 @@ class Catalog:
 
     def _newest(self) -> tuple[bytes, tuple[int, ...]]:
         member = self._member
-        member.require_lead()
-        version, name, building = member.in_loop(lambda: member.machine.catalog)
+        version, name, building = member.in_loop(self._leaders_catalog)
         if version == 0:
             return catalogs.empty(), building
         document = member.around.store.get_document(name)
         if document is None:
-            raise errors.Damaged(f"document {name!r} is not in the store, the newest plan needs it")
+            # Or a successor has removed it, and this one has not heard of it yet: whoever asks will ask that one then.
+            raise errors.PeerUnavailable(f"document {name!r} is not in the store, the newest plan needs it")
         return document, building
+
+    def _leaders_catalog(self) -> tuple[int, str, tuple[int, ...]]:
+        """In the loop: whoever has just lost the lead has forgotten all of it."""
+        self._member.require_lead()
+        return self._member.machine.catalog
 
     def _offer(self, document: bytes) -> CatalogTaken:
         compiled = catalogs.compile(document)
@@ -90,10 +98,14 @@ class Catalog:
             )
         return taken
 
-    def _unchanged(self, document: bytes) -> calls.Taken:
+    def _unchanged(self, document: bytes, building: tuple[int, ...]) -> calls.Taken:
         self._adjust(document)
-        last: Epoch = self._member.in_loop(lambda: self._member.machine.epochs.last)
-        return calls.Taken(last, catalogs.version(document))
+        last: Epoch = self._member.in_loop(self._leaders_last)
+        return calls.Taken(last, catalogs.version(document), building)
+
+    def _leaders_last(self) -> Epoch:
+        self._member.require_lead()
+        return self._member.machine.epochs.last
 
     def _taken(self, document: bytes, epoch: Epoch) -> calls.Taken:
         self._adjust(document)

@@ -20,7 +20,7 @@ from dataclasses import replace
 from belvedere import errors
 from belvedere.cluster import calls, catalogs
 from belvedere.cluster.loop import Busy
-from belvedere.cluster.process import Incarnation, Surroundings
+from belvedere.cluster.process import NO_PART, Incarnation, Surroundings
 from belvedere.cluster.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
 from belvedere.cluster.roles.push import PUSH
@@ -30,7 +30,7 @@ from belvedere.protocol import exactly_once as input
 from belvedere.protocol.driving import Distribute, DistributorEvent, Note, Received, Send, Settle
 from belvedere.protocol.exactly_once import Chunk, Entry, RequestId, SourceId, WriterId
 from belvedere.protocol.flow import Distributor
-from belvedere.protocol.messages import Message, PoolState, Role
+from belvedere.protocol.messages import Generation, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.source import chunks
 from belvedere.source.pusher import unpack_request
@@ -66,6 +66,10 @@ class DistributorMember(Incarnation):
     def released(self) -> bool:
         return self.machine.released
 
+    @property
+    def not_ready(self) -> str:
+        return NO_PART if self.machine.generation is None else ""
+
     def prepare(self, state: PoolState | None) -> None:
         self.work.prepare(newest_catalog(state, self.around.store))
 
@@ -92,7 +96,7 @@ class DistributorMember(Incarnation):
         if not self.may_act():
             raise errors.PeerUnavailable(f"distributor {self.me} may have lost its session")
         request = RequestId(next(self._requests))
-        answer = self.pushes.expect(request)
+        answer = self.pushes.expect(request, sum(len(entry.rows) for entry in entries))
         self.loop.post(functools.partial(self._tell_filter, input.Received(request, source, entries)))
         refused = answer.wait(PUSH_SECONDS)
         if refused:
@@ -160,15 +164,16 @@ class DistributorMember(Incarnation):
         self._distributing = distribute
         if not self._sending_is_wanted():
             return
-        begin = time.monotonic()
+        begin, waited = time.monotonic(), 0.0
         try:
-            with self.metrics.busy():
-                distribution = self.work.distribute(distribute)
-                for dispatch in distribution:
-                    self._wait_for_receivers()
-                    self.peers.send(dispatch.to, dispatch.batch, dispatch.payload)
+            distribution = self.work.distribute(distribute)
+            for dispatch in distribution:
+                waited += self._wait_for_receivers(distribute.generation)
+                self.peers.send(dispatch.to, dispatch.batch, dispatch.payload)
             event: DistributorEvent = distribution.distributed()
-            self.metrics.epoch_step("flow", time.monotonic() - begin)
+            took = time.monotonic() - begin
+            self.metrics.epoch_step("flow", took)
+            self.metrics.worked(took - waited)
         except Superseded:
             return
         except Exception as error:
@@ -176,11 +181,14 @@ class DistributorMember(Incarnation):
             event = failure(distribute.plan.epoch, distribute.generation.number, error)
         self.loop.post(functools.partial(self._tell, event))
 
-    def _wait_for_receivers(self) -> None:
-        while self.around.transport.backlog() > BACKLOG_BYTES:
+    def _wait_for_receivers(self, generation: Generation) -> float:
+        """Seconds. Those who have no part in the generation any more are not waited for: they may hang."""
+        begin = time.monotonic()
+        while self.around.transport.backlog(generation.servers) + self.peers.held_bytes() > BACKLOG_BYTES:
             if not self._sending_is_wanted():
                 raise Superseded
             time.sleep(BACKLOG_PAUSE)
+        return time.monotonic() - begin
 
     # ------------------------------------------------------------------ figures, status
 
@@ -192,19 +200,17 @@ class DistributorMember(Incarnation):
         self.metrics.duplicates("entries", entries)
         self.metrics.duplicates("rows", rows)
         self.metrics.cache(hits, misses)
-        self.metrics.queue(0, self.pushes.waiting())
+        self.metrics.queue(self.pushes.rows(), self.pushes.waiting())
 
     def status(self) -> dict[str, object]:
         work = self.work.chunks
         return {
-            "id": self.me,
-            "role": self.role.value,
+            **self.about(),
             "epoch": self.machine.committed,
             "attempt": self.machine.attempt,
             "queue": self.pushes.waiting() + self.sender.waiting(),
             "queue_bytes": self.around.transport.backlog(),
             "busy": round(self.busy.share(), 3),
-            "trouble": self.around.trouble.reason,
             "figures": {
                 "duplicates_dropped": self.filter.dropped.rows,
                 "chunk_hits": work.hits,
@@ -214,8 +220,8 @@ class DistributorMember(Incarnation):
 
 
 class _Answer:
-    def __init__(self, pushes: Pushes, request: RequestId) -> None:
-        self._pushes, self._request = pushes, request
+    def __init__(self, pushes: Pushes, request: RequestId, rows: int) -> None:
+        self._pushes, self._request, self.rows = pushes, request, rows
         self._done = threading.Event()
         self._refused = ""
 
@@ -239,8 +245,8 @@ class Pushes:
         self._waiting: dict[RequestId, _Answer] = {}
         self._closed = False
 
-    def expect(self, request: RequestId) -> _Answer:
-        answer = _Answer(self, request)
+    def expect(self, request: RequestId, rows: int = 0) -> _Answer:
+        answer = _Answer(self, request, rows)
         with self._lock:
             if self._closed:
                 raise errors.PeerUnavailable("the distributor ends")
@@ -259,6 +265,10 @@ class Pushes:
 
     def waiting(self) -> int:
         return len(self._waiting)
+
+    def rows(self) -> int:
+        with self._lock:
+            return sum(answer.rows for answer in self._waiting.values())
 
     def close(self) -> None:
         with self._lock:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MEMBER = "member"
 """The call by which a member tells about itself."""
 MEMBER_SECONDS = 1.0
+UNUSUAL_MS = 1000
+MOST_SHOWN = 20
 
 
 class Overview:
@@ -87,7 +89,6 @@ class Overview:
 
     def status(self) -> dict[str, Any]:
         member = self._member
-        member.require_lead()
         found: dict[str, Any] = member.in_loop(self._status)
         told = list(self._pool.map(self._ask, found.pop("present")))
         shares = found.pop("shares")
@@ -99,6 +100,7 @@ class Overview:
 
     def _status(self) -> dict[str, Any]:
         member, machine = self._member, self._member.machine
+        member.require_lead()  # in the loop: whoever has just lost the lead has forgotten all of it
         state, generation = machine.leadership.state, machine.epochs.generation
         shares: dict[str, float] = {}
         if generation is not None and generation.servers:
@@ -121,11 +123,28 @@ class Overview:
             "backlog_rows": waiting.rows,
             "catalog": machine.catalog[0],
             "building": list(machine.catalog[2]),
+            "waiting_for": self._waiting_for(),
+            "held_up": self._held_up(),
             "stalled": "" if state is None else state.stalled or member.around.trouble.reason,
-            "store": next((m.address for m in member.peers.members() if m.role is Role.STORE), member.options.store),
+            "store": member.around.store_address,
             "shares": shares,
             "present": member.peers.members(),
         }
+
+    def _waiting_for(self) -> str:
+        """Whom the oldest epoch waits for, if that takes longer than usual."""
+        machine = self._member.machine
+        waiting, silence = machine.epochs.waiting_for(), machine.patience.silence(self._member.clock.now())
+        return "" if waiting is None or silence < UNUSUAL_MS else f"{waiting}, for {silence / 1000:.1f} s"
+
+    def _held_up(self) -> dict[str, str]:
+        """Sources that have changes which cannot be planned yet, and why."""
+        sources = self._member.machine.sources
+        found: dict[str, str] = {}
+        for source, parents in sorted(sources.held_up().items())[:MOST_SHOWN]:
+            places = [f"{parent} (pushed by {sources.home(parent)[1] or 'nobody'})" for parent in sorted(parents)]
+            found[source] = f"waits for {', '.join(places)}" if places else "is not listed yet"
+        return found
 
     def _ask(self, member: Member) -> dict[str, Any]:
         """What a member says of itself; what is known anyway if it does not answer."""

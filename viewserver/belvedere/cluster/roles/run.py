@@ -30,7 +30,8 @@ def run(options: Options) -> int:
         from belvedere.cluster.next_protocol import speak_next
 
         speak_next()
-    log = logs.get(options.pool, options.role.value, options.name, form=options.log_form)
+    log = logs.get(options.pool, options.role.value, options.name, form=options.log_form, level=options.log_level)
+    credentials(options)  # now: what cannot be read will not be readable later
     for library in ("belvedere", "kazoo"):
         log.adopt(library)
     process = Process(options, maker(options.role), connect, transport, open_store, log)

@@ -7,10 +7,11 @@ open from incarnation to incarnation; a session that is lost costs nothing but a
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 
 from belvedere import errors
-from belvedere.cluster.flight import FlightClient
+from belvedere.cluster.flight import SLOWEST_BYTES_PER_SECOND, FlightClient, Watch, cut
 from belvedere.cluster.flight import Tls as FlightTls
 from belvedere.cluster.options import Options
 from belvedere.cluster.process import Incarnation, Surroundings
@@ -26,8 +27,8 @@ from belvedere.store.served.lmdb_store import LmdbStore
 from belvedere.store.served.server import StoreServer, Tls
 from belvedere.store.served.service import StoreService
 
-PUSH_SECONDS = 30.0
 CLOSE_SECONDS = 3.0
+PUSHERS_CLOSE_SECONDS = 2.0
 NODES = tuple(f"node-{number}" for number in range(4))
 """Threads that push; each has some of the key ranges."""
 
@@ -41,21 +42,38 @@ class StoreDirectory(LmdbStore):
         super().__init__(options.directory, nodes=NODES)
         tls = options.tls
         self._client = FlightClient(tls=None if tls is None else FlightTls(tls.certificate, tls.key, tls.authority))
+        self._watch = Watch()
+        self._patience = options.session_timeout
         self._distributors: Sequence[str] = ()
+        self._present: frozenset[str] = frozenset()
         self.pushers = Pushers(self.base, NODES, self._push, lambda: self._distributors)
         self.pushers.start()
 
-    def push_to(self, distributors: Sequence[str]) -> None:
-        """From now on these are there."""
+    def push_to(self, distributors: Sequence[str], present: Sequence[str] | None = None) -> None:
+        """From now on these are there. `present`: others as well, to whom nothing new is pushed. Requests to those that
+        are not present any more are given up: a host that lost its power answers nothing, not even that it is gone."""
         self._distributors = tuple(distributors)
+        before, self._present = self._present, frozenset(distributors if present is None else present)
+        if before - self._present:
+            cut(before - self._present)
         self.base.wake()
 
     def _push(self, address: str, source: SourceId, table: str, payload: bytes) -> None:
-        self._client.call(address, PUSH, pack_request(source, table, payload), PUSH_SECONDS)
+        """A distributor that is frozen loses its session meanwhile; what is pushed again to another one counts once."""
+        request = pack_request(source, table, payload)
+        seconds = self._patience + len(request) / SLOWEST_BYTES_PER_SECOND
+        delivery = object()
+        self._watch.begin(delivery, address, seconds)
+        try:
+            self._client.call(address, PUSH, request, seconds)
+        finally:
+            self._watch.end(delivery)
 
     def close(self) -> None:
-        self._client.close()  # what is on its way fails, so that the pushers can end
-        self.pushers.close(2.0)
+        self.pushers.stop()
+        self._client.close()
+        self._watch.close()  # what is on its way fails, so that the pushers can end
+        self.pushers.close(PUSHERS_CLOSE_SECONDS)
         super().close()
 
 
@@ -70,6 +88,7 @@ class StoreListener:
             options.host,
             options.port,
             None if tls is None else Tls(tls.certificate, tls.key, tls.authority),
+            options.advertise,
         )
 
     @property
@@ -88,7 +107,7 @@ class StoreListener:
     def forget(self, peer: MemberId) -> None:
         """It sends no messages."""
 
-    def backlog(self) -> int:
+    def backlog(self, peers: Iterable[MemberId] | None = None) -> int:
         return 0
 
     def drain(self, timeout: float) -> bool:
@@ -114,6 +133,12 @@ class StoreMember(Incarnation):
         super().__init__(around)
         assert isinstance(around.store, StoreDirectory)
         self.directory = around.store
+        self._cpu = time.process_time()
+
+    def figures(self) -> None:
+        """It works in threads of its port and its own: their CPU time is what it was busy for."""
+        before, self._cpu = self._cpu, time.process_time()
+        self.metrics.worked(self._cpu - before)
 
     @property
     def released(self) -> bool:
@@ -125,4 +150,4 @@ class StoreMember(Incarnation):
     def members_changed(self, members: list[Member]) -> None:
         present = [m.address for m in members if m.role is Role.DISTRIBUTOR and m.cluster == self.around.cluster]
         staying = [m.address for m in members if m.address in present and not m.leaving]
-        self.directory.push_to(staying or present)
+        self.directory.push_to(staying or present, present)

@@ -14,9 +14,10 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 
+from belvedere import errors
 from belvedere.cluster import calls, catalogs
 from belvedere.cluster.loop import Busy
-from belvedere.cluster.process import Incarnation, Surroundings
+from belvedere.cluster.process import NO_PART, Incarnation, Surroundings
 from belvedere.cluster.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
 from belvedere.cluster.transport import Handler, Payload
@@ -39,8 +40,7 @@ from belvedere.protocol.ring import MemberId, Ring
 from belvedere.protocol.viewserver import ViewServer
 from belvedere.store.seam import TableWrite
 
-ZONES = "all"
-"""The label of figures that are told for all zones together."""
+VIEW_ROWS = "view_rows:"
 SUSPENDED_SECONDS = 0.02
 """How often a writer looks whether the session is known to live again."""
 
@@ -67,12 +67,18 @@ class ViewServerMember(Incarnation):
         self._working = Attempt(-1)
         """The one that is being computed."""
         self._figures: dict[str, float] = {}
+        self._zones: set[str] = set()
+        self._traffic: dict[tuple[int, str], tuple[int, int]] = {}
         self._ring: Ring | None = None
         around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
 
     @property
     def released(self) -> bool:
         return self.machine.released
+
+    @property
+    def not_ready(self) -> str:
+        return NO_PART if self.machine.generation is None else ""
 
     def prepare(self, state: PoolState | None) -> None:
         self.work.prepare(newest_catalog(state, self.around.store))
@@ -96,9 +102,15 @@ class ViewServerMember(Incarnation):
                 case Keep(batch):
                     # An early one comes again with its generation: then its payload is here already.
                     if batch is message and payload is not None:
-                        self.work.keep(batch, memoryview(payload))
+                        self._keep(batch, payload)
                 case _:
                     self._carry_out(instruction)
+
+    def _keep(self, batch: Batch, payload: Payload) -> None:
+        try:
+            self.work.keep(batch, memoryview(payload))
+        except (errors.DiskError, OSError) as error:
+            self._tell(failure(batch.epoch, batch.attempt, error))
 
     def _tell(self, event: ServerEvent) -> None:
         for instruction in self.machine.handle(event):
@@ -161,9 +173,6 @@ class ViewServerMember(Incarnation):
         begin = time.monotonic()
         stepped = self.work.compute(compute)
         self.metrics.epoch_step("stage", time.monotonic() - begin, compute.stage)
-        self.metrics.stage_rows(
-            compute.stage, ZONES, stepped.computed.rows, sum(d.batch.rows for d in stepped.dispatches)
-        )
         for dispatch in stepped.dispatches:
             self._dispatch(dispatch)
         self._report(stepped.computed)
@@ -187,11 +196,15 @@ class ViewServerMember(Incarnation):
         def wanted() -> bool:
             return persist.attempt == self._attempt and not self.loop.stopped
 
-        while wanted() and not self.may_act():
-            time.sleep(SUSPENDED_SECONDS)
+        def may_write() -> bool:
+            """Asked before each try: whoever slept in between may be a zombie by now."""
+            while wanted() and not self.may_act():
+                time.sleep(SUSPENDED_SECONDS)
+            return wanted()
+
         if writes:
             try:
-                Retrying(self.around.store, wanted, self.around.trouble.store).write(persist.epoch, writes)
+                Retrying(self.around.store, may_write, self.around.trouble.store).write(persist.epoch, writes)
             except Superseded:
                 return
         if not wanted():
@@ -234,12 +247,30 @@ class ViewServerMember(Incarnation):
 
         metrics = self.metrics
         metrics.queue(self.work.kept.rows, self.work.kept.batches)
-        metrics.state(ZONES, int(now["state_rows"]), int(now["state_bytes"]))
+        self._tell_zones()
         metrics.cache(grown("keys_held"), grown("keys_loaded") + grown("keys_absent"))
         metrics.spilled(grown("spilled_bytes") + grown("kept_spilled_bytes"))
         for name in now:
-            if name.startswith("view_rows:"):
-                metrics.view_rows(name.removeprefix("view_rows:"), grown(name), grown(name))
+            if name.startswith(VIEW_ROWS):
+                metrics.view_rows(name.removeprefix(VIEW_ROWS), grown(name))
+        for name in before:
+            if name.startswith(VIEW_ROWS) and name not in now:
+                metrics.forget_view(name.removeprefix(VIEW_ROWS))
+
+    def _tell_zones(self) -> None:
+        metrics = self.metrics
+        held = self.work.zones()
+        for zone in self._zones - set(held):
+            metrics.forget_zone(zone)
+        self._zones = set(held)
+        for zone, state in held.items():
+            metrics.state(zone, state.rows, state.bytes)
+        before, self._traffic = self._traffic, self.work.traffic()
+        for (stage, zone), (received, sent) in self._traffic.items():
+            old = before.get((stage, zone), (0, 0))
+            if received < old[0]:
+                old = (0, 0)  # the shard was made anew
+            metrics.stage_rows(stage, zone, received - old[0], sent - old[1])
 
     # ------------------------------------------------------------------ reads, status
 
@@ -255,13 +286,11 @@ class ViewServerMember(Incarnation):
     def status(self) -> dict[str, object]:
         machine = self.machine
         return {
-            "id": self.me,
-            "role": self.role.value,
+            **self.about(),
             "epoch": machine.committed,
             "attempt": machine.attempt,
             "queue": self.compute.waiting() + self.persist.waiting(),
             "queue_bytes": self.work.kept.nbytes,
             "busy": round(self.busy.share(), 3),
-            "trouble": self.around.trouble.reason,
             "figures": self._figures,
         }

@@ -1,0 +1,31 @@
+"""Certificates for tests, made by openssl: an authority, and whom it has certified."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from belvedere.cluster.flight import Tls
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+def authority(folder: Path, name: str) -> tuple[Path, Path]:
+    """Key and certificate."""
+    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+            "-subj", f"/CN={name}", "-keyout", str(key), "-out", str(certificate))  # fmt: skip
+    return key, certificate
+
+
+def certified(folder: Path, name: str, by: tuple[Path, Path], *, trusts: tuple[Path, Path] | None = None) -> Tls:
+    """Files of somebody whom this authority has certified, and who trusts it (or another one)."""
+    key, request, certificate, names = (folder / f"{name}.{suffix}" for suffix in ("key", "csr", "pem", "ext"))
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
+            "-keyout", str(key), "-out", str(request))  # fmt: skip
+    names.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    openssl("x509", "-req", "-in", str(request), "-CA", str(by[1]), "-CAkey", str(by[0]), "-CAcreateserial",
+            "-days", "2", "-extfile", str(names), "-out", str(certificate))  # fmt: skip
+    return Tls(certificate, key, (trusts or by)[1])

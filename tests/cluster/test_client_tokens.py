@@ -1,0 +1,101 @@
+"""Tokens of a cluster: as text, and as proof of writes to sources that come and go."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from belvedere.cluster.client.database import ClusterDatabase
+from belvedere.cluster.client.token import Token
+from belvedere.errors import NotYet
+from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.store.seam import SourceInfo
+from tests.cluster.fake_pool import FakePool
+from tests.cluster.test_client import ORDERS, SPEND, create, order
+
+
+@pytest.fixture
+def pool() -> FakePool:
+    made = FakePool()
+    made.step()
+    return made
+
+
+@pytest.fixture
+def db(pool: FakePool) -> Iterator[ClusterDatabase]:
+    with pool.connect() as made:
+        yield made
+
+
+@pytest.mark.parametrize("text", ["", "x", "e", "e1,", "e1,a", "e1,:3", "e1,a:b", "1.5"])
+def test_what_is_no_token_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no token"):
+        Token.parse(text)
+
+
+def test_tokens_as_text() -> None:
+    token = Token.of({"b,c:d/é": 5, "a": 7})  # type: ignore[dict-item]
+    assert Token.parse(str(token)) == token and Token.parse(token) is token
+    assert Token.parse(17) == Token.parse("e17") == Token(17)
+    both = Token.joined([token, Token.of({"a": 9}), Token(4)])  # type: ignore[dict-item]
+    assert both == Token(4, (("a", 9), ("b,c:d/é", 5)))  # type: ignore[arg-type]
+
+
+def test_a_source_that_ended_and_is_forgotten_counts_as_reached(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    token = db.put("orders", order(1, 7, "1"))
+    pool.step()
+    pool.positions.clear()
+    pool.step()
+    with pytest.raises(NotYet):
+        db.wait(token, timeout=0.01)
+    (source,) = pool.store.sources()
+    pool.store.list_source(dataclasses.replace(source, last=1))
+    pool.store.forget_sources([source.id])
+    db.wait(token, timeout=5)
+
+
+def test_a_source_that_came_and_went_since_the_last_epoch_that_is_known(pool: FakePool) -> None:
+    """A range was split and merged while a client was idle: what it knows has no position, and the store no source."""
+    with pool.connect(max_age=3600) as idle, pool.connect() as db:
+        create(pool, db, ORDERS, SPEND)
+        db.put("orders", order(1, 7, "1"))
+        before = pool.step().epoch
+        assert idle.get("spend", 7, after=before)["n"] == 1
+        with_daughter, token = _written_to_a_daughter(pool, db)
+        epochs = [pool.step().epoch for _ in range(3)]
+        assert idle.epochs.known.epoch == before
+        assert idle.get("spend", 7, after=token)["n"] == 2
+        assert epochs[-1] >= idle.epochs.known.epoch > before
+        for client in (idle, db):
+            assert client.get("spend", 7, at=token)["n"] == 2
+            assert client.epochs.at(token, client.deadline()).epoch == with_daughter
+
+
+def test_a_source_that_was_never_published_is_in_the_newest_epoch(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    pool.publishes = False
+    _, token = _written_to_a_daughter(pool, db)
+    pool.publishes = True
+    pool.hub.cut(pool.leader.address)
+    with pytest.raises(NotYet):
+        db.wait(token, timeout=0.3)  # the store alone does not know
+    pool.hub.mend(pool.leader.address)
+    last = pool.step().epoch
+    db.wait(token)
+    assert db.get("spend", 7, at=token)["n"] == 1
+    assert db.epochs.at(token, db.deadline()).epoch == last
+
+
+def _written_to_a_daughter(pool: FakePool, db: ClusterDatabase) -> tuple[int, Token]:
+    """A write to a range that is planned, committed to its end and forgotten; the epoch that has it."""
+    db.put("orders", order(2, 7, "1"))
+    daughter = SourceId("orders/daughter")
+    pool.pending[-1].source, pool.pending[-1].seq = daughter, Seq(1)
+    pool.store.list_source(SourceInfo(daughter, "orders", frozenset(), Seq(1), "node"))
+    epoch = pool.step().epoch
+    del pool.positions[daughter]
+    pool.store.forget_sources([daughter])
+    return epoch, Token.of({daughter: Seq(1)})

@@ -1,0 +1,63 @@
+"""What the leader sees of INPUT: the first chunks of each source, and figures of all of it."""
+
+from __future__ import annotations
+
+from belvedere.cluster.roles.coordinator import Listing, Waiting
+from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId, choose, positions
+from belvedere.store.memory import MemoryStore
+from belvedere.store.seam import SourceInfo
+
+A, B = SourceId("a"), SourceId("b")
+
+
+def store_with(*sources: SourceId) -> MemoryStore:
+    store = MemoryStore()
+    for source in sources:
+        store.list_source(SourceInfo(source, "t", frozenset(), None, "node"))
+    return store
+
+
+def put(store: MemoryStore, source: SourceId, first: int, last: int, writer: str = "w") -> None:
+    id = ChunkId(WriterId(f"{writer}-{source}"), first)
+    store.put_chunk(Chunk(id, source, Seq(first), Seq(last), rows=last - first + 1, size=10, at=1000 + first), b"")
+
+
+def test_a_long_index_is_read_in_parts_and_counted_as_a_whole() -> None:
+    store = store_with(A, B)
+    for first in range(0, 100, 2):
+        put(store, A, first, first + 1)
+    put(store, B, 0, 9)
+    listing = Listing(store, limit=4)
+    chunks, facts = listing.read()
+    assert positions(chunks) == {A: 7, B: 9} and len(chunks) == 5 and {fact.id for fact in facts} == {A, B}
+    assert listing.waiting({}) == Waiting(110, 510, 1000)
+    assert listing.waiting({A: Seq(3)}) == Waiting(106, 490, 1000)
+    assert listing.waiting({A: Seq(7), B: Seq(9)}) == Waiting(92, 460, 1006)
+    store.remove_chunks([chunk.id for chunk in chunks])
+    assert positions(listing.read()[0]) == {A: 15}
+    assert listing.waiting({}) == Waiting(92, 460, 1008)
+
+
+def test_what_was_shown_is_shown_again_although_copies_that_begin_earlier_come_later() -> None:
+    """The machine knows that A is durable up to 7: a plan up to there must find all of its chunks."""
+    store = store_with(A)
+    for first in range(0, 40, 2):
+        put(store, A, first, first + 1)
+    listing = Listing(store, limit=4)
+    bounds = positions(listing.read()[0])
+    for writer in ("late", "later", "latest"):
+        put(store, A, 0, 0, writer)
+    chunks, _ = listing.read()
+    assert positions(chunks)[A] >= bounds[A] == 7
+    assert [(piece.after, piece.last) for piece in choose({}, bounds, chunks)] == [(-1, 1), (1, 3), (3, 5), (5, 7)]
+
+
+def test_a_short_index_is_read_whole_and_asks_for_no_figures() -> None:
+    store = store_with(A)
+    put(store, A, 0, 2)
+    asked: list[str] = []
+    store.faults = lambda call, moment: asked.append(call)
+    listing = Listing(store, limit=2)
+    assert listing.waiting({}) == Waiting(0, 0, 0)
+    listing.read()
+    assert asked == ["sources", "chunks"] and listing.waiting({}) == Waiting(3, 10, 1000)

@@ -1,0 +1,116 @@
+"""The store's pushes to distributors that are frozen, or whose host is gone: nobody answers, and nothing says so."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from belvedere.cluster.flight import FlightTransport
+from belvedere.cluster.options import Options
+from belvedere.cluster.roles.push import PUSH
+from belvedere.cluster.roles.store import NODES, StoreDirectory
+from belvedere.protocol.messages import Role
+from belvedere.protocol.ring import MemberId
+from belvedere.source.pusher import unpack_request
+from belvedere.sql.catalog import TableDef
+from belvedere.store.served.ordered import encode_keys
+from tests.store.served.base_rows import ORDERS, Change, changes_of, keys_of
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address where connections are taken, and nothing is ever read."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"grpc://127.0.0.1:{server.getsockname()[1]}"
+
+
+class Distributor:
+    def __init__(self) -> None:
+        self.heard: set[str] = set()
+        self._transport = FlightTransport("127.0.0.1", member=MemberId("d"))
+        self._transport.start(lambda *_: None, {PUSH: self._take})
+        self.address = self._transport.address
+        self.close = self._transport.close
+
+    def _take(self, request: bytes) -> bytes:
+        self.heard.add(unpack_request(request)[0])
+        return b""
+
+
+def opened(path: Path, session_timeout: float) -> StoreDirectory:
+    options = Options(Role.STORE, "nowhere:1", directory=path, session_timeout=session_timeout)
+    store = StoreDirectory(options)
+    store.base.create_table(ORDERS, encode_keys(keys_of(100, 200, 300), "orders"))
+    return store
+
+
+def write(store: StoreDirectory, table: TableDef = ORDERS) -> None:
+    """To every range: every pusher has something to push."""
+    store.base.put(table.name, changes_of([Change(key, {"a": 1}) for key in (1, 101, 201, 301)]))
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to it"
+        time.sleep(0.01)
+
+
+def under_way(store: StoreDirectory) -> int:
+    return len(store._watch._due)
+
+
+def test_pushes_to_a_distributor_that_left_are_given_up_at_once(tmp_path: Path, silent: str) -> None:
+    store, other = opened(tmp_path, session_timeout=60.0), Distributor()
+    store.push_to([silent])
+    write(store)
+    until(lambda: under_way(store) == len(NODES), 10.0)
+    store.push_to([other.address])
+    until(lambda: len(other.heard) == 4, 5.0)
+    store.close()
+    other.close()
+
+
+def test_a_distributor_that_is_leaving_may_still_answer(tmp_path: Path) -> None:
+    store, leaving, other = opened(tmp_path, session_timeout=60.0), Distributor(), Distributor()
+    held, goes_on = threading.Event(), threading.Event()
+
+    def slow(request: bytes) -> bytes:
+        held.set()
+        goes_on.wait(10.0)
+        return b""
+
+    leaving._transport.serve_call(PUSH, slow)
+    store.push_to([leaving.address])
+    write(store)
+    until(lambda: under_way(store) == len(NODES), 10.0)
+    assert held.wait(10.0)
+    store.push_to([other.address], [leaving.address, other.address])
+    goes_on.set()
+    until(lambda: all(store.pushers.positions.get(source.id) > 0 for source in store.sources()), 10.0)
+    assert not other.heard and not store.pushers.troubles()
+    for one in (store, leaving, other):
+        one.close()
+
+
+def test_a_push_that_is_not_answered_is_tried_again_after_the_session_timeout(tmp_path: Path, silent: str) -> None:
+    store = opened(tmp_path, session_timeout=1.0)
+    store.push_to([silent])
+    write(store)
+    until(lambda: len(store.pushers.troubles()) == 4, 6.0)
+    store.close()
+
+
+def test_a_store_whose_pushes_hang_is_closed_in_time(tmp_path: Path, silent: str) -> None:
+    store = opened(tmp_path, session_timeout=60.0)
+    store.push_to([silent])
+    write(store)
+    until(lambda: under_way(store) == len(NODES), 10.0)
+    begin = time.monotonic()
+    store.close()
+    assert time.monotonic() - begin < 1.5

@@ -1,0 +1,42 @@
+"""Processes end in time, also those whose main thread hears nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+DEAF = """
+import ctypes, os, signal, sys
+from belvedere.cluster.signals import bound_the_end
+
+signal.signal(signal.SIGTERM, lambda *_: None)
+bound_the_end(float(sys.argv[1]), lambda: os._exit(7))
+print("ready", flush=True)
+libc = ctypes.CDLL(None)
+for _ in range(60):
+    libc.sleep(60)  # outside of Python: no handler runs until it returns
+"""
+
+
+def started(seconds: float) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", DEAF, str(seconds)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_the_end_comes_in_time_although_the_main_thread_is_busy_elsewhere() -> None:
+    with started(0.5) as process:
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20.0) == 7
+        assert time.monotonic() - begin >= 0.4
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    with started(600.0) as process:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)  # two that come at once may be one
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20.0) == 7

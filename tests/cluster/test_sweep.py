@@ -1,0 +1,91 @@
+"""Tables of what was dropped leave the store, once nobody can read them, and no others do."""
+
+from __future__ import annotations
+
+from belvedere.cluster import catalogs
+from belvedere.cluster.roles.sweep import Sweep, garbage
+from belvedere.engine.shard import view_table
+from belvedere.protocol.messages import Epoch
+from belvedere.sql import parse_statement
+from belvedere.sql import statements as st
+from belvedere.store.memory import MemoryStore
+from tests.cluster.test_catalogs import after
+from tests.store.conformance.rows import write
+
+T = "CREATE TABLE T (id BIGINT PRIMARY KEY, c BIGINT)"
+U = "CREATE TABLE u (id BIGINT PRIMARY KEY, c BIGINT)"
+
+
+def with_pages(tables: frozenset[str]) -> set[str]:
+    """As pools have them: state tables have tables of pages beside them."""
+    return {*tables, *(f"{name} pages sum 3" for name in tables if name[0].isdecimal())}
+
+
+def applied(document: bytes, *statements: str) -> bytes:
+    """All of them as one circuit."""
+    catalog = catalogs.compile(document).catalog
+    views = [parse_statement(statement, catalog) for statement in statements]
+    found = catalogs.create_views(document, [view for view in views if isinstance(view, st.CreateView)])
+    assert found is not None
+    return found
+
+
+def test_tables_that_were_dropped_are_garbage() -> None:
+    document = after(T, U)
+    assert garbage(document, catalogs.store_tables(document)) == []
+    dropped = after("DROP TABLE t", document=document)
+    assert garbage(dropped, ["delta T", "delta u"]) == ["delta T"]
+    again = after(T, document=dropped)
+    assert garbage(again, ["delta T", "delta u", "delta T~2"]) == ["delta T"]
+    assert garbage(dropped, ["delta T~2", "delta new"]) == [], "they belong to a newer catalog"
+
+
+def test_state_of_a_view_is_garbage_although_its_circuit_lives() -> None:
+    a = "CREATE MATERIALIZED VIEW a AS SELECT c, count(*) AS n FROM u GROUP BY c"
+    b = "CREATE MATERIALIZED VIEW b AS SELECT id, min(c) AS n FROM t GROUP BY id"
+    document = applied(after(T, U), a, b)
+    every = with_pages(catalogs.store_tables(document))
+    assert garbage(document, every) == []
+    dropped = after("DROP MATERIALIZED VIEW b", document=document)
+    kept = with_pages(catalogs.store_tables(dropped))
+    assert set(garbage(dropped, every)) == every - kept and kept < every
+    assert any(name[0].isdecimal() for name in every - kept) and any(name[0].isdecimal() for name in kept)
+    assert garbage(dropped, ["2 feed pages sum 3", "2 feed", "view c 2", "something else"]) == []
+
+
+def test_names_with_the_word_pages_are_told_apart() -> None:
+    document = after(U, "CREATE MATERIALIZED VIEW `a pages b` AS SELECT id, c FROM u")
+    assert garbage(document, catalogs.store_tables(document)) == []
+
+
+def test_what_somebody_may_still_read_stays() -> None:
+    store = MemoryStore()
+    write(store, 10, {1: b"x"}, table="delta T")
+    write(store, 10, {1: b"x"}, table="delta u")
+    sweep, before = Sweep(store), after(T, U)
+    dropped = after("DROP TABLE t", document=before)
+    assert sweep.sweep(before, Epoch(20), Epoch(5)) == []
+    assert sweep.sweep(dropped, Epoch(30), Epoch(20)) == []
+    assert sweep.sweep(dropped, Epoch(40), Epoch(29)) == [], "epoch 29 may be the last one that knew it"
+    assert sweep.sweep(dropped, Epoch(50), Epoch(30)) == ["delta T"] and set(store.usage()) == {"delta u"}
+
+
+def test_tables_of_a_dropped_view_go_when_the_horizon_reaches_an_epoch_without_it() -> None:
+    before = after(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT)",
+        "CREATE MATERIALIZED VIEW kept AS SELECT id, a FROM t",
+        "CREATE MATERIALIZED VIEW dropped AS SELECT id FROM t WHERE a > 1",
+    )
+    later = after("DROP MATERIALIZED VIEW dropped", document=before)
+    tables = [view_table(view) for circuit in catalogs.compile(before).shard.circuits for view in circuit.views]
+    remaining = [view_table(view) for circuit in catalogs.compile(later).shard.circuits for view in circuit.views]
+    (gone,) = set(tables) - set(remaining)
+    store = MemoryStore()
+    for table in tables:
+        write(store, 5, {1: b"x"}, table=table)
+    sweep = Sweep(store)
+    assert not sweep.sweep(before, Epoch(5), Epoch(5))
+    assert not sweep.sweep(later, Epoch(6), Epoch(5)), "somebody may read at epoch 5"
+    assert not sweep.sweep(later, Epoch(8), Epoch(5))
+    assert sweep.sweep(later, Epoch(8), Epoch(6)) == [gone], "no later commit is needed: a pool may be idle"
+    assert sorted(store.usage()) == sorted(remaining)
