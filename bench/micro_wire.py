@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def codec() -> None:
-    counts = {MemberId(f"viewserver-{n}"): {1: 4, 2: 1} for n in range(4)}
+    counts = {1: (4, 4, 4, 4), 2: (1, 1, 1, 1)}
     positions = {SourceId(f"orders/{n}"): Seq(n * 1_000) for n in range(100)}
     kinds: list[Any] = [
         Expect(EPOCH, ATTEMPT, 2, 14),

@@ -1,14 +1,16 @@
 """The capacity model for 1 to 400 view servers: the protocol in virtual time, with costs measured on this machine.
 
-    PYTHONPATH=viewserver:. python bench/scale.py [largest]
+    PYTHONPATH=viewserver:. python bench/scale.py [largest] [same-costs]
 
-Costs are measured first, in this run, by the engine, the wire and the store alone (`measured`). Then for each size:
-the highest throughput, the lag at half of it, what a scale step interrupts, control messages for each epoch, the
-busiest server. Results: `bench/results/scale.json` and `.svg`.
+Costs are measured first, in this run, by the engine, the wire and the store alone (`measured`); with `same-costs` those
+of the last run are taken, on a machine that has other things to do or to see what a change of the protocol does. Then
+for each size: the highest throughput, the lag at half of it, what a scale step interrupts, control messages for each
+epoch, the busiest server. Results: `bench/results/scale.json` and `.svg`.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -26,6 +28,7 @@ import pyarrow as pa
 from belvedere.cluster.flight import FlightTransport
 from belvedere.engine.warm import warm
 from belvedere.protocol import wire
+from belvedere.protocol.barrier import Barrier
 from belvedere.protocol.messages import Attempt, Epoch, Sent
 from belvedere.protocol.ring import MemberId, Ring, RingVersion
 from belvedere.simulate.capacity import Costs, Outcome, Pool, Workload, step_up
@@ -38,7 +41,14 @@ SIZES = (1, 2, 5, 10, 25, 50, 100, 200, 400)
 STORES_PER_SERVER = 2
 """Processes of the store for each view server in the model: so many keep up with it, as measured."""
 LEARNING = 6.0
-"""Seconds that a pool gets to find out how large its epochs should be; it begins with small ones."""
+LONGEST_LEARNING = 60.0
+"""Seconds that a pool gets to find out how large its epochs should be: it begins with small ones, and what is written
+meanwhile has to be caught up before the lag says anything about the load."""
+STEADY = 0.05
+"""What is committed may differ from what comes by so much: epochs begin before a window and end after it."""
+VMS_UPDATES = 1_000_000
+"""The highest rate that the authors of VMS report (Adler et al., Scalable Support for Incremental View Maintenance in
+Key-Value Stores, TUM 2017), on a cluster of their own; an operation of q3 changes one row of the view, too."""
 ROWS_WRITTEN = 1.6
 """Rows that an operation of q3 makes the store write: the base row, the group, the row of the view (shared by
 operations of one epoch)."""
@@ -56,7 +66,7 @@ def measured() -> Costs:
     cold = engine(20_000, cold=True)
     load_row = max(0.0, (cold["seconds"] - big["seconds"]) / big["rows"] * 1e6)
     route = big["route"] / big["rows"] * 1e6
-    message, row_moved = transport()
+    message, queued, row_moved = transport()
     write, write_row = store()
     return replace(
         costs,
@@ -65,6 +75,7 @@ def measured() -> Costs:
         load_row=load_row,
         distribute_row=route,
         message=message,
+        queued=queued,
         row_moved=row_moved,
         count=count_cost(),
         adopt=adopt_cost(),
@@ -92,9 +103,9 @@ def engine(batch: int, cold: bool = False) -> dict[str, float]:
     return {"rows": batch, "seconds": best, "route": route}
 
 
-def transport() -> tuple[float, float]:
-    """Microseconds of CPU of a message, and of a row of 100 bytes, on one side (the dearer one). Messages go one at a
-    time: in a pool they go to many receivers, a stream for each."""
+def transport() -> tuple[float, float, float]:
+    """Microseconds of CPU on one side (the dearer one): of a message that goes alone, as most do in a pool, where they
+    go to many receivers; of one that is queued with others; of a row of 100 bytes."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=micro_wire.serve, args=(queue,), daemon=True)
@@ -114,21 +125,25 @@ def transport() -> tuple[float, float]:
 
     try:
         message = cpu(500, lambda: micro_wire.one_at_a_time(sending))
+        queued = cpu(5_000, lambda: send(b"x" * 200))
         row = (cpu(500, lambda: send(b"x" * 200_000)) - cpu(500, lambda: send(b"x" * 20_000))) / 1800
     finally:
         sending.close()
         process.terminate()
-    return message, max(0.0, row)
+    return message, queued, max(0.0, row)
 
 
 def count_cost() -> float:
     """Microseconds for each receiver that a report names: reading it, adding it up."""
-    batches = {MemberId(f"viewserver-{n:03d}"): {1: 1} for n in range(400)}
-    data = wire.encode(Sent(Epoch(1), Attempt(1), MemberId("viewserver-000"), 0, batches))
+    servers = [MemberId(f"viewserver-{n:03d}") for n in range(400)]
+    barrier = Barrier(Epoch(1), Attempt(1), servers, (), 2)
+    reports = [wire.encode(Sent(Epoch(1), Attempt(1), name, 0, {1: (1,) * len(servers)})) for name in servers]
     begin = time.process_time()
-    for _ in range(50):
-        wire.decode(data)
-    return (time.process_time() - begin) / 50 / 400 * 1e6
+    for data in reports:
+        report = wire.decode(data)
+        assert isinstance(report, Sent)
+        barrier.sent(report)
+    return (time.process_time() - begin) / len(reports) / len(servers) * 1e6
 
 
 def adopt_cost() -> float:
@@ -166,15 +181,17 @@ def store() -> tuple[float, float]:
 
 def size(servers: int, costs: Costs) -> dict[str, Any]:
     """All figures of one size."""
+    gc.collect()
+    gc.disable()  # millions of events that wait are no garbage, and looking through them would take most of the time
     begin = time.process_time()
     limit = 1e6 / (costs.row + costs.epoch / 200_000)
     full = Pool(servers, costs, Workload(rate=1.2 * limit * servers))
-    full.run(LEARNING)  # how much an epoch may hold
-    highest = full.run(6.0)
+    look = 4.0 + servers / 50  # epochs of many servers take longer
+    full.run(LEARNING + servers / 25)  # how much an epoch may hold
+    highest = full.run(look)
     half = Pool(servers, costs, Workload(rate=highest.throughput / 2))
-    half.run(LEARNING)
-    calm = half.run(4.0)
-    took, stepped = step_up(half, 4.0)
+    calm = settled(half, look)
+    took, stepped = step_up(half, look)
     found = {
         "servers": servers,
         "throughput_per_s": highest.throughput,
@@ -194,8 +211,21 @@ def size(servers: int, costs: Costs) -> dict[str, Any]:
         "leader_busy_at_full_load": highest.leader_busy,
         "cpu_s_of_the_simulation": time.process_time() - begin,
     }
+    gc.enable()
     print(json.dumps(found, default=float), flush=True)
     return found
+
+
+def settled(pool: Pool, look: float) -> Outcome:
+    """What is seen when no backlog grows or is worked off any more: as much is committed as comes."""
+    spent, seen = LEARNING, pool.run(LEARNING)
+    while spent < LONGEST_LEARNING:
+        before, seen = seen, pool.run(look)
+        spent += look
+        steady = abs(seen.throughput / pool.load.rate - 1.0) < STEADY
+        if steady and before.lags.size and seen.lags.size and seen.lag(0.5) > 0.9 * before.lag(0.5):
+            break
+    return seen
 
 
 def busiest(servers: int, zipf: float) -> float:
@@ -227,7 +257,8 @@ def plot(points: list[dict[str, Any]], path: Path) -> None:
     first = points[0]["throughput_per_s"]
     top = axes[0][0]
     top.plot(n, [point["throughput_per_s"] for point in points], "o-", label="model")
-    top.plot(n, [first * size for size in n], "--", color="grey", label="linear, what the paper states for its range")
+    top.plot(n, [first * size for size in n], "--", color="grey", label="linear in the number of view servers")
+    top.axhline(VMS_UPDATES, ls=":", color="firebrick", label="VMS on HBase: up to 1 M view updates per second")
     top.set(xscale="log", yscale="log", xlabel="view servers", ylabel="base operations per second", title="throughput")
     top.legend()
     lag = axes[0][1]
@@ -247,9 +278,12 @@ def plot(points: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def main(largest: int) -> None:
-    warm()
-    costs = measured()
+def main(largest: int, same_costs: bool) -> None:
+    if same_costs:
+        costs = Costs(**json.loads((RESULTS / "scale.json").read_text())["costs_us"])
+    else:
+        warm()
+        costs = measured()
     print(json.dumps(asdict(costs)), flush=True)
     points: list[dict[str, Any]] = []
     for servers in SIZES:
@@ -269,4 +303,5 @@ def main(largest: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else SIZES[-1])
+    words = sys.argv[1:]
+    main(next((int(word) for word in words if word.isdigit()), SIZES[-1]), "same-costs" in words)
