@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import uuid
@@ -117,7 +118,7 @@ class ZooKeeperWorld:
     def __init__(self, server: LocalZooKeeper) -> None:
         self.server = server
         self.prefix = f"/test-{uuid.uuid4().hex}"
-        self._proxies: dict[Coordination, Proxy] = {}
+        self._proxies: dict[Coordination, list[Proxy]] = {}
         self._raw: list[KazooClient] = []
 
     def make(
@@ -127,12 +128,24 @@ class ZooKeeperWorld:
         credentials: Credentials | None = None,
         session_timeout: float = SESSION_TIMEOUT,
     ) -> ZooKeeperCoordination:
-        proxy = Proxy(self.server.port)
+        return self.make_with_servers(1, pool, credentials=credentials, session_timeout=session_timeout)[0]
+
+    def make_with_servers(
+        self,
+        count: int,
+        pool: str = "pool",
+        *,
+        credentials: Credentials | None = None,
+        session_timeout: float = SESSION_TIMEOUT,
+    ) -> tuple[ZooKeeperCoordination, list[Proxy]]:
+        """With several addresses to choose from, each a proxy of its own."""
+        proxies = [Proxy(self.server.port) for _ in range(count)]
+        hosts = ",".join(proxy.hosts for proxy in proxies)
         made = ZooKeeperCoordination(
-            proxy.hosts + self.prefix, pool, session_timeout=session_timeout, credentials=credentials
+            hosts + self.prefix, pool, session_timeout=session_timeout, credentials=credentials
         )
-        self._proxies[made] = proxy
-        return made
+        self._proxies[made] = proxies
+        return made, proxies
 
     def connect(self, pool: str = "pool", **options: Any) -> ZooKeeperCoordination:
         made = self.make(pool, **options)
@@ -140,7 +153,7 @@ class ZooKeeperWorld:
         return made
 
     def proxy(self, who: Coordination) -> Proxy:
-        return self._proxies[who]
+        return self._proxies[who][0]
 
     def raw(self, credentials: Credentials | None = None) -> KazooClient:
         """To look behind the scenes."""
@@ -186,7 +199,7 @@ class ZooKeeperWorld:
     def close(self) -> None:
         for made in self._proxies:
             made.close()
-        for proxy in self._proxies.values():
+        for proxy in itertools.chain.from_iterable(self._proxies.values()):
             proxy.close()
         for client in self._raw:
             client.stop()

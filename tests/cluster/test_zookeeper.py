@@ -135,10 +135,17 @@ def test_a_short_freeze_keeps_the_session(world: ZooKeeperWorld) -> None:
     assert one.lease_valid()
 
 
+def carrying(proxies: list[Proxy]) -> Proxy:
+    """The one that has the client's connection, once the others have noticed that theirs are over."""
+    deadline = time.monotonic() + 20.0
+    while sum(counts := [proxy.connections for proxy in proxies]) != 1:
+        assert time.monotonic() < deadline, f"connections: {counts}"
+        time.sleep(0.005)
+    return proxies[counts.index(1)]
+
+
 def test_a_server_that_freezes_is_left_for_another_in_the_same_session(world: ZooKeeperWorld) -> None:
-    proxies = [Proxy(world.server.port) for _ in range(3)]
-    hosts = ",".join(proxy.hosts for proxy in proxies)
-    one = ZooKeeperCoordination(hosts + world.prefix, "pool", session_timeout=3.0)
+    one, proxies = world.make_with_servers(3, session_timeout=3.0)
     session = Ear()
     one.on_session(session)
     one.start(15.0)
@@ -146,16 +153,13 @@ def test_a_server_that_freezes_is_left_for_another_in_the_same_session(world: Zo
     identity = one.session_identity()
     for _ in range(2):
         heard = len(session.heard)
-        next(proxy for proxy in proxies if proxy.connections).freeze()
+        carrying(proxies).freeze()
         session.wait(lambda all_heard, before=heard: len(all_heard) >= before + 2)  # type: ignore[misc]
         assert session.heard[heard:] == [Session.SUSPENDED, Session.CONNECTED]
         for proxy in proxies:
             proxy.mend()
     assert one.session_identity() == identity
     assert ids(one.members()) == ["a"]
-    one.close()
-    for proxy in proxies:
-        proxy.close()
 
 
 def test_the_server_that_froze_is_not_the_first_to_be_tried_again(world: ZooKeeperWorld) -> None:
@@ -221,8 +225,10 @@ def test_a_paused_process_knows_that_it_may_be_dead_before_it_acts(world: ZooKee
         assert {child.stdout.readline().strip() for _ in range(2)} == {"connected", "joined"}
         seen.wait_last(["paused"])
         child.send_signal(signal.SIGSTOP)
-        seen.wait_last([])  # for all others it is gone
-        time.sleep(0.5)
+        seen.wait_last(
+            []
+        )  # for all others it is gone: at the earliest after 1 s, since it may have spoken 0.5 s before
+        time.sleep(1.0)  # so the pause is longer than the 1.5 s by which the child knows it
         child.send_signal(signal.SIGCONT)
         said = [child.stdout.readline().strip()]
         while not said[-1].startswith("woke"):
