@@ -284,7 +284,7 @@ def test_forget_and_close_do_not_wait_for_a_frozen_peer(frozen: Peer) -> None:
     time.sleep(0.2)  # until the writer waits for the peer
     start = time.monotonic()
     here.forget(C)
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 5
     while [thread for thread in threading.enumerate() if thread.name == "send a to c"]:
         assert time.monotonic() - start < 10
         time.sleep(0.01)
@@ -292,7 +292,7 @@ def test_forget_and_close_do_not_wait_for_a_frozen_peer(frozen: Peer) -> None:
     here.know(C, frozen.address)
     here.send(C, number(2), b"x" * 4_000_000)
     here.close()
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 10
     assert not [thread for thread in threading.enumerate() if thread.name == "send a to c"]
 
 

@@ -67,7 +67,7 @@ def test_metrics_are_served(process: Process) -> None:
     process.metrics.queue(17, 3)
     status, kind, body = process.ask("/metrics?name[]=x")
     assert (status, kind) == (200, CONTENT_TYPE)
-    assert b'belvedere_queue_rows{pool="default",role="viewserver",server="vs-1"} 17.0\n' in body
+    assert b'belvedere_queue_rows{pool="default",role="viewserver",server="vs-1",stage=""} 17.0\n' in body
 
 
 def test_a_process_is_alive_while_its_main_loop_goes_round(process: Process) -> None:

@@ -14,7 +14,7 @@ from belvedere.protocol.ring import MemberId
 
 
 def batch(number: int, *, epoch: int = 1, attempt: int = 0, stage: int = 0, sender: str = "d") -> Batch:
-    return Batch(Epoch(epoch), Attempt(attempt), stage, MemberId(sender), number)
+    return Batch(Epoch(epoch), Attempt(attempt), stage, MemberId(sender), number, rows=10)
 
 
 def taken(kept: Kept, epoch: int = 1, attempt: int = 0, stage: int = 0) -> list[tuple[str, int, bytes]]:
@@ -66,9 +66,19 @@ def test_what_was_taken_and_not_used_takes_no_room(tmp_path: Path) -> None:
     assert kept.batches == 5
     for _ in kept.take(Epoch(1), Attempt(0), 0):
         break  # whoever computes has failed
-    assert (kept.nbytes, kept.batches, kept.rows) == (0, 0, 0)
+    assert (kept.nbytes, kept.batches) == (0, 0)
     kept.put(batch(0), bytes(20))
     assert kept.nbytes == 20
+
+
+def test_what_waits_is_counted_by_stage() -> None:
+    kept = Kept(1000)
+    for number in range(3):
+        kept.put(batch(number), b"1")
+    kept.put(batch(0, stage=2), b"1")
+    assert kept.waiting() == {0: (30, 3), 2: (10, 1)}
+    list(kept.take(Epoch(1), Attempt(0), 0))
+    assert kept.waiting() == {0: (0, 0), 2: (10, 1)}
 
 
 def test_no_room_to_spill_says_where(tmp_path: Path) -> None:

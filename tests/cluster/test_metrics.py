@@ -86,13 +86,15 @@ def test_names_and_units_follow_the_conventions() -> None:
 def test_counters_add_and_levels_are_set(made: Metrics) -> None:
     for _ in range(3):
         made.queue(10, 2)
+        made.queue(30, 3, 1)
         made.view_rows("spend", 6)
         made.attempt_repeated("member lost")
         made.ring(100, 7)
         made.committed(1_700_000_000_123)
         made.epoch_step("stage", 0.03, 2)
-    assert made.value("belvedere_queue_rows") == 10
-    assert made.value("belvedere_queue_batches") == 2
+    assert made.value("belvedere_queue_rows", stage="") == 10
+    assert made.value("belvedere_queue_rows", stage="1") == 30
+    assert made.value("belvedere_queue_batches", stage="1") == 3
     assert made.value("belvedere_view_rows_total", view="spend") == 18
     assert made.value("belvedere_attempts_repeated_total", reason="member lost") == 3
     assert made.value("belvedere_buckets_owned") == 100

@@ -113,4 +113,4 @@ def test_a_store_whose_pushes_hang_is_closed_in_time(tmp_path: Path, silent: str
     until(lambda: under_way(store) == len(NODES), 10.0)
     begin = time.monotonic()
     store.close()
-    assert time.monotonic() - begin < 1.5
+    assert time.monotonic() - begin < 10.0  # not the 60 s that the pushes would wait

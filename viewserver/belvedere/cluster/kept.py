@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from belvedere.errors import DiskError
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Stage
@@ -27,6 +27,11 @@ class _Spilled:
     size: int
 
 
+class Waiting(NamedTuple):
+    rows: int
+    batches: int
+
+
 _Stages = dict[tuple[Epoch, Attempt, Stage], dict[Key, tuple[Batch, bytes | _Spilled]]]
 
 
@@ -37,8 +42,7 @@ class Kept:
         """Batches and bytes that went to the file so far."""
         self._limit = memory_limit
         self._directory = directory
-        self.rows = self.batches = 0
-        """That wait."""
+        self._waiting: dict[Stage, Waiting] = {}
         self._lock = threading.Lock()
         self._stages: _Stages = {}
         self._bytes = 0
@@ -58,8 +62,7 @@ class Kept:
             else:
                 stage[key] = (batch, payload)
                 self._bytes += len(payload)
-            self.batches += 1
-            self.rows += batch.rows
+            self._count(batch, 1)
 
     def take(self, epoch: Epoch, attempt: Attempt, stage: Stage) -> Iterator[tuple[Batch, bytes]]:
         """The batches of a stage by sender and number, each forgotten when the next one is asked for."""
@@ -83,6 +86,15 @@ class Kept:
                 for batch, payload in self._stages.pop(key).values():
                     self._release(batch, payload)
 
+    def waiting(self) -> dict[Stage, Waiting]:
+        """By stage, of all stages for which something ever came."""
+        with self._lock:
+            return dict(self._waiting)
+
+    @property
+    def batches(self) -> int:
+        return sum(each.batches for each in self.waiting().values())
+
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
@@ -91,7 +103,8 @@ class Kept:
     def close(self) -> None:
         with self._lock:
             self._stages.clear()
-            self._bytes = self._in_file = self.rows = self.batches = 0
+            self._waiting.clear()
+            self._bytes = self._in_file = 0
             if self._file is not None:
                 self._file.close()
                 self._file = None
@@ -126,8 +139,7 @@ class Kept:
             return self._file.read(payload.size)
 
     def _release(self, batch: Batch, payload: bytes | _Spilled) -> None:
-        self.batches -= 1
-        self.rows -= batch.rows
+        self._count(batch, -1)
         if isinstance(payload, bytes):
             self._bytes -= len(payload)
             return
@@ -136,3 +148,7 @@ class Kept:
             # Nothing in it is needed any more: the disk gets its room back.
             self._file.close()
             self._file = None
+
+    def _count(self, batch: Batch, sign: int) -> None:
+        rows, batches = self._waiting.get(batch.stage, (0, 0))
+        self._waiting[batch.stage] = Waiting(rows + sign * batch.rows, batches + sign)

@@ -38,8 +38,10 @@ class Metric:
 
 METRICS = (
     Metric("belvedere_build_info", "gauge", "always 1; the labels say what runs", ("version", "protocol")),
-    Metric("belvedere_queue_rows", "gauge", "rows that were received and wait for their epoch"),
-    Metric("belvedere_queue_batches", "gauge", "batches that were received and wait for their epoch"),
+    Metric("belvedere_queue_rows", "gauge", "rows that were received and wait for their epoch, by stage", ("stage",)),
+    Metric(
+        "belvedere_queue_batches", "gauge", "batches that were received and wait for their epoch, by stage", ("stage",)
+    ),
     Metric("belvedere_lag_seconds", "gauge", "age of the oldest change that is not committed yet, 0 if there is none"),
     Metric("belvedere_busy_ratio", "gauge", "share of the last 10 s or more that was spent working, 0 to 1"),
     Metric("belvedere_busy_seconds", "counter", "time spent working"),
@@ -114,9 +116,11 @@ class Metrics:
 
     # --- what waits
 
-    def queue(self, rows: int, batches: int) -> None:
-        self._child("belvedere_queue_rows").set(rows)
-        self._child("belvedere_queue_batches").set(batches)
+    def queue(self, rows: int, batches: int, stage: int | None = None) -> None:
+        """`stage`: what they wait for, in a view server; elsewhere they wait to be planned."""
+        label = "" if stage is None else str(stage)
+        self._child("belvedere_queue_rows", label).set(rows)
+        self._child("belvedere_queue_batches", label).set(batches)
 
     def oldest_change(self, received: float | None) -> None:
         """When the oldest change that is not committed was received (seconds since 1970); None: there is none."""

@@ -246,7 +246,8 @@ class ViewServerMember(Incarnation):
             return max(0, int(now.get(name, 0) - before.get(name, 0)))
 
         metrics = self.metrics
-        metrics.queue(self.work.kept.rows, self.work.kept.batches)
+        for stage, waiting in self.work.kept.waiting().items():
+            metrics.queue(waiting.rows, waiting.batches, stage)
         self._tell_zones()
         metrics.cache(grown("keys_held"), grown("keys_loaded") + grown("keys_absent"))
         metrics.spilled(grown("spilled_bytes") + grown("kept_spilled_bytes"))
