@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cluster.client_pool import db, pool
+from tests.cluster.coordination_worlds import world
 from tests.cluster.zookeeper_server import zookeeper_server
 
-__all__ = ["zookeeper_server"]
+__all__ = ["db", "pool", "world", "zookeeper_server"]
 
 
 @pytest.fixture(scope="session", autouse=True)

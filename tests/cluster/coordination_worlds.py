@@ -6,12 +6,13 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import pytest
 from kazoo.client import KazooClient
 
-from belvedere.cluster.coordination import Coordination, Session, encode_member
+from belvedere.cluster.coordination import Coordination, Session, Versioned, encode_member
 from belvedere.cluster.local_zookeeper import LocalZooKeeper
 from belvedere.cluster.memory import MemoryCoordination, MemoryZooKeeper
 from belvedere.cluster.zookeeper import Credentials, ZooKeeperCoordination
@@ -211,3 +212,31 @@ def wait_for_session(who: Coordination, state: Session, timeout: float = 20.0) -
     while who.session is not state:
         assert time.monotonic() < deadline, f"the session is {who.session}, not {state}"
         time.sleep(0.005)
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    made: World
+    if request.param == "memory":
+        made = MemoryWorld()
+    else:
+        made = ZooKeeperWorld(request.getfixturevalue("zookeeper_server"))
+    yield made
+    made.close()
+
+
+def listen_members(who: Coordination) -> Ear:
+    ear = Ear()
+    who.on_members(lambda members: ear(ids(members)))
+    return ear
+
+
+def listen_session(who: Coordination) -> Ear:
+    ear = Ear()
+    who.on_session(ear)
+    return ear
+
+
+def written(outcome: Versioned | None) -> Versioned:
+    assert outcome is not None
+    return outcome

@@ -33,35 +33,8 @@ from belvedere.errors import (
 from belvedere.protocol.messages import Member, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.store.memory import Moment
+from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import STORE_ADDRESS, FakePool
-
-ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
-SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY 1"
-
-
-@pytest.fixture
-def pool() -> FakePool:
-    made = FakePool()
-    made.step()
-    return made
-
-
-@pytest.fixture
-def db(pool: FakePool) -> Iterator[ClusterDatabase]:
-    with pool.connect() as made:
-        yield made
-
-
-def create(pool: FakePool, db: ClusterDatabase, *statements: str) -> None:
-    """DDL with views that are built at once."""
-    for statement in statements:
-        db.execute(statement, wait=False)
-        while pool.building:
-            pool.step()
-
-
-def order(id: int, customer: int, total: str) -> dict[str, Any]:
-    return {"id": id, "customer": customer, "total": total}
 
 
 def test_a_read_after_a_write_includes_it(pool: FakePool, db: ClusterDatabase) -> None:

@@ -12,6 +12,7 @@ import pytest
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.embedded.subscribe import ViewChange
 from belvedere.errors import CatalogError, EpochExpired, ViewReplaced
+from tests.cluster.client_pool import create
 from tests.cluster.fake_pool import FakePool
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, price DOUBLE)"
@@ -19,24 +20,10 @@ SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(p
 
 
 @pytest.fixture
-def pool() -> FakePool:
-    made = FakePool()
-    made.step()
-    return made
-
-
-@pytest.fixture
 def db(pool: FakePool) -> Iterator[ClusterDatabase]:
     with pool.connect() as made:
         create(pool, made, ORDERS, SPEND)
         yield made
-
-
-def create(pool: FakePool, db: ClusterDatabase, *statements: str) -> None:
-    for statement in statements:
-        db.execute(statement, wait=False)
-        while pool.building:
-            pool.step()
 
 
 def rows(change: ViewChange) -> list[tuple[int, Any]]:

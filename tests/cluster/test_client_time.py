@@ -19,21 +19,8 @@ from belvedere.store.memory import Moment
 from belvedere.store.served.client import FlightStore
 from belvedere.store.served.server import StoreServer
 from belvedere.store.served.service import StoreService
+from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import FakePool
-from tests.cluster.test_client import ORDERS, SPEND, create, order
-
-
-@pytest.fixture
-def pool() -> FakePool:
-    made = FakePool()
-    made.step()
-    return made
-
-
-@pytest.fixture
-def db(pool: FakePool) -> Iterator[ClusterDatabase]:
-    with pool.connect() as made:
-        yield made
 
 
 def sleep_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:

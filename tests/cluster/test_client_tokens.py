@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,21 +11,8 @@ from belvedere.cluster.client.token import Token
 from belvedere.errors import NotYet
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.store.seam import SourceInfo
+from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import FakePool
-from tests.cluster.test_client import ORDERS, SPEND, create, order
-
-
-@pytest.fixture
-def pool() -> FakePool:
-    made = FakePool()
-    made.step()
-    return made
-
-
-@pytest.fixture
-def db(pool: FakePool) -> Iterator[ClusterDatabase]:
-    with pool.connect() as made:
-        yield made
 
 
 @pytest.mark.parametrize("text", ["", "x", "e", "e1,", "e1,a", "e1,:3", "e1,a:b", "1.5"])
