@@ -11,8 +11,10 @@ import pytest
 
 from belvedere.protocol.exactly_once import Chunk, Seq, SourceId, choose
 from belvedere.protocol.pressure import Pressure
+from belvedere.protocol.reads import Session
 from belvedere.simulate.faults import KINDS
 from belvedere.simulate.history import History
+from belvedere.simulate.oracle import Wrong
 
 SEEDS = range(80)
 
@@ -75,10 +77,34 @@ def effects() -> Counter[str]:
         ("failed halfway its effect", 20),
         ("failed after its effect", 20),
         ("failed to read", 5),
+        ("call cut off by a crash of the store", 4),
+        ("message dropped by a crash", 3),
+        ("message lost and sent again", 200),
+        ("message repeated", 200),
+        ("message held up by a partition", 5),
+        ("push repeated late", 100),
+        ("push sent again", 200),
+        ("push cut differently", 50),
+        ("push by a former node", 20),
+        ("told of an older epoch", 1),
+        ("evicted", 1),
+        ("leader lost in a commit", 5),
+        ("leader paused before a commit", 5),
+        ("server stopped before a write", 5),
     ],
 )
 def test_it_happens(effects: Counter[str], effect: str, least: int) -> None:
     assert effects[effect] >= least
+
+
+def test_a_session_that_goes_back_is_noticed() -> None:
+    def run_all() -> None:
+        for seed in SEEDS:
+            History(seed).run()
+
+    forgets = mock.patch.object(Session, "at", lambda self, committed: committed)
+    with forgets, pytest.raises(Wrong, match="went back from"):
+        run_all()
 
 
 def test_every_kind_of_fault_strikes(effects: Counter[str]) -> None:

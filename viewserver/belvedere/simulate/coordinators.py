@@ -80,7 +80,8 @@ class CoordinatorProcess(Process):
         super().__init__(around, host, incarnation)
         self.machine = Coordinator(self.name, CLUSTER, options)
         self._unpublished: EpochPlan | None = None
-        self._committed: EpochPlan | None = None
+        self.committed: EpochPlan | None = None
+        """The newest epoch that it knows to be committed."""
         self._sweep = Sweep(cast(Store, _Tables(self)))
         self._sweep_at = 0
         scheduler = around.scheduler
@@ -145,7 +146,7 @@ class CoordinatorProcess(Process):
             case ListDocuments(request, prefixes):
                 self._ask(request, lambda: _names(memory, prefixes), lambda names: DocumentsListed(request, names))
             case Publish(plan):
-                self._unpublished = self._committed = plan
+                self._unpublished = self.committed = plan
                 self._publish(plan)
             case RemoveChunks(chunks):
                 self.attempt(lambda: memory.remove_chunks(chunks))
@@ -233,7 +234,7 @@ class CoordinatorProcess(Process):
 
     def _drop_tables(self, horizon: Epoch) -> None:
         """What nobody needs, now and then. Until the tables are dropped much may happen."""
-        plan, now = self._committed, self.around.scheduler.now
+        plan, now = self.committed, self.around.scheduler.now
         if plan is None or not plan.catalog or now < self._sweep_at:
             return
         self._sweep_at = now + SWEEP

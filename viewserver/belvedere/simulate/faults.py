@@ -237,6 +237,14 @@ class Nemesis:
         trouble = self.around.store.trouble
         trouble.down_until = max(trouble.down_until, self.around.scheduler.now + time)
 
+    def store_crash(self) -> None:
+        """The store's process ends and is started again. It has the base tables as well: their logs are pushed anew."""
+        time = self._some_time()
+        self._tell(f"the store crashes and is back after {time // MS} ms")
+        self.around.store.crash(self.around.scheduler.now + time)
+        for region in list(self.sources.regions.values()):
+            self.sources.move(region)
+
     def zookeeper_outage(self) -> None:
         time = self._some_time()
         self._tell(f"ZooKeeper cannot be reached for {time // MS} ms")
@@ -294,6 +302,7 @@ KINDS = (
     Kind("part", 1, Nemesis.part),
     Kind("clock jumps", 2, Nemesis.jump_clock),
     Kind("store outage", 1, Nemesis.store_outage),
+    Kind("store crash", 1, Nemesis.store_crash),
     Kind("ZooKeeper outage", 0.7, Nemesis.zookeeper_outage),
     Kind("move", 1, Nemesis.move),
     Kind("split", 1, Nemesis.split),

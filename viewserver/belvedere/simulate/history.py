@@ -66,11 +66,11 @@ class History:
         self.shape = shapes.draw(self.random)
         self.trace = trace or Trace()
         scheduler = Scheduler()
-        network = Network(scheduler, self.random, Weather())
+        network = Network(scheduler, self.random, Weather(), self.trace)
         zookeeper = ZooKeeper(scheduler, self.random, Trouble(), SESSION, self.trace)
         store = SimulatedStore(scheduler, self.random, StoreTrouble(), self.trace)
         self.around = Surroundings(scheduler, network, zookeeper, store, self.trace, lambda process, good: None)
-        self.sources = Sources(scheduler, self.random, store.memory, Habits(), self._push)
+        self.sources = Sources(scheduler, self.random, store.memory, Habits(), self._push, self.trace)
         self.oracle = Oracle(self.sources, store.memory)
         zookeeper.on_record = self._recorded
         self.cluster = Cluster(self.around, self.random, self._make)
@@ -164,7 +164,16 @@ class History:
     def _start_readers(self, start: int, stop: int) -> None:
         for number in range(self.shape.readers):
             servers = lambda: self.cluster.viewservers  # noqa: E731
-            reader = Reader(self.around, self.random, self.oracle, servers, self.writer.tokens, number, self.shape.pins)
+            reader = Reader(
+                self.around,
+                self.random,
+                self.oracle,
+                servers,
+                self.cluster.leader,
+                self.writer.tokens,
+                number,
+                self.shape.pins,
+            )
             reader.schedule(start, stop, self.shape.reads)
             self.readers.append(reader)
 

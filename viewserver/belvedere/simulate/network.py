@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from belvedere.protocol.messages import Message
 from belvedere.protocol.ring import MemberId
 from belvedere.simulate.scheduler import MS, Scheduler
+from belvedere.simulate.trace import Trace
 
 Deliver = Callable[[MemberId, Message, bytes | None], None]
 
@@ -41,9 +42,9 @@ class _Pair:
 
 
 class Network:
-    def __init__(self, scheduler: Scheduler, rng: random.Random, weather: Weather) -> None:
+    def __init__(self, scheduler: Scheduler, rng: random.Random, weather: Weather, trace: Trace | None = None) -> None:
         self.weather = weather
-        self.delivered = 0
+        self._effects = (trace or Trace()).effects
         self._scheduler = scheduler
         self._random = rng
         self._receivers: dict[MemberId, Deliver] = {}
@@ -64,6 +65,7 @@ class Network:
                 kept = self._random.randint(0, len(pair.queue))
                 while len(pair.queue) > kept:
                     pair.queue.pop()
+                    self._effects["message dropped by a crash"] += 1
 
     def forget(self, sender: MemberId, receiver: MemberId) -> None:
         pair = self._pairs.get((sender, receiver))
@@ -110,6 +112,7 @@ class Network:
             delay *= 20
         if weather.lost and draw() < weather.lost:
             delay += int(weather.retry * (0.5 + draw()))
+            self._effects["message lost and sent again"] += 1
         return delay
 
     def blocked_until(self, sender: MemberId, receiver: MemberId) -> int:
@@ -124,6 +127,7 @@ class Network:
             return
         blocked = self.blocked_until(sender, receiver)
         if blocked > self._scheduler.now:
+            self._effects["message held up by a partition"] += 1
             # Healing may come earlier than that: look again now and then.
             again = min(blocked, self._scheduler.now + 100 * MS)
             self._scheduler.at(again, lambda: self._pump(sender, receiver, pair))
@@ -134,6 +138,7 @@ class Network:
             self._arrive(sender, receiver, message, payload)
             if self.weather.repeated and self._random.random() < self.weather.repeated:
                 later = self._delay() * self._random.choice((1, 5, 50, 500))
+                self._effects["message repeated"] += 1
                 self._scheduler.after(later, lambda: self._arrive(sender, receiver, message, payload))
         if pair.queue:
             self._scheduler.at(pair.queue[0][0], lambda: self._pump(sender, receiver, pair))
@@ -143,5 +148,4 @@ class Network:
     def _arrive(self, sender: MemberId, receiver: MemberId, message: Message, payload: bytes | None) -> None:
         deliver = self._receivers.get(receiver)
         if deliver is not None:
-            self.delivered += 1
             deliver(sender, message, payload)

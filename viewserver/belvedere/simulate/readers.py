@@ -1,9 +1,10 @@
 """Readers: sessions that read views while everything else goes on, and must never see anything wrong or go back.
 
-A session learns what is committed from the store, as everybody does, and reads views at the epoch that it knows, at
-once or after a while: rows from whichever view server claims to know them, and from the store otherwise. A read
-without a pin counts only if the horizon did not pass its epoch meanwhile. Most of the time it holds the token of a
-write and waits for an epoch that includes it. Some sessions pin an epoch and read it again much later.
+A session learns what is committed from the leader, or from the store, which may not know of the newest epoch yet. It
+reads views at the epoch that it knows, at once or after a while: rows from whichever view server claims to know them,
+and from the store otherwise. A read without a pin counts only if the horizon did not pass its epoch meanwhile. Most of
+the time it holds the token of a write and waits for an epoch that includes it. Some sessions pin an epoch and read it
+again much later.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from belvedere.cluster import calls
 from belvedere.cluster.catalogs import ServedView
 from belvedere.engine.shard import view_table
 from belvedere.errors import EpochExpired
+from belvedere.protocol.coordinator import Phase
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.protocol.messages import NEVER, Epoch
 from belvedere.protocol.pins import HORIZONS, Pin, check, horizon_of
 from belvedere.protocol.reads import Session, covers
+from belvedere.simulate.coordinators import CoordinatorProcess
 from belvedere.simulate.oracle import Oracle, Rows, Truth, Wrong, difference, rows_in_store, rows_of
 from belvedere.simulate.process import Surroundings
 from belvedere.simulate.scheduler import MS, Action
@@ -43,6 +46,7 @@ class Reader:
     random: random.Random
     oracle: Oracle
     servers: Callable[[], list[ViewServerProcess]]
+    leader: Callable[[], CoordinatorProcess | None]
     tokens: list[list[tuple[SourceId, Seq]]]
     """Of the writer, growing."""
     number: int
@@ -67,9 +71,11 @@ class Reader:
     def read(self) -> None:
         memory = self.around.store.memory
         listed = {source.id for source in memory.sources()}  # before the positions
-        known = calls.read_committed(memory, NEWEST)
+        known = self._ask_leader() or calls.read_committed(memory, NEWEST)
         if known is None:
             return
+        if known.epoch < self._last:
+            self.around.trace.effect(self.around.scheduler.now, f"reader {self.number}", "told of an older epoch")
         epoch = self.session.at(known.epoch)
         if epoch < self._last:
             raise Wrong(f"reader {self.number} went back from epoch {self._last} to {epoch}")
@@ -82,6 +88,13 @@ class Reader:
         self.around.scheduler.after(later, lambda: self._look_and_ask(truth))
         if self.random.random() < self.pins:
             self._pin(epoch)
+
+    def _ask_leader(self) -> calls.Committed | None:
+        """Half of the time, and only one that is connected answers: others do not know whether they still lead."""
+        leader = self.leader() if self.random.random() < 0.5 else None
+        if leader is None or leader.paused or not leader.connected or leader.machine.phase is not Phase.LEADING:
+            return None
+        return None if leader.committed is None else calls.committed_of(leader.committed)
 
     def _look_and_ask(self, truth: Truth) -> None:
         self._look(truth)

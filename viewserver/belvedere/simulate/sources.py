@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from belvedere.protocol.exactly_once import START, Entry, Seq, SourceId
 from belvedere.simulate.changes import Change
 from belvedere.simulate.scheduler import MS, Scheduler
+from belvedere.simulate.trace import Trace
 from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import SourceInfo
 
@@ -54,6 +55,8 @@ class _Pusher:
     request: int = 0
     busy: bool = False
     retired: bool = False
+    tried: int = 0
+    """Where the last request that was not acknowledged ended."""
 
 
 @dataclass
@@ -76,7 +79,9 @@ class Sources:
         memory: MemoryStore,
         habits: Habits,
         push: Push,
+        trace: Trace | None = None,
     ) -> None:
+        self._effects = (trace or Trace()).effects
         self.habits = habits
         self.regions: dict[SourceId, Region] = {}
         self._scheduler = scheduler
@@ -187,6 +192,7 @@ class Sources:
         request = pusher.request
         stop = min(len(region.log), pusher.next + self._random.randint(1, self.habits.batch))
         entries = tuple(region.log[pusher.next : stop])
+        self._count_effects(pusher, stop)
 
         def answered(acknowledged: bool) -> None:
             if acknowledged:
@@ -208,5 +214,14 @@ class Sources:
         self._push(region.id, entries, answered)
         if self._random.random() < self.habits.repeats:
             later = self._random.choice((1, 20, 300, 2_000)) * MS
+            self._effects["push repeated late"] += 1
             self._scheduler.after(later, lambda: self._push(region.id, entries, answered))
         self._scheduler.after(self.habits.patience, give_up)
+
+    def _count_effects(self, pusher: _Pusher, stop: int) -> None:
+        """Whether the request, which ends at `stop`, is one that a filter must see through."""
+        newer = any(p.region is pusher.region and p is not pusher for p in self._pushers[self._pushers.index(pusher) :])
+        self._effects["push by a former node"] += newer
+        if pusher.tried > pusher.next:
+            self._effects["push cut differently" if pusher.tried != stop else "push sent again"] += 1
+        pusher.tried = stop

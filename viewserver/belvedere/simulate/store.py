@@ -7,7 +7,8 @@ member that is long dead arrive. A caller never waits longer than `PATIENCE`, an
 than `LATEST`.
 
 What members read while they compute is read at once, and may fail as well (`reading`). During an outage nothing is
-answered at all, and half of what is asked happens all the same.
+answered at all, and half of what is asked happens all the same. A crash keeps what was acknowledged: one of the calls
+under way may have happened in part, the others did not, and answers that were on their way are lost.
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ class SimulatedStore:
         self.trouble = trouble
         self._scheduler = scheduler
         self._random = rng
+        self._incarnation = 0
+        self._under_way: dict[int, Callable[[], object]] = {}
+        self._asked = 0
 
     def ask(
         self,
@@ -88,8 +92,20 @@ class SimulatedStore:
             self._scheduler.after(PATIENCE, lambda: failed("no answer in time"))
         elif draw() < trouble.fails:
             fails = True
+        born, number = self._incarnation, self._asked
+        self._asked += 1
+        self._under_way[number] = call
+
+        def gone() -> None:
+            self._trace.effects["call cut off by a crash of the store"] += 1
+            if not is_late:
+                failed("the store is gone")
 
         def arrive() -> None:
+            self._under_way.pop(number, None)
+            if born != self._incarnation:
+                gone()
+                return
             try:
                 found = self._carry_out(call, fails)
                 if is_late:
@@ -101,9 +117,19 @@ class SimulatedStore:
                     self._scheduler.after(self._delay(), lambda: failed(reason))
                 return
             if not is_late:
-                self._scheduler.after(self._delay(), lambda: answer(found))
+                self._scheduler.after(self._delay(), lambda: answer(found) if born == self._incarnation else gone())
 
         self._scheduler.after(arrives, arrive)
+
+    def crash(self, down_until: int) -> None:
+        """The process is gone until then. What it had acknowledged is on disk, whatever else it was doing."""
+        if self._under_way:
+            call = self._under_way[self._random.choice(list(self._under_way))]
+            with contextlib.suppress(BelvedereError):
+                self._carry_out(call, fails=True)
+        self._incarnation += 1
+        self._under_way.clear()
+        self.trouble.down_until = max(self.trouble.down_until, down_until)
 
     def _carry_out(self, call: Callable[[], T], fails: bool) -> T:
         is_down = self._is_down

@@ -201,7 +201,8 @@ class ViewServerProcess(Process):
             case Settle(epoch):
                 self.work.settle(epoch)
             case float() if not self._in_epoch:
-                self.work.evict(task)
+                if self.work.evict(task):
+                    self._effect("evicted")
 
     def _write(self) -> None:
         """The oldest of the epochs that are finished and not durable, until it is."""
