@@ -242,8 +242,9 @@ class ClusterDatabase(Executing):
             try:
                 return Snapshot(self, known, deadline)
             except EpochExpired:
-                if at is not None or deadline.over:
+                if at is not None or deadline.left(FIRST_PAUSE) < FIRST_PAUSE:
                     raise
+            time.sleep(FIRST_PAUSE)  # what the store tells may lag behind what is kept
 
     def subscribe(self, view: str, *, after: After = None, timeout: float | None = None) -> Subscription:
         """Changes of a view, one object per epoch, from after the token (or epoch) on; without one, from now on.

@@ -1,7 +1,8 @@
 """Pins of one client: one document in the store for the oldest epoch that it needs, renewed while anything needs one.
 
 A pin counts from before it was written and is believed for less than its lease, so the leader's lease ends later. A pin
-that could not be renewed in time is no disaster: reads then look at the horizon, like those without a pin.
+that could not be renewed in time is no disaster: reads then look at the horizon, like those without a pin. A holder of
+an epoch that is gone is forgotten, so that the others keep theirs.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Pins:
         self._next = protocol.Pin(f"client-{uuid.uuid4().hex[:12]}", Epoch(0), lease_ms)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
+        """Comes before `_lock` where both are taken."""
         self._changed = threading.Condition(self._lock)
         self._numbers = itertools.count(1)
         self._held: dict[int, int] = {}
@@ -46,16 +48,32 @@ class Pins:
 
     def pin(self, epoch: int, deadline: Deadline | None = None) -> int:
         """Hold an epoch; `EpochExpired` if it may be gone already."""
+        deadline = deadline or Deadline(self._timeout)
+        # What protects the epoch now may be about to be replaced by a pin that was chosen without this holder.
+        if not self._writing.acquire(timeout=deadline.left(threading.TIMEOUT_MAX)):
+            raise errors.StoreUnavailable(
+                f"pinning epoch {epoch}: gave up after {deadline.seconds:g} s: another pin is still being written"
+            )
+        try:
+            number = self._hold(epoch, deadline)
+        finally:
+            self._writing.release()
+        self._renew_in_background()
+        return number
+
+    def _hold(self, epoch: int, deadline: Deadline) -> int:
+        """While nobody else writes."""
         with self._lock:
             number = next(self._numbers)
             self._held[number] = epoch
         try:
             if not self.protects(epoch):
-                self._write(deadline or Deadline(self._timeout))
+                horizon = self._write(deadline).get(number)
+                if horizon is not None:
+                    protocol.check_read(Epoch(epoch), [protocol.horizon_document(horizon)])
         except BaseException:
             self.unpin(number)
             raise
-        self._renew_in_background()
         return number
 
     def move(self, number: int, epoch: int) -> None:
@@ -78,8 +96,12 @@ class Pins:
     def protects(self, epoch: int) -> bool:
         """Whether what the epoch sees is surely kept now."""
         with self._lock:
-            pin = self._written
-            return pin is not None and pin.epoch <= epoch and pin.outlives(self._since, _now(), MARGIN_MS)
+            return self._protected(epoch)
+
+    def _protected(self, epoch: int) -> bool:
+        """With the lock."""
+        pin = self._written
+        return pin is not None and pin.epoch <= epoch and pin.outlives(self._since, _now(), MARGIN_MS)
 
     def close(self) -> None:
         with self._lock:
@@ -92,29 +114,40 @@ class Pins:
         if thread is None or not thread.is_alive():  # otherwise the lease ends by itself
             self._release()
 
-    def _write(self, deadline: Deadline) -> None:
-        """Write a pin on the oldest epoch that is held; a new one may have come too late (`protocol.pins`, 3)."""
-        with self._writing:
+    def _write(self, deadline: Deadline) -> dict[int, Epoch]:
+        """Write a pin on the oldest epoch that is held, while nobody else writes. What it was not renewed in time for
+        may be too late (`protocol.pins`, 3): such holders are forgotten. Returns them, each with the horizon."""
+        late: dict[int, Epoch] = {}
+        while True:
             with self._lock:
                 self._let_go()
                 oldest = min(self._held.values(), default=None)
                 before = self._written
                 if oldest is None:
-                    return
+                    return late
                 pin = self._next = self._next.renewed(Epoch(oldest))
             store, began = self._stores(deadline), _now()
             store.put_document(pin.document, b"")
             if not self.protects(pin.epoch):
                 # not renewed in time, so it is a new pin; else the horizon may be above one that was spared
-                try:
-                    protocol.check(pin, store.list_documents(protocol.HORIZONS))
-                except errors.EpochExpired:
+                horizon = protocol.horizon_of(store.list_documents(protocol.HORIZONS))
+                if pin.epoch < horizon:
+                    late |= self._forget_below(horizon)
                     store.remove_documents([pin.document])
-                    raise
+                    continue
             with self._lock:
                 self._written, self._since = pin, began
             if before is not None:
                 store.remove_documents([before.document])
+            return late
+
+    def _forget_below(self, horizon: Epoch) -> dict[int, Epoch]:
+        """Holders whose epochs may be gone. Their reads find that out: they look at the horizon, too."""
+        with self._lock:
+            late = [n for n, epoch in self._held.items() if epoch < horizon and not self._protected(epoch)]
+            for number in late:
+                del self._held[number]
+        return dict.fromkeys(late, horizon)
 
     def _let_go(self) -> None:
         """Of what was abandoned; with the lock."""
@@ -146,7 +179,8 @@ class Pins:
                     self._thread = None
                     break
             try:
-                self._write(Deadline(self._timeout))
+                with self._writing:
+                    self._write(Deadline(self._timeout))
             except errors.BelvedereError:
                 # whatever it is: readers find out by themselves whether they are too late
                 continue

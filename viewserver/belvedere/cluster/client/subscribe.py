@@ -31,7 +31,8 @@ READ_ROWS = 1 << 14
 
 
 class Subscription:
-    """An iterator over changes. It pins what it has not seen yet, until it is closed."""
+    """An iterator over changes. It pins what it has not seen yet, until it is closed; it closes itself when there is
+    nothing more to come: nothing happened for `timeout`, the history is gone, the view is another one."""
 
     def __init__(self, database: ClusterDatabase, name: str, after: Known | int, timeout: float | None) -> None:
         self._database, self._timeout = database, timeout
@@ -50,7 +51,11 @@ class Subscription:
 
     def __next__(self) -> ViewChange:
         while self._pin is not None:
-            found = next(self._ready, None)
+            try:
+                found = next(self._ready, None)
+            except (errors.EpochExpired, errors.ViewReplaced):
+                self.close()  # there is no way on, and the pin would keep history for nobody
+                raise
             if found is not None:
                 return found
             known = self._database.epochs.wait(lambda known: known.epoch > self.epoch, Deadline(self._timeout))
