@@ -23,6 +23,13 @@ from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import FakePool
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def sleep_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a laptop does: CLOCK_MONOTONIC stands still meanwhile, CLOCK_BOOTTIME does not."""
     clock = time.clock_gettime
@@ -54,6 +61,35 @@ def test_an_epoch_is_not_fresh_after_the_machine_slept(
     assert not db.epochs.fresh(known, db.deadline())
     epoch = pool.step().epoch
     assert db.epochs.newest(db.deadline(), 60.0).epoch == epoch
+
+
+@pytest.mark.parametrize("read", ["scan", "select", "verify", "quarantine"])
+def test_a_read_that_takes_longer_than_the_retention_is_done_with_the_second_try(read: str) -> None:
+    """The pool commits and collects while it reads, whenever it does."""
+    pool = FakePool(retention_ms=1)
+    with pool.connect() as db, pool.connect() as other:
+        create(pool, db, ORDERS, SPEND)
+        db.put("orders", order(1, 7, "1"))
+        pool.step()
+        scan, scans = pool.store.scan, []
+
+        def slow(table: str, *arguments: Any) -> Iterator[Any]:
+            scans.append(table)
+            assert len(scans) < 20
+            other.put("orders", order(1, 7, str(len(scans))))
+            pool.collect(pool.step().epoch)
+            time.sleep(0.01)
+            yield from scan(table, *arguments)
+
+        pool.store.scan = slow  # type: ignore[method-assign]
+        calls: dict[str, Callable[[], bool]] = {
+            "scan": lambda: db.scan("spend").num_rows == 1,
+            "select": lambda: db.execute("SELECT * FROM spend").num_rows == 1,
+            "verify": lambda: db.verify().ok,
+            "quarantine": lambda: db.quarantine("spend").num_rows == 0,
+        }
+        assert calls[read]()
+        until(lambda: not pool.store.list_documents("pins/"))
 
 
 # ---------------------------------------------------------------------- timeouts
@@ -178,13 +214,6 @@ def test_a_change_of_the_catalog_ends_with_the_timeout(pool: FakePool) -> None:
 
 
 # ---------------------------------------------------------------------- pins
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_collector_may_come_while_pins_are_locked(pool: FakePool, db: ClusterDatabase) -> None:

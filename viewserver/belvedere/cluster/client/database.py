@@ -146,23 +146,40 @@ class ClusterDatabase(Executing):
         known = self._including(Token.parse(after), deadline) if after is not None else self.epochs.newest(deadline)
         if at is not None:
             known = self.epochs.at(at, deadline)
+        pin: int | None = None
+        try:
+            while True:
+                try:
+                    found = body(known, deadline)
+                except CatalogError as error:
+                    newest = self.epochs.newest(deadline, 0.0)  # the name may have come a moment ago
+                    if at is not None:
+                        self._explain_absence(error, known, newest, body, deadline)
+                    if newest.epoch == known.epoch:
+                        raise
+                    known = newest
+                    continue
+                if self.is_kept(known, deadline):
+                    return found
+                if at is not None or pin is not None or deadline.over:
+                    raise EpochExpired(
+                        f"epoch {known.epoch} is older than what is kept, and was collected while it was read"
+                    )
+                known, pin = self._pinned(deadline)  # it took longer than the retention, and would so again
+        finally:
+            if pin is not None:
+                self.pins.unpin(pin)
+
+    def _pinned(self, deadline: Deadline) -> tuple[Known, int]:
+        """The newest epoch and the number of a pin on it."""
+        known = self.epochs.newest(deadline)
         while True:
             try:
-                found = body(known, deadline)
-            except CatalogError as error:
-                newest = self.epochs.newest(deadline, 0.0)  # the name may have come a moment ago
-                if at is not None:
-                    self._explain_absence(error, known, newest, body, deadline)
-                if newest.epoch == known.epoch:
+                return known, self.pins.pin(known.epoch, deadline)
+            except EpochExpired:
+                if deadline.left(FIRST_PAUSE) < FIRST_PAUSE:
                     raise
-                known = newest
-                continue
-            if self.is_kept(known, deadline):
-                return found
-            if at is not None or deadline.over:
-                raise EpochExpired(
-                    f"epoch {known.epoch} is older than what is kept, and was collected while it was read"
-                )
+            time.sleep(FIRST_PAUSE)  # what the store tells may lag behind what is kept
             known = self.epochs.newest(deadline, 0.0)
 
     def _explain_absence(
@@ -237,14 +254,10 @@ class ClusterDatabase(Executing):
     def snapshot(self, at: Moment = None, *, timeout: float | None = None) -> Snapshot:
         """Several reads at one epoch: `with db.snapshot() as s: s.get(...); s.scan(...)`."""
         deadline = self.deadline(timeout)
-        while True:
-            known = self.epochs.newest(deadline) if at is None else self.epochs.at(at, deadline)
-            try:
-                return Snapshot(self, known, deadline)
-            except EpochExpired:
-                if at is not None or deadline.left(FIRST_PAUSE) < FIRST_PAUSE:
-                    raise
-            time.sleep(FIRST_PAUSE)  # what the store tells may lag behind what is kept
+        if at is None:
+            return Snapshot(self, *self._pinned(deadline))
+        known = self.epochs.at(at, deadline)
+        return Snapshot(self, known, self.pins.pin(known.epoch, deadline))
 
     def subscribe(self, view: str, *, after: After = None, timeout: float | None = None) -> Subscription:
         """Changes of a view, one object per epoch, from after the token (or epoch) on; without one, from now on.
@@ -473,10 +486,11 @@ class ClusterDatabase(Executing):
 class Snapshot:
     """Reads at one epoch, which is pinned until the end."""
 
-    def __init__(self, database: ClusterDatabase, known: Known, deadline: Deadline) -> None:
+    def __init__(self, database: ClusterDatabase, known: Known, pin: int) -> None:
+        """`pin`: the number of one on the epoch; it is given up with the snapshot."""
         self._database = database
         self._known = Known(known.committed, None)  # what it sees is kept by the pin, not because it is new
-        self._pin: int | None = database.pins.pin(known.epoch, deadline)
+        self._pin: int | None = pin
 
     @property
     def epoch(self) -> int:
