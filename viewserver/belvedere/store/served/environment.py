@@ -14,18 +14,26 @@ readers therefore count themselves in and out, and keep their transactions short
 
 A commit that fails (no room, I/O error) leaves the last committed state: LMDB writes the page that makes a transaction
 visible last. What the disk then holds of that page is not known if the write of this very page failed, hence
-`StoreUnavailable`: it may have happened.
+`StoreUnavailable`: it may have happened. LMDB refuses to go on after that, so it is opened again:
+
+    HEALTHY ──that page could not be written──▶ BROKEN ──opened, and all that is in memory read anew──▶ HEALTHY
+                                                └──▲ the disk still fails: the next writer, or a thread after a second,
+                                                     tries again
+
+While it is BROKEN nothing is written, and nothing is read but by those who read anew: what is in memory may lack what
+was committed last, and a write on top of that would make it lost for good.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar, cast
@@ -33,6 +41,8 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 import lmdb
 
 from belvedere.errors import BelvedereError, Closed, Damaged, DiskError, FormatError, Locked, StoreUnavailable
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 """What this version writes. A directory of a greater format is refused."""
@@ -51,6 +61,7 @@ _DATABASES = tuple(
     "meta documents index order payloads tables sizes runs versions changed notes graves dropped"
     " base_tables base_rows base_sources base_log base_acked base_requests".split()
 )
+_REPAIR_SECONDS = 1.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -79,6 +90,10 @@ class Environment:
         self._exchanging = False
         self._closed = False
         self._on_reopen: list[Callable[[], None]] = []
+        self._broken = self._repairing = False
+        self._reloader: int | None = None
+        """The thread that reads anew what is in memory."""
+        self._ended = threading.Event()
         self._lock = self._take()
         try:
             self._env = self._open()
@@ -105,14 +120,16 @@ class Environment:
 
     def _open(self) -> Any:
         existing = self.path / "data.mdb"
-        if existing.exists():
-            self._map_size = max(self._map_size, existing.stat().st_size)
         try:
+            if existing.exists():
+                self._map_size = max(self._map_size, existing.stat().st_size)
             return lmdb.open(
                 str(self.path), map_size=self._map_size, max_dbs=len(_DATABASES), max_readers=512, subdir=True
             )
         except lmdb.Error as error:
             raise self._failure(error) from error
+        except OSError as error:
+            raise StoreUnavailable(f"the store in {self.path} cannot be opened: {error.strerror}") from error
 
     def _databases(self) -> dict[str, Db]:
         try:
@@ -151,6 +168,10 @@ class Environment:
             while self._exchanging:
                 self._gate.wait()
             self._refuse_closed()
+            if self._broken and self._reloader != threading.get_ident():
+                raise StoreUnavailable(
+                    f"the store in {self.path} has to be opened again after a failure; {self._room()}"
+                )
             self._readers += 1
         try:
             with self._env.begin() as txn:
@@ -212,6 +233,8 @@ class Environment:
     def _transact(self, batch: list[_Job[Any]]) -> None:
         while True:
             self._refuse_closed()
+            if self._broken:
+                self._reopen()
             try:
                 with self._env.begin(write=True) as txn:
                     results = [job.operation(txn) for job in batch]
@@ -249,8 +272,13 @@ class Environment:
 
     def _grow(self) -> None:
         with self._alone():
+            try:
+                self._env.set_mapsize(2 * self._map_size)
+            except lmdb.Error as error:
+                self._broken = True  # there may be no map at all now: whoever touched it would be killed
+                self._repair_later()
+                raise self._failure(error) from error
             self._map_size *= 2
-            self._env.set_mapsize(self._map_size)
 
     def _failure(self, error: Any) -> BelvedereError:
         code = getattr(error, "code", None)
@@ -271,13 +299,54 @@ class Environment:
         return f"its disk is full or failing, {free >> 20} MiB are free"
 
     def _reopen(self) -> None:
-        """After a failure in the middle of its last write LMDB wants to be opened again."""
-        with self._alone():
-            self._env.close()
-            self._env = self._open()
-            self.db.update(self._databases())
-        for listener in self._on_reopen:
-            listener()
+        """After a failure in the middle of its last write LMDB wants to be opened again. Called by the leader."""
+        self._broken = True
+        try:
+            with self._alone():
+                self._env.close()
+                self._env = self._open()
+                self.db.update(self._databases())
+            self._reload()
+        except BaseException:
+            self._repair_later()
+            raise
+        self._broken = False
+
+    def _reload(self) -> None:
+        self._reloader = threading.get_ident()
+        try:
+            for listener in self._on_reopen:
+                listener()
+        except BelvedereError:
+            raise
+        except Exception as error:
+            raise StoreUnavailable(
+                f"the store in {self.path} was opened again after a failure, but what is in memory could not be read "
+                f"anew: {error!r}; it is tried again"
+            ) from error
+        finally:
+            self._reloader = None
+
+    def _repair_later(self) -> None:
+        """Somebody has to try again, and perhaps nobody writes: who cannot read does not get so far."""
+        with self._mutex:
+            if self._repairing:
+                return
+            self._repairing = True
+        threading.Thread(target=self._repair, name="store-repair", daemon=True).start()
+
+    def _repair(self) -> None:
+        log.error("the store in %s failed and cannot be opened again yet; it is tried until it can", self.path)
+        while not self._ended.wait(_REPAIR_SECONDS):
+            with self._mutex:
+                if not self._broken:
+                    self._repairing = False
+                    break
+            with suppress(BelvedereError):  # whoever reads or writes is told
+                self.run(lambda txn: None)
+        else:
+            return
+        log.warning("the store in %s is open again", self.path)
 
     def on_reopen(self, listener: Callable[[], None]) -> None:
         """Called when it is not known what was committed last, and has to be read again; nobody writes meanwhile."""
@@ -292,6 +361,7 @@ class Environment:
             if self._closed:
                 return
             self._closed = True
+        self._ended.set()
         self._drain()
         with self._alone():
             self._env.close()
