@@ -163,12 +163,15 @@ class Shard:
             if hasattr(operator, "detach"):
                 operator.detach()
         leaves = set(one.circuit.leaves)
-        for step in one.stage:
-            if step in running or step in leaves or isinstance(step, (Moved, nodes.Delta)):
-                continue
-            running[step] = made = make(step, one.names[step], running, self._tables, self._budget)
-            if isinstance(made, Arrangement):
-                made.attach(self._ledger, one.names[step], shared=True)
+        wanted = [s for s in one.stage if s not in leaves and not isinstance(s, (Moved, nodes.Delta))]
+        if any(step not in running for step in wanted):
+            # A circuit only ever loses steps, unless an epoch is done again with the catalog before a drop. What it
+            # lost then comes back empty, beside groups that are resident and so would never be loaded for it.
+            running.clear()
+            for step in wanted:
+                running[step] = made = make(step, one.names[step], running, self._tables, self._budget)
+                if isinstance(made, Arrangement):
+                    made.attach(self._ledger, one.names[step], shared=True)
         self._by_number[one.circuit.number] = [running.get(step) for step in one.at]
         for operator in running.values():
             if isinstance(operator, Arrangement):
