@@ -12,7 +12,7 @@ import pytest
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.pins import Pins
 from belvedere.cluster.client.stores import Connection
-from belvedere.errors import DiskError, EpochExpired, PeerUnavailable, StoreUnavailable
+from belvedere.errors import CatalogError, DiskError, EpochExpired, PeerUnavailable, StoreUnavailable
 from belvedere.protocol.pins import horizon_document
 from belvedere.protocol.ring import MemberId
 from belvedere.store.memory import Moment
@@ -90,6 +90,30 @@ def test_a_read_that_takes_longer_than_the_retention_is_done_with_the_second_try
         }
         assert calls[read]()
         until(lambda: not pool.store.list_documents("pins/"))
+
+
+def test_an_unknown_name_is_refused_although_every_answer_tells_of_a_newer_epoch(
+    pool: FakePool, db: ClusterDatabase
+) -> None:
+    create(pool, db, ORDERS)
+    ask, asked = pool._ask, []
+
+    def slow(*arguments: Any) -> bytes:
+        if len(asked) < 20:
+            asked.append(pool.step())
+        return ask(*arguments)
+
+    pool._ask = slow  # type: ignore[method-assign]
+    with pytest.raises(CatalogError, match="no table or view 'nowhere'"):
+        db.get("nowhere", 1)
+    assert len(asked) == 2
+
+
+def test_a_name_that_has_just_come_is_found(pool: FakePool) -> None:
+    with pool.connect() as db, pool.connect(max_age=3600) as idle:
+        assert not idle.catalog.tables
+        create(pool, db, ORDERS, SPEND)
+        assert idle.scan("spend").num_rows == 0
 
 
 # ---------------------------------------------------------------------- timeouts

@@ -54,6 +54,11 @@ class Known:
     def epoch(self) -> Epoch:
         return self.committed.epoch
 
+    def same_names(self, other: Known) -> bool:
+        """Whether names mean the same in both: the same catalog, of which the same circuits are complete."""
+        mine, theirs = self.committed, other.committed
+        return (mine.catalog_document, mine.building) == (theirs.catalog_document, theirs.building)
+
 
 class Epochs:
     def __init__(self, pool: Pool, stores: Stores, max_age: float = MAX_AGE) -> None:
