@@ -34,6 +34,12 @@ def test_a_drain_that_takes_too_long_is_cut_short() -> None:
     assert assign.observe([C], open_epochs=1, now=DRAIN_MS)
 
 
+def test_epochs_that_take_long_are_not_interrupted_by_one_who_joins() -> None:
+    assign = Assign()
+    assert not any(assign.observe([A], 1, now, patient=True) for now in range(0, 20 * DRAIN_MS, 100))
+    assert assign.observe([A], 0, 21 * DRAIN_MS, patient=True)
+
+
 def test_one_that_is_lost_before_it_joined_is_forgotten() -> None:
     assign = Assign()
     assign.observe([B, C], open_epochs=1, now=0)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from belvedere.protocol import driving as d
-from belvedere.protocol.asking import RETRY_MS
 from belvedere.protocol.catalog import SMALLEST_SLICE
-from belvedere.protocol.collecting import COLLECT_PATIENCE
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import BUCKETS
@@ -234,35 +233,46 @@ def test_a_plan_that_is_missing_stops_the_leader_and_says_which() -> None:
     check_once(table, {"a": 2})
 
 
-def test_a_round_of_collection_that_was_begun_again_does_not_hear_of_the_first() -> None:
+def test_rounds_of_collection_come_one_at_a_time_however_slow_the_store_is() -> None:
     table = pool(1)
     table.write("a")
     table.run_until(lambda: bool(table.collected) and not table.chunks)
-    machine, said = table.leader(), list[object]()
+    machine, now, asked = table.leader(), table.now, list[Any]()
+    machine._rounds._running = False  # whatever the table still has to answer is nobody's
 
-    def tell(event: object) -> None:
-        said.extend(machine.handle(event))
+    def tell(event: object) -> list[Any]:
+        said = machine.handle(event)
+        asked.extend(i for i in said if isinstance(i, d.ListDocuments | d.WriteDocument))
+        return [i for i in said if isinstance(i, d.Collect)]
 
-    def pins_are_asked_for() -> int:
-        """A round up to its second listing; returns the request, which nobody answers yet."""
-        nonlocal now
-        said.clear()
-        for _ in range(2):  # not at once: that would be a clock that was set
-            now += (COLLECT_PATIENCE * RETRY_MS) // 2 + 1
-            tell(d.Tick(now))
-        (first,) = (i for i in said if isinstance(i, d.ListDocuments))
-        tell(d.DocumentsListed(first.request, ()))
-        for written in [i for i in said if isinstance(i, d.WriteDocument)]:
-            tell(d.DocumentWritten(written.request))
-        return next(i.request for i in reversed(said) if isinstance(i, d.ListDocuments))
+    collected = []
+    for step in range(1_200):
+        now += 50
+        collected += tell(d.Tick(now))
+        assert len(asked) <= 1
+        if asked and step % 60 == 0:  # an answer every three seconds
+            one = asked.pop()
+            answer = d.DocumentWritten(one.request)
+            collected += tell(d.DocumentsListed(one.request, ()) if isinstance(one, d.ListDocuments) else answer)
+    assert len(collected) >= 4
 
-    now = table.now
-    late, punctual = pins_are_asked_for(), pins_are_asked_for()
-    said.clear()
-    tell(d.DocumentsListed(late, ()))
-    assert not [i for i in said if isinstance(i, d.Collect)]
-    tell(d.DocumentsListed(punctual, ()))
-    assert [i for i in said if isinstance(i, d.Collect)]
+
+def test_a_store_that_is_away_is_not_asked_for_more_and_more() -> None:
+    table = pool(2)
+    table.write("a")
+    table.run_until(lambda: bool(table.collected) and not table.chunks)
+    machine, now, calls = table.leader(), table.now, list[int]()
+    for _ in range(20):
+        calls.append(0)
+        for _ in range(200):
+            now += 50
+            todo: list[Any] = [d.Tick(now)]
+            while todo:
+                for said in machine.handle(todo.pop()):
+                    if isinstance(said, d.ListDocuments | d.WriteDocument | d.ReadInput):
+                        calls[-1] += 1
+                        todo.append(d.StoreFailed(said.request, "nobody answers"))
+    assert calls[-1] <= calls[1]
 
 
 def test_a_leader_that_misses_something_in_input_stands_back() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from belvedere.protocol.membership import LONGEST_SETTLE, SHUN_MS, Membership, Wanted
+from belvedere.protocol.membership import LONGEST_SETTLE, LONGEST_SHUN_MS, SHUN_MS, Membership, Wanted
 from belvedere.protocol.messages import Attempt, Generation, Member, Role, Term
 from belvedere.protocol.ring import MemberId
 
@@ -139,6 +139,26 @@ def test_one_that_failed_is_left_out_for_a_while_unless_it_is_the_last() -> None
     assert made.change(current).servers == ("a",)
     made.tick(3 * SHUN_MS)
     assert made.change(current).servers == ("a", "b")
+
+
+def test_one_that_fails_again_is_left_out_longer_and_forgiven_in_time() -> None:
+    membership = Membership("c1")
+    membership.listed([A, B, D], 0)
+
+    def left_out(now: int) -> int:
+        membership.failed(B.id, "does not answer", now)
+        for later in range(0, 10 * LONGEST_SHUN_MS, SHUN_MS // 5):
+            membership.tick(now + later)
+            if B.id in membership.change(None).servers:
+                return later
+        raise AssertionError("left out for ever")
+
+    now, times = 0, []
+    for _ in range(5):
+        times.append(left_out(now))
+        now += times[-1] + 1000
+    assert times == [SHUN_MS * 2**n for n in range(5)]
+    assert left_out(now + 10 * times[-1]) == SHUN_MS
 
 
 def test_a_rolling_upgrade_switches_when_the_last_one_speaks_the_new_protocol() -> None:

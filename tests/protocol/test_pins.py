@@ -8,10 +8,12 @@ from collections.abc import Iterable
 import pytest
 
 from belvedere.errors import Contradiction, EpochExpired
+from belvedere.protocol.membership import CLOCK_OFF_MS
 from belvedere.protocol.messages import NEVER, Epoch
 from belvedere.protocol.pins import (
     LARGEST_STEP_MS,
     MOMENTS,
+    REMEMBERED,
     Collected,
     Collection,
     Phase,
@@ -176,6 +178,37 @@ def test_a_new_leader_counts_from_its_takeover() -> None:
     assert made.choose([], 10**9 + 999) is None
     made.raised()
     assert made.collect([], [], 10**9 + 999) == Collected(Epoch(40), NEVER, ())
+
+
+def test_leaders_may_change_more_often_than_the_retention_passes() -> None:
+    """Each knows from the one before when epochs were committed, and takes the error of two clocks off."""
+    retention, tenure, remembered, epoch = 600_000, 50_000, None, 0
+    horizon = NEVER
+    for now in range(0, 3_000_000, tenure):
+        leader = Collection(retention, 1000)
+        leader.restore(remembered, now)
+        leader.take_over(Epoch(epoch), [], now)
+        for at in range(now, now + tenure, 1000):
+            epoch = at
+            leader.committed(Epoch(at), at)
+            leader.choose([], at)
+            remembered = leader.to_remember(at) or remembered
+            assert leader.horizon <= max(0, at - retention)
+        horizon = leader.horizon
+    late = 3_000_000 - retention - horizon
+    assert 0 <= late <= 2 * CLOCK_OFF_MS + retention // REMEMBERED + tenure
+    assert remembered is not None and len(remembered) < 20_000
+
+
+def test_what_a_leader_before_saw_says_nothing_about_late_writers() -> None:
+    before, after = Collection(1000, 1000), Collection(1000, 1000)
+    before.take_over(Epoch(5), [], 0)
+    remembered = before.to_remember(0)
+    after.restore(remembered, 60_000)
+    after.take_over(Epoch(9), [], 60_000)
+    assert after.choose([], 60_000) == horizon_document(Epoch(5))
+    after.raised()
+    assert after.collect([], [], 60_000).tombstones == NEVER
 
 
 def test_a_clock_that_is_set_ends_no_lease() -> None:

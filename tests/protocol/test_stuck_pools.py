@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from belvedere.protocol import driving as d
+from belvedere.protocol import wire
 from belvedere.protocol.catalog import FIRST_SLICE
 from belvedere.protocol.coordinator import STALLED, Options
 from belvedere.protocol.messages import Begin, Role
@@ -91,7 +92,7 @@ def test_a_stalled_pool_says_so_to_whoever_changes_its_catalog() -> None:
     table.run_until(lambda: table.leader() is not None)
     (name,) = table._coordinators()
     table.write("a")
-    table.run_until(lambda: table.leader().patience.failures == 1)
+    table.run_until(lambda: table.leader().patience.failures == 1 and not table.leader()._planning)
     table._tell(name, d.CatalogOffered(1, 1, b"waits for a plan", 1))
     assert table.taken == []
     table.run_until(lambda: bool(table.taken), 200_000)
@@ -100,6 +101,60 @@ def test_a_stalled_pool_says_so_to_whoever_changes_its_catalog() -> None:
         (1, f"{STALLED}: view sums: a bug"),
         (2, f"{STALLED}: view sums: a bug"),
     ]
+
+
+def test_what_was_offered_to_a_stalled_pool_does_not_come_back() -> None:
+    """Its document is written late, when another one of the same version is in use."""
+    fails = True
+
+    class FailingForAWhile(Failing):
+        def handle(self, event: Any) -> list[Any]:
+            return super().handle(event) if fails else ViewServer.handle(self, event)
+
+    table = pool(3, FailingForAWhile)
+    table.run_until(lambda: table.leader() is not None)
+    (name,) = table._coordinators()
+    carry_out, late = table._carry_out, list[d.WriteDocument]()
+
+    def hold_up(who: MemberId, instruction: Any) -> None:
+        if isinstance(instruction, d.WriteDocument) and instruction.data == b"first":
+            late.append(instruction)
+        else:
+            carry_out(who, instruction)
+
+    table._carry_out = hold_up  # type: ignore[method-assign]
+    table.write("a")
+    table.run_until(lambda: table.leader().patience.failures == 1 and not table.leader()._planning)
+    table._tell(name, d.CatalogOffered(1, 1, b"first", 1))
+    table.run_until(lambda: bool(table.taken), 200_000)
+    fails = False
+    table.run_until(lambda: len(table.commits) == 1, 200_000)
+    table._tell(name, d.CatalogOffered(2, 1, b"second", 1))
+    table.run_until(lambda: len(table.commits) == 2, 200_000)
+    carry_out(name, late[0])
+    table.run(100)
+    assert table.documents[table.commits[-1].catalog_document] == b"second"
+
+
+def test_a_long_epoch_gets_through_although_a_server_hangs_and_stays() -> None:
+    table = pool(5, lambda me: Slow(me, 12 * QUIET_MS), lambda me: Slow(me, float("inf")))
+    for round in range(1, 4):
+        table.write("a")
+        table.run_until(lambda round=round: len(table.commits) == round, 400_000)  # type: ignore[misc]
+
+
+def test_a_reason_of_any_length_fits_into_the_record() -> None:
+    class Verbose(ViewServer):
+        def handle(self, event: Any) -> list[Any]:
+            if isinstance(event, d.Computed):
+                return super().handle(d.WorkFailed(event.epoch, event.attempt, "x" * 2_000_000, "sums"))
+            return super().handle(event)
+
+    table = pool(7, Verbose)
+    table.write("a")
+    table.run_until(lambda: table.record is not None and bool(table.record[0].stalled), 200_000)
+    assert table.record is not None and table.record[0].stalled.startswith("view sums: xxx")
+    assert len(wire.encode(table.record[0])) < 10_000
 
 
 def test_the_first_build_of_a_pool_with_rows_goes_slice_by_slice() -> None:

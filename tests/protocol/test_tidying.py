@@ -10,7 +10,7 @@ NEVER_REACHED = Epoch(0)
 
 
 def _plan(epoch: int, catalog: int, term: int) -> EpochPlan:
-    return EpochPlan(Epoch(epoch), (), {}, catalog, catalog_document(catalog, term), stages=1)
+    return EpochPlan(Epoch(epoch), (), {}, catalog, catalog_document(catalog, term, 1), stages=1)
 
 
 def _pointer(epoch: int, term: int) -> Pointer:
@@ -37,7 +37,7 @@ def test_catalogs_stay_while_an_epoch_that_names_them_can_be_read() -> None:
     tidying = Tidying()
     for epoch, catalog, term in ((20, 4, 2), (30, 4, 2), (40, 5, 3), (50, 6, 3)):
         tidying.committed(_plan(epoch, catalog, term), "")
-    names = [catalog_document(version, term) for version, term in ((3, 1), (4, 1), (4, 2), (5, 3), (6, 3), (7, 3))]
+    names = [catalog_document(version, term, 1) for version, term in ((3, 1), (4, 1), (4, 2), (5, 3), (6, 3), (7, 3))]
 
     def kept(horizon: int) -> list[str]:
         gone = tidying.unneeded(names, _record(), 6, Epoch(horizon))
@@ -50,7 +50,7 @@ def test_catalogs_stay_while_an_epoch_that_names_them_can_be_read() -> None:
 
 
 def test_a_catalog_that_was_offered_to_a_leader_who_was_lost_goes() -> None:
-    names = (catalog_document(4, 2), catalog_document(5, 2), catalog_document(5, 3))
+    names = (catalog_document(4, 2, 1), catalog_document(5, 2, 1), catalog_document(5, 3, 1))
     assert Tidying().unneeded(names, _record(), 4, NEVER_REACHED) == (names[1],)
 
 
@@ -66,7 +66,7 @@ def test_a_pool_gets_rid_of_what_lost_leaders_left() -> None:
     table = pool(3)
     table.write("a")
     table.run_until(lambda: len(table.commits) == 1)
-    left = (plan_document(Epoch(table.now + 77), 0), catalog_document(9, 0))
+    left = (plan_document(Epoch(table.now + 77), 0), catalog_document(9, 0, 1))
     for name in left:
         table.documents[name] = b"left over"
     table.write("a")

@@ -6,8 +6,9 @@
                └──────────────────────────────────────────────────┘
 
 Why it is safe: requests are numbered and numbers are never used again, so the answer to a request that was forgotten
-(it belonged to a term that is over) is nobody's. A request may be carried out twice: writing a document again writes
-the same, and everything else only reads.
+(it belonged to a term that is over) is nobody's. A request may be carried out twice, or late: a document that is
+written has a name that only this content ever has (or, for `pins.COMMITS`, an older content that is as good but for
+being older), and everything else only reads.
 """
 
 from __future__ import annotations

@@ -40,13 +40,14 @@ class Assign:
     phases: dict[MemberId, Phase] = field(default_factory=dict)
     _since: int | None = None
 
-    def observe(self, joining: Sequence[MemberId], open_epochs: int, now: int) -> bool:
-        """Who wants to join now. True if the ring may change for them at this moment."""
+    def observe(self, joining: Sequence[MemberId], open_epochs: int, now: int, patient: bool = False) -> bool:
+        """Who wants to join now. True if the ring may change for them at this moment. `patient`: the open epochs take
+        long anyway, and whoever joins may be one that they waited for in vain: they are not interrupted for it."""
         if not joining:
             self.phases, self._since = {}, None
             return False
         self._since = now if self._since is None else self._since
-        drained = open_epochs == 0 or now - self._since >= DRAIN_MS
+        drained = open_epochs == 0 or (not patient and now - self._since >= DRAIN_MS)
         self.phases = dict.fromkeys(joining, Phase.ACTIVATING if drained else Phase.DRAINING)
         return drained
 

@@ -97,6 +97,8 @@ from belvedere.protocol.sources import Sources
 from belvedere.protocol.tidying import Tidying, catalog_document, plan_document
 from belvedere.protocol.withdraw import Withdraw
 
+LONGEST_REASON = 2000
+"""Characters: it goes into the record, and ZooKeeper's nodes are small."""
 STALLED = "nothing can be changed while the pool is stalled"
 
 
@@ -288,7 +290,7 @@ class Coordinator:
         """Everything that can go on now."""
         if self.phase is not Phase.LEADING:
             return []
-        collect = self._rounds.advance(self.epochs.committed, self._now)
+        collect = self._rounds.advance(self.epochs.committed, self._term, self._now)
         found = [*self._propose(), *self._release(), *self._plan(), *collect]
         notes, self._notes = self._notes, []
         return [*notes, *found]
@@ -330,7 +332,7 @@ class Coordinator:
         self._notes += wanted.notes
         if not self.epochs.staffed:
             open_epochs = 0  # nobody works on them: there is nothing to wait for
-        joins = self.assign.observe(wanted.joining, open_epochs, self._now)
+        joins = self.assign.observe(wanted.joining, open_epochs, self._now, patient=self.patience.silences > 0)
         present = (*current.servers, *current.distributors) if wanted.leaving and current is not None else ()
         leaves = self.withdraw.observe(wanted.leaving, present, open_epochs, self._now)
         failed = self.patience.retry_is_due(self._now)
@@ -347,9 +349,11 @@ class Coordinator:
         return flowing and self.epochs.staffed and self.patience.is_quiet(self._now)
 
     def _leave_out_silent(self) -> None:
-        """Whoever the oldest epoch waits for may hang although its node lives: try without it, if there are others."""
+        """Whoever the oldest epoch waits for may hang although its node lives: try without it, if there are others. If
+        there are none it may just take long, and all there is to do is to wait longer."""
         seconds, silent = self.patience.silence(self._now) // 1000, self.epochs.waiting_for()
-        for member in () if silent is None else silent.members:
+        members = () if silent is None else silent.members
+        for member in members if self.membership.can_spare(members) else ():
             self.membership.failed(member, f"nothing heard of it for {seconds} s", self._now)
         self.patience.silent(f"epoch {self.epochs.open[0].plan.epoch}: {silent}, nothing heard for {seconds} s")
 
@@ -529,7 +533,7 @@ class Coordinator:
             refused = self._catalog.refusal(event)
         if refused:
             return [CatalogTaken(event.ticket, self.epochs.last, refused)]
-        offer = self._catalog.offer = Offer(event, catalog_document(event.version, self._term))
+        offer = self._catalog.offer = Offer(event, catalog_document(event.version, self._term, event.ticket))
 
         def written(_: Answer) -> list[CoordinatorInstruction]:
             offer.durable = True
@@ -565,6 +569,7 @@ class Coordinator:
         if generation is None or message.attempt != generation.number or self.epochs.find(message.epoch) is None:
             return []
         reason = f"view {message.view}: {message.reason}" if message.view else message.reason
+        reason = reason if len(reason) <= LONGEST_REASON else reason[:LONGEST_REASON] + "…"
         if not self.patience.failed(reason, self._now):
             return []
         times = self.patience.failures

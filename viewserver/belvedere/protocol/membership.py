@@ -60,7 +60,9 @@ RETRY_MS = 200
 STAND_BACK_MS = 5000
 """How long one who found itself unfit to lead (a clock, a protocol) waits before it looks again."""
 SHUN_MS = 5000
-LONGEST_SHUN_MS = 60_000
+LONGEST_SHUN_MS = 3_600_000
+FORGIVEN_AFTER = 4
+"""Whoever has had a part for so many times as long as it was left out before is as good as new."""
 LONGEST_SETTLE = 5
 """However many members keep coming: one that is there for so many settle times is taken."""
 SPENT_NAMES = 10_000
@@ -147,8 +149,16 @@ class Membership:
         self._last = None
         if member in self._members:
             before = self._shunned.get(member)
-            pause = SHUN_MS if before is None else min(2 * before.pause, LONGEST_SHUN_MS)
+            forgiven = before is None or self._now - before.until > FORGIVEN_AFTER * max(before.pause, SHUN_MS)
+            pause = SHUN_MS if before is None or forgiven else min(2 * before.pause, LONGEST_SHUN_MS)
             self._shunned[member] = _Shunned(self._now + pause, pause, reason)
+
+    def can_spare(self, members: Iterable[MemberId]) -> bool:
+        """Whether somebody is left in each of their roles who did not fail of late as well."""
+        spared = set(members)
+        roles = {self._members[name].role for name in spared if name in self._members}
+        others = [m for name, m in self._members.items() if name not in spared and not m.leaving]
+        return roles <= {member.role for member in others if not self._is_shunned(member.id)}
 
     def change(self, current: Generation | None, protocol: int = 0) -> Wanted:
         """What should become of the present generation (None: there is none yet). `protocol`: what the record says; a
@@ -242,8 +252,11 @@ class Membership:
     def _of(self, role: Role, wanted: set[MemberId]) -> tuple[MemberId, ...]:
         """Those of the role, without those that failed of late, if that leaves somebody."""
         found = [name for name in wanted if self._members[name].role is role]
-        willing = [name for name in found if name not in self._shunned or self._shunned[name].until <= self._now]
+        willing = [name for name in found if not self._is_shunned(name)]
         return tuple(sorted(willing or found))
+
+    def _is_shunned(self, name: MemberId) -> bool:
+        return name in self._shunned and self._shunned[name].until > self._now
 
 
 _TAKING_PART = (Role.VIEWSERVER, Role.DISTRIBUTOR)

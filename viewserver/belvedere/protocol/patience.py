@@ -26,7 +26,8 @@ class Patience:
         self._retry_at: int | None = None
         self.failures = 0
         """Failures with the same reason since the last commit."""
-        self._silences, self._silence = 0, ""
+        self.silences, self._silence = 0, ""
+        """Generations since the last commit of which nothing was heard for long, and the last one's reason."""
 
     # ------------------------------------------------------------------ what happens
 
@@ -45,7 +46,7 @@ class Patience:
 
     def silent(self, reason: str) -> None:
         """Nothing was heard for so long that another generation begins."""
-        self._silences, self._silence = self._silences + 1, reason
+        self.silences, self._silence = self.silences + 1, reason
 
     def begun(self, now: int) -> None:
         """Another generation has begun."""
@@ -54,7 +55,7 @@ class Patience:
     def committed(self) -> None:
         """An epoch got through."""
         self._reason, self.failures = "", 0
-        self._silences, self._silence = 0, ""
+        self.silences, self._silence = 0, ""
 
     # ------------------------------------------------------------------ what follows
 
@@ -66,11 +67,11 @@ class Patience:
         return now - self._heard_at
 
     def is_quiet(self, now: int) -> bool:
-        return self.silence(now) > self._quiet_ms << min(self._silences, MOST_DOUBLINGS)
+        return self.silence(now) > self._quiet_ms << min(self.silences, MOST_DOUBLINGS)
 
     @property
     def stalled(self) -> str:
         """Why epochs do not get through, once that has lasted; else empty."""
         if self.failures >= STALLED_AFTER:
             return self._reason
-        return self._silence if self._silences >= STALLED_AFTER else ""
+        return self._silence if self.silences >= STALLED_AFTER else ""

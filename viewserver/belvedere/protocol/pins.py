@@ -19,9 +19,12 @@ Why it is safe:
    it need not look at the horizon, which may have been raised above a pin that was spared. Otherwise it is a
    new pin. A document that is removed as expired takes no renewal with it. A new leader counts all leases anew.
 4. Retention and the bound on late writers count from commits that this leader saw; what was committed before counts as
-   committed at its takeover. Too late is safe. A step of the clock that is too large to be true (it was set, or the
-   process was stopped) does not count at all, and smaller ones, which the leader's clock guard (`Leadership`) limits to
-   `LARGEST_STEP_MS` in sum, are added to leases and to the bound.
+   committed at its takeover. Too late is safe. Leaders may change more often than a long retention passes, so each
+   writes down when epochs were committed, for the next one (`to_remember`, `restore`), who takes twice the error of
+   clocks off; that counts for the retention only. What a leader of yesterday writes has a lower term: it is not read.
+   A step of the clock that is too large to be true (it was set, or the process was stopped) does not count at all, and
+   smaller ones, which the leader's clock guard (`Leadership`) limits to `LARGEST_STEP_MS` in sum, are added to leases
+   and to the bound.
 5. A tombstone hides older versions of its row. Once it is removed a late write of an older epoch would be seen; so
    tombstones go when their epoch was committed longer ago than any writer should be late, and the store ignores
    writes of epochs whose tombstones may be gone.
@@ -32,19 +35,25 @@ Why it is safe:
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from belvedere.errors import Contradiction, EpochExpired
+from belvedere.protocol.membership import CLOCK_OFF_MS
 from belvedere.protocol.messages import NEVER, Epoch
 
 PINS = "pins/"
 HORIZONS = "horizon/"
+COMMITS = "commits/"
 LEASE_MS = 60_000
 LARGEST_STEP_MS = 5000
 """A clock that moves more between two events has been set."""
 MOMENTS = 256
 """How finely commits are remembered: parts of the retention."""
+REMEMBERED = 16
+"""How often they are written down: parts of the retention."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,16 @@ def check_read(epoch: Epoch, horizons: Iterable[str]) -> None:
         raise EpochExpired(f"epoch {epoch}: what it saw may be gone; the oldest epoch that is still kept is {horizon}")
 
 
+def commits_document(term: int) -> str:
+    return f"{COMMITS}{term}"
+
+
+def term_of(document: str) -> int:
+    """Of a document below `COMMITS`."""
+    term = document.removeprefix(COMMITS)
+    return int(term) if term.isdecimal() else -1
+
+
 class Phase(enum.Enum):
     """See the drawing above."""
 
@@ -118,6 +137,14 @@ class Collected:
     documents: tuple[str, ...]
 
 
+class _Mark(NamedTuple):
+    """A commit that a leader before this one saw: at the latest when, and by which time it was told (milliseconds)."""
+
+    at: int
+    told: int
+    epoch: Epoch
+
+
 class Collection:
     """The leader's side, from its takeover on. A round: `choose`, write, `raised`, `collect`; or `give_up`."""
 
@@ -133,6 +160,9 @@ class Collection:
         self._raised_at = 0
         self._commits: list[tuple[int, Epoch]] = []
         """(time, epoch), both ascending: from that time on the epoch is committed."""
+        self._former: list[_Mark] = []
+        """The same, as leaders before this one saw it; good for the retention alone."""
+        self._remembered_at: int | None = None
         self._seen: dict[str, int] = {}
         """Documents of pins, and when they were first seen."""
 
@@ -161,7 +191,10 @@ class Collection:
         self.phase = Phase.CHOSEN
         wanted = min(
             [
-                self._committed_for(self._retention),
+                max(
+                    self._committed_for(self._retention, self._commits),
+                    self._committed_for(self._retention, ((mark.at, mark.epoch) for mark in self._former)),
+                ),
                 *(pin.epoch for pin in self._living(pins, as_of=self._time).values()),
             ]
         )
@@ -183,7 +216,27 @@ class Collection:
         horizon = min([self.horizon, *(pin.epoch for pin in living.values())])
         expired = [name for name in self._seen if name not in living and Pin.parse(name) is not None]
         lower = [name for name in horizons if horizon_of([name]) < self.horizon]
-        return Collected(horizon, min(horizon, self._committed_for(self._late + LARGEST_STEP_MS)), (*expired, *lower))
+        return Collected(
+            horizon, min(horizon, self._committed_for(self._late + LARGEST_STEP_MS, self._commits)), (*expired, *lower)
+        )
+
+    def to_remember(self, now: int) -> bytes | None:
+        """When epochs were committed, for the next leader; None if it knows that well enough from what was written."""
+        self._pass(now)
+        since = self._remembered_at
+        if since is not None and self._time - since < max(self._retention // REMEMBERED, 1):
+            return None
+        self._remembered_at = self._time
+        self._forget()
+        former = [(mark.told, mark.epoch) for mark in self._former]  # as it was told: errors of clocks do not add up
+        return json.dumps(former + [(now - (self._time - at), epoch) for at, epoch in self._commits]).encode()
+
+    def restore(self, data: bytes | None, now: int) -> None:
+        """What the leader before has written down."""
+        self._pass(now)
+        off = 2 * CLOCK_OFF_MS  # its clock and this one
+        marks = [] if data is None else json.loads(data)
+        self._former = [_Mark(self._time - max(0, now - told - off), told, Epoch(epoch)) for told, epoch in marks]
 
     def give_up(self) -> None:
         """A step of the round failed, or its answer is unknown."""
@@ -206,12 +259,14 @@ class Collection:
             name: pin for name, pin, seen in parsed if pin is not None and as_of - seen <= pin.lease + LARGEST_STEP_MS
         }
 
-    def _committed_for(self, age: int) -> Epoch:
+    def _committed_for(self, age: int, commits: Iterable[tuple[int, Epoch]]) -> Epoch:
         """The newest epoch that has certainly been committed for so long."""
-        return max((epoch for at, epoch in self._commits if at <= self._time - age), default=NEVER)
+        return max((epoch for at, epoch in commits if at <= self._time - age), default=NEVER)
 
     def _forget(self) -> None:
         """Commits before the newest one that is older than both ages."""
         longest = self._time - max(self._retention, self._late + LARGEST_STEP_MS)
         while len(self._commits) > 1 and self._commits[1][0] <= longest:
             del self._commits[0]
+        while len(self._former) > 1 and self._former[1].at <= self._time - self._retention:
+            del self._former[0]

@@ -34,8 +34,10 @@ def plan_document(epoch: Epoch, term: int) -> str:
     return f"{PLANS}{epoch:020d}-{term}"
 
 
-def catalog_document(version: int, term: int) -> str:
-    return f"{CATALOGS}{version:010d}-{term}"
+def catalog_document(version: int, term: int, ticket: int) -> str:
+    """Each offer has a name of its own: the write of one that was given up may come at any time after, and must not
+    change what a plan names that was made since."""
+    return f"{CATALOGS}{version:010d}-{term}-{ticket}"
 
 
 @dataclass
@@ -82,7 +84,8 @@ class Tidying:
 def _parse(name: str) -> tuple[str, int, int]:
     """(prefix, epoch or version, term); the prefix is empty if it is none of ours."""
     for prefix in (PLANS, CATALOGS):
-        number, _, term = name.removeprefix(prefix).partition("-")
+        number, _, rest = name.removeprefix(prefix).partition("-")
+        term = rest.partition("-")[0]
         if name.startswith(prefix) and number.isdecimal() and term.isdecimal():
             return prefix, int(number), int(term)
     return "", 0, 0
