@@ -15,7 +15,7 @@ from belvedere.errors import StoreUnavailable
 from belvedere.store.served import environment
 from belvedere.store.served.base import BaseTables
 from belvedere.store.served.lmdb_store import LmdbStore
-from tests.store.conformance.rows import read, write
+from tests.store.conformance.rows import collect, read, write
 from tests.store.served.base_rows import ORDERS, Change, changes_of
 
 
@@ -209,3 +209,28 @@ def test_a_map_that_cannot_grow_is_opened_again(tmp_path: Path, monkeypatch: pyt
     store.put_document("big", b"x" * (2 << 20))
     assert store.get_document("small") == b"x" and len(store.get_document("big") or b"") == 2 << 20
     store.close()
+
+
+def test_a_row_does_not_outlive_its_tombstone_if_the_store_is_opened_again_in_a_merge(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, collect_pause=0.0, merge_rows=10**9)
+    write(store, 10, {1: None, 2: b"x"})
+    collect(store, 5)
+    write(store, 9, {1: b"late"})
+    collector, reopened = store._tables._collector, 0
+    step = collector._run
+
+    def reopen(operation: Any) -> Any:
+        nonlocal reopened
+        found = step(operation)
+        if not reopened:
+            reopened += 1
+            store.environment._reopen()
+        return found
+
+    collector._run = reopen  # type: ignore[method-assign]
+    collect(store, 20, 20)
+    assert reopened and read(store, [1, 2]) == [None, b"x"]
+    store.close()
+    again = LmdbStore(tmp_path)
+    assert read(again, [1, 2]) == [None, b"x"]
+    again.close()

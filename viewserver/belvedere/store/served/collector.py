@@ -18,7 +18,9 @@ by then and v was noted. The note of either, looked at once the horizon has reac
 Why a tombstone that goes shields nothing any more: the bounds are read before recent rows are merged. Writes up to
 `tombstones` that were accepted came before that, so they are in the tree, behind the tombstone, and go with it; later
 ones are ignored (`VersionedTables.write`), after a restart too, since the bounds are durable with the first tombstone
-that goes. Runs of merged rows are removed before anything is collected, so none of them comes again.
+that goes. Runs of merged rows are removed before anything is collected, so none of them comes again. If they were read
+again from their runs in the middle of a merge (`Environment.on_reopen`), they would outlive it as recent rows: then
+no run is removed, nothing is collected, and the turn is repeated.
 
 Why it may be interrupted anywhere: records of ids are removed when all they asked for has been done.
 """
@@ -29,7 +31,7 @@ import logging
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,7 +41,7 @@ import numpy as np
 from belvedere.engine.residency import distinct_ids
 from belvedere.errors import BelvedereError, Closed, StoreUnavailable
 from belvedere.store.served import keys, versions
-from belvedere.store.served.environment import Db, Environment, Txn
+from belvedere.store.served.environment import Db, Environment, Operation, T, Txn
 from belvedere.store.served.recent import Recent, Rows
 
 log = logging.getLogger(__name__)
@@ -175,11 +177,11 @@ class Collector:
             self._collect(bounds)
             self._last = time.monotonic()
 
-    def _run(self, operation: Callable[[Txn], None]) -> None:
+    def _run(self, operation: Operation[T]) -> T:
         """A step; those that follow the order to stop are not begun."""
         if self._stopping:
             raise Closed("the store is being closed")
-        self._environment.run(operation, _STEP_ROWS)
+        return self._environment.run(operation, _STEP_ROWS)
 
     # --- merging
 
@@ -191,6 +193,7 @@ class Collector:
             self._merge_generation(bounds)
 
     def _merge_generation(self, bounds: Bounds) -> None:
+        loads = self._recent.loads
         # In the place of a writer: no write is between its commit and its rows in memory.
         self._environment.run(lambda txn: None, then=lambda _: self._recent.switch())
         tables, last = self._recent.merging(bounds.horizon)
@@ -203,20 +206,27 @@ class Collector:
             for at in range(0, len(rows), _STEP_ROWS):
                 self._run(partial(self._put, table, rows.slice(at, at + _STEP_ROWS), bounds.horizon, before))
         newest = {table: int(rows.epochs.max()) for table, rows in tables.items() if len(rows)}
-        self._run(lambda txn: self._finish(txn, newest, last))
+        if not self._run(lambda txn: self._finish(txn, newest, last, loads)):
+            raise StoreUnavailable(
+                f"the store in {self._environment.path} was opened again while rows were being merged; it is done again"
+            )
         self._recent.merged(last)
 
     def _put(self, table: int, rows: Rows, horizon: int, newest: int, txn: Txn) -> None:
         versions.put_rows(txn, self._db, table, rows, horizon, newest)
 
-    def _finish(self, txn: Txn, newest: dict[int, int], last: int) -> None:
-        """All rows are in the tree: from now on reads rely on what it says of its newest epochs."""
+    def _finish(self, txn: Txn, newest: dict[int, int], last: int, loads: int) -> bool:
+        """All rows are in the tree: from now on reads rely on what it says of its newest epochs. False: they were read
+        again from their runs meanwhile, and are recent rows as any others."""
+        if self._recent.loads != loads:  # as a result, not as an error: others in this transaction would fail with it
+            return False
         for table, epoch in newest.items():
             versions.raise_newest(txn, self._db, table, epoch)
         cursor = txn.cursor(self._db["runs"])
         more = cursor.first()
         while more and cursor.key() <= last.to_bytes(8, "big"):
             more = cursor.delete() and bool(cursor.key())
+        return True
 
     # --- collecting
 

@@ -220,6 +220,8 @@ class Recent:
         self._lock = threading.Lock()
         self._active = _Generation()
         self._merging: _Generation | None = None
+        self.loads = 0
+        """How often all rows were read again from runs: those that were being merged are active then."""
 
     @property
     def rows(self) -> int:
@@ -307,6 +309,7 @@ class Recent:
             loaded.put(write)
         with self._lock:
             self._active, self._merging = loaded, None
+            self.loads += 1
 
 
 # --- runs: writes as they came
