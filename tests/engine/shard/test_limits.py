@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from belvedere.engine import ledger
+from belvedere.engine import shard as shard_module
 from belvedere.engine.delta import Changes
 from belvedere.engine.expr.literal import to_pylist, vec_of
 from belvedere.engine.operators.projection import Projection
@@ -83,6 +84,27 @@ def test_state_beyond_the_limit_is_evicted_between_epochs() -> None:
     check_views(pool, views, history, queries)
     last = max(shard.figures()["state_rows"] for shard in pool.shards)
     assert last < most, "nothing was ever evicted"
+
+
+def test_state_beyond_the_limit_is_evicted_during_a_build_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are joined where they lie: the tables do not change, and nothing is sent."""
+    monkeypatch.setattr(shard_module, "WEIGH_ROWS", 500)
+    queries = {"by_both_keys": "SELECT r.k, r.s, s.v FROM r JOIN s ON r.k = s.j"}
+    (view,) = plan(CATALOG, queries)
+    pool, history = Pool(np.random.default_rng(4), 1, memory_limit=1 << 17), History(3, (R, S), keys=4000)
+    pool.configure(ShardCatalog((R, S), ()))
+    pool.epoch(1, {name: [history.changes(name, 3000)] for name in ("r", "s")})
+    pool.configure(ShardCatalog((R, S), (Circuit(1, (view,)),)))
+    assert pool.shards[0].stages == 1
+    pool.shards[0].evict()
+    held = []
+    for epoch in range(2, 18):
+        first = (epoch - 2) * BUCKETS // 16
+        pool.epoch(epoch, {}, {1: (first, first + BUCKETS // 16)})
+        held.append(pool.shards[0].figures()["state_bytes"])
+    check_views(pool, (view,), history, queries)
+    assert max(held) < 3 << 16, "three times what is for state"
+    assert held != sorted(held), "nothing was ever evicted"
 
 
 def run_all(pool: Pool) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from belvedere.engine.arrangement import Arrangement
 from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
 from belvedere.engine.state.delta_table import BaseChange
+from belvedere.plan import nodes
 
 
 @dataclass(slots=True)
@@ -29,3 +31,18 @@ class Running:
     """Rows on an edge (circuit, edge) that stay here."""
     arrived: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
     """Rows on an edge that others sent for the stage at hand."""
+
+    def emit(self, step: nodes.Delta) -> Delta:
+        """What changed in the columns of a base table; computed once for all circuits."""
+        key = (step.table, step.columns)
+        if key not in self.emitted:
+            self.emitted[key] = self.base[step.table].emit(step.columns)[0]
+        return self.emitted[key]
+
+    def hashes_of(self, circuit: int, at: int, groups: Arrangement, rows: DeltaBuffer) -> list[np.ndarray]:
+        """Key ids of the rows that these groups take in; asked for by the groups, and by those that are joined to
+        them."""
+        key = (circuit, at)
+        if key not in self.hashes:
+            self.hashes[key] = groups.hashes(rows)
+        return self.hashes[key]

@@ -83,6 +83,8 @@ __all__ = [
 ]
 
 DAY_MS = 24 * 3600 * 1000
+WEIGH_ROWS = 1 << 14
+"""State is weighed again after this many rows went into it."""
 _TASK, _GROUPS, _MOVED = Kind.TASK, Kind.GROUPS, Kind.MOVED  # looking a member up costs more than many a step
 _GLOBAL = hash_rows([], 1)
 """The id of the one group of no columns."""
@@ -224,7 +226,7 @@ class Shard:
         return int(total + sum(weight(operator) for one in self._operators.values() for operator in one.values()))
 
     def _keep_within_limit(self) -> None:
-        if self._unweighed < 1 << 14:
+        if self._unweighed < WEIGH_ROWS:
             return
         self._unweighed = 0
         size = self._weigh()
@@ -341,7 +343,7 @@ class Shard:
         if isinstance(step, nodes.Delta):
             if span is None and step.table not in running.base:
                 return None
-            rows = iter([self._emit(running, step)] if step.table in running.base else [])
+            rows = iter([running.emit(step)] if step.table in running.base else [])
             if span is not None:
                 slices = self._slices(running, span)
                 rows = slices.of_table(step, self._tables[step.table], running.base.get(step.table), rows)
@@ -358,12 +360,6 @@ class Shard:
     def _slices(self, running: Running, span: tuple[int, int]) -> Slices:
         return Slices(self._ledger, self._owner == self._me, *span)
 
-    def _emit(self, running: Running, step: nodes.Delta) -> Delta:
-        key = (step.table, step.columns)
-        if key not in running.emitted:
-            running.emitted[key] = running.base[step.table].emit(step.columns)[0]
-        return running.emitted[key]
-
     def _gather(self, running: Running, one: CircuitLayout, run: Run) -> DeltaBuffer | None:
         """What others sent and what stayed: in one piece if it is small, else all that goes before all that comes."""
         edge = (one.circuit.number, run.edge)
@@ -375,7 +371,6 @@ class Shard:
         rows = sum(len(delta) for delta, _ in parts) + (0 if kept is None else kept.rows)
         if not rows:
             return None
-        self._unweighed += rows
         self._pass(one.stage[run.step], self._zones[one.circuit.number][run.at]).received += rows
         if not parts and kept is not None and not kept.spilled:
             chunks = list(kept)
@@ -422,12 +417,14 @@ class Shard:
                 return None
             assert isinstance(run.step, Arranged)
             rows = DeltaBuffer(run.step.input.schema, self._budget)
-        hashes = self._hashes(running, one, run.at, groups, rows)
+        self._unweighed += rows.rows
+        number = one.circuit.number
+        hashes = running.hashes_of(number, run.at, groups, rows)
         wanted = [*hashes, *([_GLOBAL] if birth else [])]
         for partner, feed in run.partners:
             other = _chunks(outputs[feed])
             if other is not None:
-                wanted += self._hashes(running, one, partner, operators[partner], other)
+                wanted += running.hashes_of(number, partner, operators[partner], other)
         ledger = self._ledger
         missed = ledger.loaded + ledger.absent
         groups.ensure(wanted)
@@ -441,15 +438,6 @@ class Shard:
         """Whether the one group of no columns is mine, and must exist even without rows."""
         mine = int(self._owner[buckets_of(_GLOBAL)[0]]) == self._me
         return mine and any(isinstance(facet, PreAggregation) for facet in groups.facets.values())
-
-    @staticmethod
-    def _hashes(
-        running: Running, one: CircuitLayout, at: int, groups: Arrangement, rows: DeltaBuffer
-    ) -> list[np.ndarray]:
-        key = (one.circuit.number, at)
-        if key not in running.hashes:
-            running.hashes[key] = groups.hashes(rows)
-        return running.hashes[key]
 
     # ------------------------------------------------------------------ the end of an epoch
 
