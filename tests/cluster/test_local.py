@@ -126,8 +126,10 @@ def test_a_cluster_starts_again_on_its_data_and_starts_again_what_dies(tmp_path:
     with LocalCluster(tmp_path, shape) as cluster:
         first = cluster.url
         until(lambda: is_whole(cluster, 1), 100.0, "a view server")
-        with pytest.raises(errors.Locked, match=re.escape(str(tmp_path))):
-            LocalCluster(tmp_path, shape).start()
+        written = (tmp_path / CONTROL_FILE).read_text()
+        with pytest.raises(errors.Locked, match=re.escape(str(tmp_path))), LocalCluster(tmp_path, shape):
+            pass
+        assert (tmp_path / CONTROL_FILE).read_text() == written, "it belongs to the one that runs"
         with belvedere.connect(first, timeout=100.0) as db:
             db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT)")
             token = db.put("t", [{"id": 1, "n": 1}])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import belvedere
 from belvedere.cluster.local import LocalCluster
 from belvedere.protocol.messages import Role
 from tests.cluster.real import SHAPE, Load, is_whole, started, status, until
@@ -124,9 +125,38 @@ def test_zookeeper_may_be_away_for_a_while(cluster: LocalCluster) -> None:
     with Load(cluster.url, 40) as load:
         load.goes_on()
         cluster.zookeeper.stop()
+        seen = [load.db.epoch]
+
+        def stands_still() -> bool:
+            """For half a second, in which writes are taken."""
+            before = load.writes
+            time.sleep(0.5)
+            seen.append(load.db.epoch)
+            return seen[-1] == seen[-2] and load.writes > before
+
+        until(stands_still, 30.0, "no commits while nobody can say who leads")
         time.sleep(1.0)
+        assert load.db.epoch == seen[-1]
         cluster.zookeeper.start()
         load.goes_on()
+        assert load.db.epoch > seen[-1]
+        load.check_all()
+
+
+def test_a_poisoned_row_is_in_quarantine_and_everything_else_goes_on(cluster: LocalCluster) -> None:
+    with Load(cluster.url, 45) as load, belvedere.connect(cluster.url, timeout=60.0) as db:
+        db.execute("CREATE TABLE parts (id BIGINT PRIMARY KEY, n BIGINT)")
+        db.execute("CREATE MATERIALIZED VIEW shares AS SELECT id, 12 / n AS share FROM parts")
+        db.wait(db.put("parts", [{"id": 1, "n": 0}, {"id": 2, "n": 3}]), 60.0)
+        before = {child.name: child.starts for child in cluster.children.values()}
+        load.goes_on()
+        (row,) = db.quarantine("shares").to_pylist()
+        assert row["id"] == 1 and "division" in row["reason"]
+        assert db.scan("shares").to_pylist() == [{"id": 2, "share": 4.0}]
+        assert {child.name: child.starts for child in cluster.children.values()} == before, "nobody fell over it"
+        db.wait(db.put("parts", {"id": 1, "n": 4}), 60.0)
+        assert db.quarantine("shares").num_rows == 0
+        assert db.get("shares", 1) == {"id": 1, "share": 3.0}
         load.check_all()
 
 

@@ -135,9 +135,9 @@ class LocalCluster:
             self._listener.close()
         for thread in self._threads:
             thread.join(2.0)
-        with contextlib.suppress(OSError):
-            self._forget_control()
-        if self._lock_file is not None:
+        if self._lock_file is not None:  # else the directory is another one's, and so is what is written in it
+            with contextlib.suppress(OSError):
+                self._forget_control()
             self._lock_file.close()
 
     @property
@@ -297,8 +297,9 @@ class LocalCluster:
         draft.replace(path)
 
     def _forget_control(self) -> None:
-        """Only the ports stay."""
-        (self.directory / CONTROL_FILE).write_text(json.dumps({"ports": self._ports}))
+        """Only the ports stay; if it did not come to knowing them, those of the last time."""
+        if self._ports:
+            (self.directory / CONTROL_FILE).write_text(json.dumps({"ports": self._ports}))
 
     # ------------------------------------------------------------------ control
 
