@@ -15,6 +15,7 @@ import statistics
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,11 @@ SMALL_PUT = 500
 WRITERS = 4
 """Threads that write when the maximum is looked for: one would measure how long a write takes."""
 HALF_LOAD_SECONDS = 20.0
-SCALE_STEPS = 10
+SCALE_STEPS = 20
 STEP_SECONDS = 8.0
 PROBES_PER_SECOND = 10.0
+PROBES = 64
+"""That may wait at a time."""
 
 
 def backlog(cluster: Bed, operations: int) -> dict[str, Any]:
@@ -111,7 +114,8 @@ class Feed:
         self._stop = threading.Event()
         streams = [stream_r(int(self._rate * seconds), GROUPS, seed=40 + number) for number in range(WRITERS)]
         self._threads = [threading.Thread(target=self._write, args=(stream,), daemon=True) for stream in streams]
-        self._threads.append(threading.Thread(target=self._look, daemon=True))
+        self._threads.append(threading.Thread(target=self._probe, daemon=True))
+        self._probes = ThreadPoolExecutor(PROBES, "probe")
         self._newest: tuple[float, Any] | None = None
 
     def __enter__(self) -> Feed:
@@ -123,6 +127,7 @@ class Feed:
         self._stop.set()
         for thread in self._threads:
             thread.join(PATIENCE)
+        self._probes.shutdown()
 
     def _write(self, stream: Stream) -> None:
         begin, written = time.monotonic(), 0
@@ -135,13 +140,17 @@ class Feed:
             self._newest = (time.monotonic(), token)
             written += rows.num_rows
 
-    def _look(self) -> None:
-        """Read after a write that has just returned: how long until the read can answer."""
+    def _probe(self) -> None:
+        """On a schedule, whether the probes before have come back or not: times that are bad are not looked at less."""
         while not self._stop.wait(1 / PROBES_PER_SECOND):
             newest, self._newest = self._newest, None
             if newest is not None:
-                self._db.get("q3", 1, after=newest[1], timeout=PATIENCE)
-                self.freshness.append(time.monotonic() - newest[0])
+                self._probes.submit(self._look, *newest)
+
+    def _look(self, written: float, token: Any) -> None:
+        """Read after a write that has just returned: how long until the read can answer."""
+        self._db.get("q3", 1, after=token, timeout=PATIENCE)
+        self.freshness.append(time.monotonic() - written)
 
 
 def maximum(cluster: Bed, operations: int) -> float:

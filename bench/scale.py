@@ -264,13 +264,21 @@ def plot(points: list[dict[str, Any]], path: Path) -> None:
     lag = axes[0][1]
     lag.plot(n, [point["lag_p50_s"] for point in points], "o-", label="p50")
     lag.plot(n, [point["lag_p99_s"] for point in points], "o-", label="p99")
-    lag.set(xscale="log", xlabel="view servers", ylabel="seconds", title="lag at half load", ylim=(0, None))
+    lag.set(
+        xscale="log", xlabel="view servers", ylabel="seconds", title="lag at half load (VMS: no figure)", ylim=(0, None)
+    )
     lag.legend()
     step = axes[1][0]
     step.plot(n, [point["step_s"] for point in points], "o-", label="until the new server has its part")
     step.plot(n, [point["pause_s"] for point in points], "o-", label="longest time without a commit")
     step.plot(n, [point["gap_without_step_s"] for point in points], "--", color="grey", label="the same, no step")
-    step.set(xscale="log", xlabel="view servers", ylabel="seconds", title="scale step n to n + 1", ylim=(0, None))
+    step.set(
+        xscale="log",
+        xlabel="view servers",
+        ylabel="seconds",
+        title="scale step n to n + 1 (VMS: no figure)",
+        ylim=(0, None),
+    )
     step.legend()
     control = axes[1][1]
     control.plot(n, [point["control_messages_per_epoch"] for point in points], "o-")

@@ -11,11 +11,17 @@ While LEADING it makes one proposal at a time for the record, each with all that
                 leaves: when no epoch is open
     plan        the next epoch, once its document is durable                (`sources`, `pressure`)
 
-What a proposal says takes effect when it is in the record, never before: then members are told. So whatever a
-successor finds in the record is at least what anybody was told, and everything else follows from it.
+Why it is safe:
 
-Nothing but the record and the documents it points to is carried from leader to leader. A new leader begins a new
-generation, in which the open epochs are done again, so it need not know how far they were.
+1. What a proposal says takes effect when it is in the record, never before: then members are told. So whatever a
+   successor finds in the record is at least what anybody was told, and everything else follows from it.
+2. Nothing but the record and the documents it points to is carried from leader to leader, and they are durable before
+   the record names them. A new leader begins a new generation, in which the open epochs are done again, so it need not
+   know how far they were.
+3. A proposal replaces the version of the record that this leader knows (`Leadership`): of two who believe to lead, one
+   gets nothing in, and what it sends carries a generation that members have left behind.
+4. An epoch is committed when all of its generation have acknowledged it in that generation, and epochs are committed in
+   their order, so a committed epoch has all of those before it.
 """
 
 from __future__ import annotations

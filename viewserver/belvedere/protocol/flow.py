@@ -6,9 +6,9 @@
 
 Which distributor sends which piece is a function of plan and generation (`pieces_of`): the one that wrote the chunk
 if it is still there, since it has the bytes in memory, else each takes its turn. A distributor holds chunks in memory
-up to a limit and reads others from INPUT again, so a backlog of any length needs bounded memory; receivers drain
-always, and nothing in here waits for a receiver. What limits the amount of work under way is planning alone
-(`pressure`).
+up to a limit and reads others from INPUT again, so a backlog of any length needs bounded memory. Receivers always
+drain, whatever they compute, so nothing in here waits for one; a driver may, until what it has queued for them is sent,
+and gives up when the attempt does. What limits the amount of work under way is planning alone (`pressure`).
 
 Why it is safe: every piece of the plan is in the share of exactly one distributor of the generation. A lower attempt is
 ignored here and dropped by receivers, so two distributors may send the same piece only in different attempts.
