@@ -18,6 +18,7 @@ from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.stores import Connection
 from belvedere.cluster.loopback import Hub, LoopbackTransport
 from belvedere.cluster.recent import Recent
+from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.engine.delta import Changes
 from belvedere.engine.routing import route_changes
 from belvedere.engine.shard import Shard
@@ -69,6 +70,7 @@ class FakePool:
         self.shard.own(np.zeros(BUCKETS, np.uint16), 0)
         self.recent = Recent(1 << 20)
         self.served = 0
+        self.unpublished, self.lags = Unpublished(), False
         self.publishes, self.stalled, self.store_down, self.reads_refused = True, "", False, ""
         self.lose_write_answers = 0
         self.unknown_tables: set[str] = set()
@@ -107,10 +109,18 @@ class FakePool:
                 if part.stop == BUCKETS:
                     del self.building[part.circuit]
             if self.publishes:
-                calls.publish(self.store, plan)
+                self.unpublished.add(plan)
+                if not self.lags:
+                    self.catch_up()
             self.plan = plan
             self.committed.notify_all()
             return plan
+
+    def catch_up(self) -> None:
+        """Publish what a pool that `lags` has not published yet."""
+        with self.lock:
+            while (plan := self.unpublished.next()) is not None:
+                calls.publish(self.store, plan)
 
     def _compute(self, plan: EpochPlan, taken: list[Written], compiled: catalogs.Compiled) -> None:
         self.shard.configure(compiled.shard)

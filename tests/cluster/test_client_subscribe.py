@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -11,12 +12,19 @@ import pytest
 
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.embedded.subscribe import ViewChange
-from belvedere.errors import CatalogError, EpochExpired, ViewReplaced
+from belvedere.errors import CatalogError, EpochExpired, NotYet, ViewReplaced
 from tests.cluster.client_pool import create
 from tests.cluster.fake_pool import FakePool
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, price DOUBLE)"
 SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(price) AS total FROM orders GROUP BY 1"
+
+MANIFEST = """
+apiVersion: belvedere.dev/v1alpha1
+kind: MaterializedView
+metadata: {name: third}
+spec: {query: "SELECT id, price FROM orders"}
+"""
 
 
 @pytest.fixture
@@ -154,6 +162,67 @@ def test_a_view_with_other_columns_or_none_ends_the_subscription(pool: FakePool,
     create(pool, db, "DROP MATERIALIZED VIEW spend")
     with pytest.raises(ViewReplaced, match="was dropped at epoch"):
         next(subscription)
+
+
+# ---------------------------------------------------------------------- epochs that are published late, or never
+
+REPLACED = SPEND.replace("CREATE", "CREATE OR REPLACE").replace("count(*)", "count(*) + customer")
+
+
+def test_a_replacement_is_not_repeated_whatever_was_published_of_it(pool: FakePool, db: ClusterDatabase) -> None:
+    """The publisher is slow: what names mean is published of the epochs at which it changes, not of all others."""
+    db.put("orders", {"id": 1, "customer": 7, "price": 1.0})
+    pool.step()
+    pool.lags = True
+    subscription = db.subscribe("spend", timeout=0.05)
+    create(pool, db, REPLACED)
+    swapped = next(subscription)
+    assert sorted(rows(swapped)) == [(-1, (7, 1, 1.0)), (1, (7, 8, 1.0))]
+    pool.step()
+    epoch = pool.step().epoch
+    assert list(subscription) == [] and subscription.epoch == epoch
+    pool.step()
+    threading.Timer(0.2, pool.catch_up).start()
+    for last in (swapped.epoch, epoch):
+        with pool.connect() as other:
+            assert list(other.subscribe("spend", after=last, timeout=0.05)) == []
+    assert not [e for e, _ in pool.store.changed("committed", epoch - 1, epoch)], "it was left out"
+
+
+def test_an_epoch_behind_which_nothing_is_published_is_waited_for(pool: FakePool) -> None:
+    with pool.connect(timeout=0.3) as db:
+        create(pool, db, ORDERS, SPEND)
+        pool.lags = True
+        last = pool.step().epoch
+        pool.step()
+        with pytest.raises(NotYet, match=f"epoch {last} is committed, but neither it nor a later one is published"):
+            db.subscribe("spend", after=last)
+
+
+def test_a_view_is_followed_from_its_creation_on(pool: FakePool, db: ClusterDatabase) -> None:
+    with pool.running():
+        token = db.execute(SPEND.replace("spend", "other"))
+        (manifested,) = db.apply_manifest(MANIFEST)
+    db.put("orders", {"id": 1, "customer": 7, "price": 1.0})
+    pool.step()
+    for view, after in (("other", token), ("third", manifested)):
+        with pool.connect() as other:
+            (change,) = other.subscribe(view, after=after, timeout=0.05)
+            assert change.added.num_rows == 1
+
+
+def test_a_view_is_followed_from_a_snapshot_that_was_never_published(pool: FakePool, db: ClusterDatabase) -> None:
+    pool.lags = True
+    create(pool, db, SPEND.replace("spend", "other"))
+    pool.step()
+    with db.snapshot() as snapshot:
+        db.put("orders", {"id": 1, "customer": 7, "price": 1.0})
+        newest = pool.step().epoch
+        pool.catch_up()
+        pool.collect(newest)
+        assert snapshot.scan("other").num_rows == 0
+        (change,) = db.subscribe("other", after=snapshot.epoch, timeout=0.05)
+        assert rows(change) == [(1, (7, 1, 1.0))]
 
 
 @pytest.mark.parametrize("seed", range(6))

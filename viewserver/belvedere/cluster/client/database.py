@@ -412,22 +412,23 @@ class ClusterDatabase(Executing):
 
         taken = calls.decode(repeat("changing the catalog", deadline, ask), calls.Taken)
         self._progress("the change of the catalog is durable", lambda known: known.epoch >= taken.epoch)
-        if wait:
-            # the answer to a try that was repeated does not tell what the first one began to build
-            wanted = set(taken.circuits)
-            self._progress(
-                "the views are created",
-                lambda known: not (set(known.committed.building) & wanted if tries == 1 else known.committed.building),
-            )
-        return Token(taken.epoch)
+        if not wait:
+            return Token(taken.epoch)
+        # the answer to a try that was repeated does not tell what the first one began to build
+        wanted = set(taken.circuits)
+        complete = self._progress(
+            "the views are created",
+            lambda known: not (set(known.committed.building) & wanted if tries == 1 else known.committed.building),
+        )
+        return Token(complete.epoch)  # not the one in which the change was taken: views cannot be read in it yet
 
-    def _progress(self, what: str, done: Callable[[Known], bool]) -> None:
+    def _progress(self, what: str, done: Callable[[Known], bool]) -> Known:
         """Wait as long as it takes, but not for a pool that does not commit anything."""
         last = -1
         while True:
             found = self.epochs.wait(done, self.deadline())
             if found is not None:
-                return
+                return found
             newest = self.epochs.newest(self.deadline(), 1.0)
             if newest.epoch == last:
                 why = newest.stalled or f"no epoch was committed for {self.timeout:g} s"

@@ -214,6 +214,25 @@ class Epochs:
             )
         return Known(found, None)
 
+    def as_published(self, epoch: int, deadline: Deadline) -> Known:
+        """The newest published epoch up to a committed one. In both names mean the same: epochs are published in their
+        order, and none is left out in which that changes, so it is certain once this one or a later one is published.
+        Whoever asks makes sure that what `epoch` sees is kept."""
+        store = self._stores(deadline)
+        found = calls.read_committed(store, epoch)
+        while found is None or found.epoch != epoch:
+            newest = calls.read_committed(store, NEWEST)
+            settled = newest is not None and newest.epoch > epoch
+            found = calls.read_committed(store, epoch)
+            if settled:
+                break
+            if deadline.left(MAX_AGE) < MAX_AGE:
+                raise errors.NotYet(f"epoch {epoch} is committed, but neither it nor a later one is published yet", 0.0)
+            time.sleep(MAX_AGE)
+        if found is None:
+            raise errors.EpochExpired(f"epoch {epoch} is older than what is kept: nothing is published up to it")
+        return Known(found, None)
+
     def _first_with(self, token: Token, newest: Known, deadline: Deadline) -> tuple[Known, bool]:
         """The first epoch that is kept and includes the write, and whether no earlier one did that is not kept."""
         if not self.includes(newest.committed, token, deadline):

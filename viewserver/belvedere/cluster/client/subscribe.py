@@ -40,8 +40,9 @@ class Subscription:
         self._ready: Iterator[ViewChange] = iter(())
         self._pin: int | None = database.pins.pin(self.epoch)
         try:
-            known = database.epochs.published(after, database.deadline()) if isinstance(after, int) else after
+            known = database.epochs.as_published(after, database.deadline()) if isinstance(after, int) else after
             self._view = database.served_view(name, known)
+            database.require_kept(self.epoch)
         except BaseException:
             self.close()
             raise

@@ -3,7 +3,7 @@
     loop ──ReadRecord, Create, Swap──▶ zookeeper      (one after the other: the machine has one on its way)
          ──documents, pins───────────▶ store
          ──INPUT─────────────────────▶ input          (again and again: less often while nothing comes)
-         ──Publish───────────────────▶ publisher      (the newest only: a later epoch covers an earlier one)
+         ──Publish───────────────────▶ publisher      (a later epoch covers an earlier one: `publishing`)
          ──Remove…, Collect──────────▶ chores         (best effort: what fails is repeated by what follows)
 
 Calls of clients come in threads of the transport; whatever they need of the machine is asked in the loop.
@@ -28,6 +28,7 @@ from belvedere.cluster.roles import owner, quarantines
 from belvedere.cluster.roles.ddl import Catalog
 from belvedere.cluster.roles.deaths import Deaths
 from belvedere.cluster.roles.overview import MEMBER, Overview
+from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.roles.sweep import Sweep
 from belvedere.cluster.transport import Handler, Payload
 from belvedere.engine.version import ENGINE_VERSION
@@ -135,8 +136,7 @@ class CoordinatorMember(Incarnation):
         self._reading = 0.0
         """Since when INPUT is read for the next plan."""
         self._worked = 0.0
-        self._unpublished: EpochPlan | None = None
-        self._publishing = threading.Lock()
+        self._unpublished = Unpublished()
 
     @property
     def released(self) -> bool:
@@ -416,30 +416,24 @@ class CoordinatorMember(Incarnation):
     def _publish(self, plan: EpochPlan) -> None:
         self.committed.show(calls.committed_of(plan))
         self.overview.committed(plan)
-        with self._publishing:
-            waiting, self._unpublished = self._unpublished is not None, plan
-        if not waiting:
-            self.publisher.do(self._publish_newest)
+        if self._unpublished.add(plan):
+            self.publisher.do(self._publish_next)
 
-    def _publish_newest(self) -> None:
-        with self._publishing:
-            plan, self._unpublished = self._unpublished, None
+    def _publish_next(self) -> None:
+        plan = self._unpublished.next()
         if plan is None:
             return
         try:
             calls.publish(self.around.store, plan)
         except errors.BelvedereError as error:
             self.log.info("readers of the store do not know yet", epoch=plan.epoch, reason=error)
-            with self._publishing:
-                self._unpublished = self._unpublished or plan
+            self._unpublished.failed()
             time.sleep(PUBLISH_PAUSE)
-            self.publisher.do(self._publish_newest)
+        self.publisher.do(self._publish_next)
 
     def _forget_sources(self, sources: Sequence[SourceId]) -> None:
         """Only when all that was committed before is published: see `ForgetSources`. It will be said again."""
-        with self._publishing:
-            waiting = self._unpublished is not None
-        if not waiting:
+        if not self._unpublished.waiting:
             self._chore(lambda: self.around.store.forget_sources(sources))
 
     # ------------------------------------------------------------------ clients
