@@ -14,7 +14,10 @@ from belvedere.engine import ledger
 from belvedere.engine import shard as shard_module
 from belvedere.engine.delta import Changes
 from belvedere.engine.expr.literal import to_pylist, vec_of
+from belvedere.engine.graph import weight
+from belvedere.engine.operators.pre_aggregation import PreAggregation
 from belvedere.engine.operators.projection import Projection
+from belvedere.engine.operators.reverse_join import ReverseJoin
 from belvedere.engine.routing import address_of, decode_changes
 from belvedere.engine.shard import (
     BUCKETS,
@@ -105,6 +108,49 @@ def test_state_beyond_the_limit_is_evicted_during_a_build_too(monkeypatch: pytes
     check_views(pool, (view,), history, queries)
     assert max(held) < 3 << 16, "three times what is for state"
     assert held != sorted(held), "nothing was ever evicted"
+
+
+def test_few_rows_that_load_big_groups_lead_to_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = {"values": "SELECT x, min(k) AS m, count(DISTINCT k) AS n FROM r GROUP BY x"}
+    (view,) = plan(CATALOG, queries)
+    pool = Pool(np.random.default_rng(4), 1, memory_limit=3 << 20)
+    pool.configure(ShardCatalog((R, S), (Circuit(1, (view,)),)))
+    groups, each = 40, 1000
+    for group in range(groups):
+        rows = [(group * each + i, group, 0.5, "") for i in range(each)]
+        pool.epoch(1 + group, {"r": [_puts(R, rows, 1)]})
+    pool.shards[0].evict()
+    monkeypatch.setattr(shard_module, "WEIGH_ROWS", 1 << 30)
+    held = []
+    for group in range(groups):
+        pool.epoch(100 + group, {"r": [_puts(R, [(10**6 + group, group, 0.5, "")], 2)]})
+        held.append(pool.shards[0].figures()["state_bytes"])
+    assert max(held) < 3 << 20, "twice what is for state"
+    assert sorted(pool.rows(view)) == [(g, g * each, each + 1) for g in range(groups)]
+
+
+def test_few_rows_that_are_big_lead_to_eviction() -> None:
+    (view,) = plan(CATALOG, {"projection": QUERIES["projection"]})
+    pool = Pool(np.random.default_rng(4), 1, memory_limit=1 << 20)
+    pool.configure(ShardCatalog((R, S), (Circuit(1, (view,)),)))
+    held = []
+    for key in range(40):
+        pool.epoch(1 + key, {"r": [_puts(R, [(key, 1, 0.5, "text" * 10_000)], 1)]})
+        held.append(pool.shards[0].figures()["state_bytes"])
+    assert max(held) < 1 << 20, "twice what is for state"
+
+
+@pytest.mark.parametrize("name", ["aggregate", "strings", "left_if"])
+def test_all_that_is_held_has_weight(name: str) -> None:
+    pool, _, _ = pool_of([name], servers=1)
+    for epoch in range(1, 3):
+        pool.epoch(epoch, {t.name: [_puts(t, [(k, k, 0.5, "text" * 50) for k in range(500)], epoch)] for t in (R, S)})
+    held = [o for one in pool.shards[0]._operators.values() for o in one.values()]
+    state = [o for o in held if isinstance(o, (PreAggregation, ReverseJoin))]
+    assert state
+    for operator in state:
+        counts = 8 * 500 * len(operator.riders) if isinstance(operator, ReverseJoin) else 0
+        assert weight(operator) >= operator.size().bytes + counts
 
 
 def run_all(pool: Pool) -> None:

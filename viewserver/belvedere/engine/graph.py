@@ -253,8 +253,11 @@ def weight(operator: Any) -> float:
     if isinstance(operator, Arrangement):
         return operator.nbytes() * len(operator.index) / max(1, operator.index.limit)
     if isinstance(operator, ReverseJoin):
-        return operator.size().bytes * len(operator.index) / max(1, operator.index.limit)
+        size = operator.size().bytes + sum(rider.values.nbytes for rider in operator.riders)
+        return size * len(operator.index) / max(1, operator.index.limit)
     if isinstance(operator, PreAggregation):
         groups = operator.arrangement.index
-        return operator.accumulators.nbytes() * len(groups) / max(1, groups.limit)
+        # Not `size`, which goes through all groups to count their rows.
+        size = operator.accumulators.nbytes() + operator._last.nbytes()
+        return size * len(groups) / max(1, groups.limit)
     return 0.0

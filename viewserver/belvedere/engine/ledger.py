@@ -77,7 +77,7 @@ class Ledger:
         self.epoch = 0
         self.open: list[OpenEpoch] = []
         self._saving: dict[str, list[tuple[np.ndarray, pa.BinaryArray]]] = {}
-        self.loads = self.loaded = self.absent = 0
+        self.loads = self.loaded = self.absent = self.loaded_bytes = 0
         self.held = 0
         """Times that a row needed a key which was in memory."""
 
@@ -101,6 +101,7 @@ class Ledger:
             values = self._load_late(table, ids, late)
         self.absent += values.null_count
         self.loaded += len(values) - values.null_count
+        self.loaded_bytes += values.nbytes
         return values
 
     def _late(self, table: str) -> list[Written]:

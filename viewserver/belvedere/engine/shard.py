@@ -84,7 +84,9 @@ __all__ = [
 
 DAY_MS = 24 * 3600 * 1000
 WEIGH_ROWS = 1 << 14
-"""State is weighed again after this many rows went into it."""
+"""State is weighed again after this many rows went into it, or bytes that are a good part of its limit: one row may
+bring a group of a million values with it."""
+WEIGH_SHARE = 16
 _TASK, _GROUPS, _MOVED = Kind.TASK, Kind.GROUPS, Kind.MOVED  # looking a member up costs more than many a step
 _GLOBAL = hash_rows([], 1)
 """The id of the one group of no columns."""
@@ -122,7 +124,7 @@ class Shard:
         self._zones: dict[int, dict[int, str]] = {}
         """Of each circuit the zone of every step."""
         self._traffic: dict[tuple[int, str], Traffic] = {}
-        self._unweighed = 0
+        self._unweighed = self._received_bytes = self._weighed_bytes = 0
 
     # ------------------------------------------------------------------ between epochs
 
@@ -226,9 +228,10 @@ class Shard:
         return int(total + sum(weight(operator) for one in self._operators.values() for operator in one.values()))
 
     def _keep_within_limit(self) -> None:
-        if self._unweighed < WEIGH_ROWS:
+        came = self._received_bytes + self._ledger.loaded_bytes
+        if self._unweighed < WEIGH_ROWS and came - self._weighed_bytes < self._state_limit // WEIGH_SHARE:
             return
-        self._unweighed = 0
+        self._unweighed, self._weighed_bytes = 0, came
         size = self._weigh()
         if size > self._state_limit:
             self.evict(min(1.0, 1.25 - 0.75 * self._state_limit / size))
@@ -309,6 +312,7 @@ class Shard:
             raise Damaged(f"table {name}: rows arrived, but the catalog has {', '.join(self._tables) or 'no table'}")
         changes = concat_changes([decode_changes(table.table, p) for p in payloads])
         self._unweighed += len(changes)
+        self._received_bytes += sum(map(len, payloads))
         horizon = (running.epoch - self._retention) * 1000
         table.collect(horizon)
         missing = table.missing(changes)
