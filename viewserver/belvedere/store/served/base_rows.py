@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -43,6 +44,8 @@ _FULL = 4
 """At so many times `FLUSH_ROWS` or `FLUSH_BYTES` writers wait."""
 _FLUSH_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
+_PATIENCE_SECONDS = 30.0
+"""A writer does not wait longer for room: whoever called it has given up by then, or soon will, and calls again."""
 _STEP_KEYS = 8192
 _SCAN_ROWS = 4096
 _SCAN_BYTES = 4 << 20
@@ -116,7 +119,8 @@ class BaseRows:
         return self._rows >= times * FLUSH_ROWS or self._size >= times * FLUSH_BYTES
 
     def make_room(self) -> None:
-        """Wait until merging has caught up; raises `StoreUnavailable` if it cannot."""
+        """Wait until merging has caught up; raises `StoreUnavailable` if it cannot, or not soon."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         with self._news:
             while self._enough(_FULL) and not self._stopping:
                 failures = self._failures
@@ -124,6 +128,12 @@ class BaseRows:
                 self._news.wait(_RETRY_SECONDS)
                 if self._failures != failures:
                     raise StoreUnavailable(self._trouble)
+                if time.monotonic() >= deadline:
+                    raise StoreUnavailable(
+                        f"the store in {self._environment.path} has {self._rows} changes of base rows in memory that "
+                        f"have to be merged first, and {_PATIENCE_SECONDS:g} s were not enough; its disk is slow, or "
+                        "it has too much to do: write again later, or less at a time"
+                    )
 
     def close(self) -> None:
         with self._news:

@@ -3,6 +3,9 @@
     ┌─▶ WAITING ──enough recent rows, or a collection is due──▶ MERGING ──a collection is due──▶ COLLECTING ─┐
     └────────────────────────────────────────────────────────────────────────────────────────────────────────┘
 
+A collection may take an hour (somebody held an old epoch for as long). Between two of its steps recent rows are merged
+as soon as there are enough of them, so that writers wait for a merge at most.
+
 Each works through rows in the order of keys, in steps of bounded size, each a transaction of its own between those of
 writers. Collections wait a while for each other (`pause`): rows of many epochs then share pages, and rows that were
 written again meanwhile have been trimmed by that write.
@@ -20,9 +23,11 @@ Why a tombstone that goes shields nothing any more: the bounds are read before r
 ones are ignored (`VersionedTables.write`), after a restart too, since the bounds are durable with the first tombstone
 that goes. Runs of merged rows are removed before anything is collected, so none of them comes again. If they were read
 again from their runs in the middle of a merge (`Environment.on_reopen`), they would outlive it as recent rows: then
-no run is removed, nothing is collected, and the turn is repeated.
+no run is removed, nothing is collected, and the turn is repeated. Rows that are merged between steps of a collection
+were put under its bounds or greater ones, so no tombstone that goes could hide them.
 
-Why it may be interrupted anywhere: records of ids are removed when all they asked for has been done.
+Why it may be interrupted anywhere: records of ids are removed when all they asked for has been done. A merge between
+steps may write a record again whose ids have been done already; such a record stays, and is done again.
 """
 
 from __future__ import annotations
@@ -58,6 +63,8 @@ _PASS_IDS = 1 << 20
 """Ids that a collection has in memory at a time."""
 _BOUNDS = struct.Struct("<QQ")
 _RETRY_SECONDS = 1.0
+_PATIENCE_SECONDS = 30.0
+"""A writer does not wait longer for room: whoever called it has given up by then, or soon will, and calls again."""
 _BY_TABLE = ("versions", "changed", "base_rows")
 """Databases whose keys begin with the number of a table."""
 
@@ -83,6 +90,8 @@ class Collector:
         self._wanted = True
         self._last = self._merged = time.monotonic()
         self._trouble, self._failures = "", 0
+        self._noted: set[bytes] = set()
+        """Records of ids that were written since the collection read those that it works on."""
         self.collected = 0
         with environment.reading() as txn:
             found = txn.get(b"bounds", db=self._db["meta"])
@@ -110,9 +119,10 @@ class Collector:
                 self._wake.notify_all()
 
     def make_room(self) -> None:
-        """Wait until a merge that lags behind has caught up; raises `StoreUnavailable` if it cannot."""
+        """Wait until a merge that lags behind has caught up; raises `StoreUnavailable` if it cannot, or not soon."""
         if not self._enough(_FULL):
             return
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         with self._wake:
             self._wake.notify_all()  # once: writers that wait would wake each other for ever
             while self._enough(_FULL) and not self._stopping:
@@ -120,6 +130,12 @@ class Collector:
                 self._wake.wait(_RETRY_SECONDS)
                 if self._failures != failures:
                     raise StoreUnavailable(self._trouble)
+                if time.monotonic() >= deadline:
+                    raise StoreUnavailable(
+                        f"the store in {self._environment.path} has {self._recent.rows} rows in memory that have to go "
+                        f"to their tables first, and {_PATIENCE_SECONDS:g} s were not enough; its disk is slow, or it "
+                        "has too much to do: write again later, or less at a time"
+                    )
 
     def close(self) -> None:
         with self._wake:
@@ -169,13 +185,22 @@ class Collector:
             self._wake.wait(_RETRY_SECONDS)
 
     def _turn(self, bounds: Bounds, collecting: bool) -> None:
+        self._noted.clear()
+        self._make_room(bounds)
+        if collecting and not self._stopping:
+            self._collect(bounds)
+            self._last = time.monotonic()
+
+    def _make_room(self, bounds: Bounds) -> None:
         self._merge(bounds)
         self._merged = time.monotonic()
         with self._wake:
             self._wake.notify_all()
-        if collecting and not self._stopping:
-            self._collect(bounds)
-            self._last = time.monotonic()
+
+    def _ripe(self) -> bool:
+        """Whether recent rows have to be merged."""
+        old = self._merged + _MERGE_SECONDS <= time.monotonic()
+        return self._enough() or self._recent.interrupted or (old and self._recent.rows > 0)
 
     def _run(self, operation: Operation[T]) -> T:
         """A step; those that follow the order to stop are not begun."""
@@ -213,7 +238,7 @@ class Collector:
         self._recent.merged(last)
 
     def _put(self, table: int, rows: Rows, horizon: int, newest: int, txn: Txn) -> None:
-        versions.put_rows(txn, self._db, table, rows, horizon, newest)
+        self._noted.update(versions.put_rows(txn, self._db, table, rows, horizon, newest))
 
     def _finish(self, txn: Txn, newest: dict[int, int], last: int, loads: int) -> bool:
         """All rows are in the tree: from now on reads rely on what it says of its newest epochs. False: they were read
@@ -238,13 +263,20 @@ class Collector:
             while found := self._records(name, upto):
                 self._do_records(name, found, Bounds(bounds.horizon, tombstones))
         while self._some_old_changes(bounds.horizon):
-            self._run(lambda txn: self._remove_changes(txn, bounds.horizon))
+            self._step(lambda txn: self._remove_changes(txn, bounds.horizon), bounds)
         while self._some_dropped():
-            self._run(lambda txn: _empty_dropped(txn, self._db))
+            self._step(lambda txn: _empty_dropped(txn, self._db), bounds)
         self.collected = max(self.collected, bounds.horizon)
+
+    def _step(self, operation: Operation[None], bounds: Bounds) -> None:
+        """A step of a collection; if writers need room by now, they get it first."""
+        if self._ripe():
+            self._make_room(bounds)
+        self._run(operation)
 
     def _records(self, name: str, upto: int) -> dict[bytes, np.ndarray]:
         """Some of the records of ids that are due."""
+        self._noted.clear()
         found: dict[bytes, np.ndarray] = {}
         count = 0
         with self._environment.reading() as txn:
@@ -261,13 +293,13 @@ class Collector:
             by_table.setdefault(int.from_bytes(key[8:12], "big"), []).append(ids)
         for table, parts in by_table.items():
             for ids in _slices(distinct_ids(np.concatenate(parts))):
-                self._run(partial(self._collect_ids, table, ids, bounds))
+                self._step(partial(self._collect_ids, table, ids, bounds), bounds)
 
         def done(txn: Txn) -> None:
-            for key in records:
+            for key in records.keys() - self._noted:
                 txn.delete(key, db=self._db[name])
 
-        self._run(done)
+        self._step(done, bounds)
 
     def _collect_ids(self, table: int, ids: np.ndarray, bounds: Bounds, txn: Txn) -> None:
         size = versions.find_size(txn, self._db, table)

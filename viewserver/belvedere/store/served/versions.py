@@ -219,12 +219,13 @@ def changed(txn: Txn, db: Db, table: int, after: int, upto: int) -> tuple[int, n
 # --- writing the tree
 
 
-def put_rows(txn: Txn, db: Dbs, table: int, rows: Rows, horizon: int, newest: int) -> None:
+def put_rows(txn: Txn, db: Dbs, table: int, rows: Rows, horizon: int, newest: int) -> list[bytes]:
     """Put versions (in the order of keys), trim what the horizon made superfluous, and note what will be. `newest`: the
-    newest epoch that the tree had before these rows, and others that come with them, were put."""
+    newest epoch that the tree had before these rows, and others that come with them, were put. Returns the keys of its
+    notes and graves."""
     size = find_size(txn, db, table)
     if size is None or not len(rows):
-        return
+        return []
     packed = keys.pack_keys(table, rows.high, rows.low, rows.epochs)
     wanted = [packed[at : at + keys.KEY] for at in range(0, len(packed), keys.KEY)]
     before = entries(txn, db)
@@ -235,10 +236,12 @@ def put_rows(txn: Txn, db: Dbs, table: int, rows: Rows, horizon: int, newest: in
     buried = np.fromiter((not cell for cell in rows.cells), np.bool_, len(rows))
     save_size(txn, db, table, Size(size.count + entries(txn, db) - before, size.newest))
     ids = rows.ids()
+    made: list[bytes] = []
     for name, mask in (("notes", noted), ("graves", buried)):
         if mask.any():
             prefix = keys.ascending(int(rows.epochs[mask].max())) + keys.table_bytes(table)
-            put_ids(txn, db[name], prefix, ids[mask])
+            made += put_ids(txn, db[name], prefix, ids[mask])
+    return made
 
 
 def _put(cursor: Any, wanted: Sequence[bytes], cells: Sequence[bytes], bound: bytes) -> list[int]:
@@ -268,11 +271,15 @@ def remove(cursor: Any, prefix: bytes) -> None:
         cursor.delete()
 
 
-def put_ids(txn: Txn, db: Db, prefix: bytes, ids: np.ndarray) -> None:
-    """Records of ids are named by a digest of their content: a write that is repeated writes the same records again."""
+def put_ids(txn: Txn, db: Db, prefix: bytes, ids: np.ndarray) -> list[bytes]:
+    """Records of ids are named by a digest of their content: a write that is repeated writes the same records again.
+    Returns their keys."""
+    made = []
     for at in range(0, len(ids), _RECORD_IDS):
         content = np.ascontiguousarray(ids[at : at + _RECORD_IDS]).tobytes()
-        txn.put(prefix + xxhash.xxh3_64_digest(content), content, db=db)
+        made.append(prefix + xxhash.xxh3_64_digest(content))
+        txn.put(made[-1], content, db=db)
+    return made
 
 
 def get_ids(content: bytes) -> np.ndarray:
