@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import belvedere
 from belvedere.cluster import catalogs
-from belvedere.errors import BelvedereError, CatalogError, Damaged, FormatError, SqlError
+from belvedere.cluster.roles import ddl
+from belvedere.cluster.roles.coordinator import CoordinatorMember
+from belvedere.errors import BelvedereError, CatalogError, Damaged, FormatError, PeerUnavailable, SqlError
 from belvedere.plan.nodes import Plan, topological
+from belvedere.sql.catalog import ViewDef
 from belvedere.store.served import versions
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
 SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY 1"
 BIG = "CREATE MATERIALIZED VIEW big AS SELECT customer, total FROM spend WHERE total > 10"
+MIDDLE = "CREATE MATERIALIZED VIEW middle AS SELECT customer, total FROM spend WHERE n > 1"
+BIG_OVER_MIDDLE = BIG.replace("FROM spend", "FROM middle")
 SPEND_2 = SPEND.replace("CREATE", "CREATE OR REPLACE").replace("sum(total)", "sum(total) + 1")
 
 MANIFEST = """
@@ -37,6 +45,14 @@ kind: MaterializedView
 metadata: {name: big}
 spec: {query: "SELECT customer, total FROM spend WHERE total > 10"}
 """
+
+
+def _manifest(sql: str) -> str:
+    name, query = re.fullmatch(r"CREATE MATERIALIZED VIEW (\w+) AS (.*)", sql).groups()  # type: ignore[union-attr]
+    return (
+        "apiVersion: belvedere.dev/v1alpha1\nkind: MaterializedView\n"
+        f'metadata: {{name: {name}}}\nspec: {{query: "{query}"}}'
+    )
 
 
 def after(*statements: str, document: bytes | None = None, building: tuple[int, ...] = ()) -> bytes:
@@ -100,6 +116,64 @@ def test_an_unfinished_circuit_that_is_replaced_is_dropped_at_once() -> None:
     document = after(third, document=document, building=(3,))
     assert circuits(document) == {1: ["spend"], 2: ["big"], 4: ["spend", "big"]}
     assert served(document, {4}) == {"spend": 1, "big": 2}
+
+
+REPLACED = [
+    (3, (SPEND, BIG)),
+    (2, (MANIFEST,)),
+    (4, (SPEND, MIDDLE, BIG_OVER_MIDDLE)),
+    (3, (SPEND, "\n---\n".join(_manifest(sql) for sql in (MIDDLE, BIG_OVER_MIDDLE)))),
+]
+
+
+@pytest.mark.parametrize(("swapped", "made"), REPLACED)
+def test_what_a_version_in_service_reads_is_dropped_together_with_it(swapped: int, made: tuple[str, ...]) -> None:
+    """`spend` is replaced, and then `big` over it while the first build is still running: the new `spend` is complete
+    before the new `big`, and the old `big` needs the old `spend`."""
+    document = catalogs.empty() if made == (MANIFEST,) else after(ORDERS)
+    for text in made:
+        if text.startswith("CREATE"):
+            document = after(text, document=document)
+        else:
+            document = catalogs.apply_manifest(document, text) or b""
+    before = circuits(document)
+    document = after(SPEND_2, document=document)
+    bigger = catalogs.compile(document).catalog.relation("big")
+    assert isinstance(bigger, ViewDef)
+    replaced = f"CREATE OR REPLACE MATERIALIZED VIEW big AS {bigger.sql.replace('10', '20')}"
+    document = after(replaced, document=document, building=(swapped,))
+    assert served(document, {swapped + 1})["spend"] == swapped
+    old = served(document, {swapped + 1})["big"]
+    assert old < swapped
+    while (fewer := catalogs.retire(document, set(circuits(document)) - {swapped + 1})) is not None:
+        document = fewer
+    assert {number: circuits(document).get(number) for number in before} == before
+    assert served(document, {swapped + 1})["big"] == old
+    final = catalogs.retire(document, circuits(document))
+    assert final is not None and set(circuits(final)) == {swapped, swapped + 1}
+    assert catalogs.retire(final, circuits(final)) is None
+
+
+def test_the_leader_drops_nothing_while_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ddl, "TAKEN_SECONDS", 0.0)
+    document = after(ORDERS, SPEND, SPEND_2, "CREATE MATERIALIZED VIEW other AS SELECT id FROM orders")
+    offers: list[object] = []
+    for building in ((3,), ()):
+        leader = SimpleNamespace(
+            in_loop=lambda ask: ask(),
+            require_lead=lambda: None,
+            machine=SimpleNamespace(catalog=(4, "document", building)),
+            around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document)),
+            loop=SimpleNamespace(post=offers.append),
+        )
+        catalog = ddl.Catalog(cast(CoordinatorMember, leader))
+        if building:
+            catalog.retire()
+            assert not offers
+        else:
+            with pytest.raises(PeerUnavailable, match="in no plan"):
+                catalog.retire()
+    assert len(offers) == 1
 
 
 def test_a_circuit_keeps_its_plan_when_a_part_of_it_goes() -> None:

@@ -276,7 +276,8 @@ class _Batch:
 
 
 def retire(document: bytes, complete: Collection[int]) -> bytes | None:
-    """Drop the versions of views that are replaced: a newer one is complete. None if there are none."""
+    """Drop the versions of views that are replaced: a newer one is complete, and no version that stays reads them.
+    None if there are none."""
     content = load(document)
     building = {circuit.number for circuit in content.circuits} - set(complete)
     ready = serving(document, building)
@@ -290,7 +291,23 @@ def retire(document: bytes, complete: Collection[int]) -> bytes | None:
         for view in circuit.live
         if circuit.number < newest.get(view.name, 0)
     }
+    gone -= _still_read(content, gone)
     return _next(_without_views(content, gone, content.version + 1)) if gone else None
+
+
+def _still_read(content: Document, gone: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Those of the views `gone` that others read, directly or not.
+
+    A view that was replaced while the new version of its input was being built is in a circuit of its own: the input
+    is swapped first, and until that circuit is complete too, readers see a version over the old input."""
+    planned = plan_circuits(content)
+    read: set[tuple[str, int]] = set()
+    for circuit in reversed(content.circuits):
+        own = planned[circuit.number]
+        for view in reversed(circuit.live):  # every view before those that it reads
+            if (view.name, circuit.number) not in gone or (view.name, circuit.number) in read:
+                read |= own.older[view.name] | {(name, circuit.number) for name in own.same[view.name]}
+    return read
 
 
 def _without_views(content: Document, gone: Collection[tuple[str, int]], following: int) -> Document:

@@ -61,8 +61,9 @@ class Catalog:
         """Drop versions of views that are replaced by complete ones. (From a worker, now and then.)"""
         with self._one_at_a_time:
             document, building = self._newest()
-            compiled = catalogs.compile(document)
-            complete = {circuit.number for circuit in compiled.circuits} - set(building)
+            if building:  # since it was asked for; it is again when nothing is
+                return
+            complete = {circuit.number for circuit in catalogs.compile(document).circuits}
             changed = catalogs.retire(document, complete)
             if changed is not None:
                 self._offer(changed)
