@@ -10,6 +10,8 @@ again after a restart. Changes that are merged again change nothing: all that fo
 the same order.
 
     base_rows   table number, encoded key -> the row as `DeltaTable.export` packs it (tombstones included)
+
+Tombstones stay for `TOMBSTONE_RETENTION_US`: changes that come late do not bring a row back (`base_graves.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from belvedere.engine.state.hashing import hash_rows
 from belvedere.errors import BelvedereError, Closed, StoreUnavailable
 from belvedere.source.chunks import Written, together
 from belvedere.sql.catalog import TableDef
+from belvedere.store.served import base_graves
 from belvedere.store.served.environment import Environment, Txn
 from belvedere.store.served.keys import table_bytes
 
@@ -53,6 +56,7 @@ _DAY_US = 86_400_000_000
 TOMBSTONE_RETENTION_US = 10 * _DAY_US
 _WALK_KEYS = 100_000
 _SAMPLE_KEYS = 100_000
+_NOTHING = np.empty(0, np.int64)
 _WORD = 8
 
 
@@ -149,6 +153,7 @@ class BaseRows:
                     return
             try:
                 self.flush()
+                self.bury()
             except Closed:
                 return
             except Exception as error:
@@ -217,23 +222,45 @@ class BaseRows:
         prefix, rows = table_bytes(table), self._db["base_rows"]
         for first, stop, known in _portions(encoded, lambda key: txn.get(prefix + key, db=rows)):
             part = _take(changes, np.arange(first[0], stop))
-            values = self._merged(definition, part, np.array(first, np.int64) - first[0], known)
+            values, dead, came = self._merged(definition, part, np.array(first, np.int64) - first[0], known)
             pairs = zip(first, values.to_pylist(), strict=True)
             txn.cursor(rows).putmulti([(prefix + encoded[at], row) for at, row in pairs])
+            if len(dead):
+                base_graves.note(txn, self._db, table, [encoded[first[at]] for at in dead.tolist()], came)
 
-    def _merged(self, definition: TableDef, changes: Changes, first: np.ndarray, known: list[bytes]) -> pa.BinaryArray:
-        """Rows as they are after these changes. `first`: where the changes of each row begin."""
+    def _merged(
+        self, definition: TableDef, changes: Changes, first: np.ndarray, known: list[bytes]
+    ) -> tuple[pa.BinaryArray, np.ndarray, np.ndarray]:
+        """Rows as they are after these changes; which of them are tombstones, and when these came. `first`: where the
+        changes of each row begin."""
         now = self._clock()
         delta = DeltaTable(definition)
         if known:
             delta.import_(pa.array(known, pa.binary()), now - TOMBSTONE_RETENTION_US)
         delta.apply(changes, (), now)
         keys = [changes.columns[i].take(first) for i in definition.key_positions]
-        return delta.export(hash_rows(keys, len(first)))[1]
+        values = delta.export(hash_rows(keys, len(first)))[1]
+        if not delta.tombstones:
+            return values, _NOTHING, _NOTHING
+        packed = delta.unpack(values)
+        return values, np.flatnonzero(packed.dead), packed.came[packed.dead]
 
     def _done(self, seq: int, txn: Txn) -> None:
         txn.put(b"base_merged", seq.to_bytes(_WORD, "big"), db=self._db["meta"])
         self._trim(txn, seq)
+
+    def bury(self) -> None:
+        """Remove tombstones that are old enough, a step at a time, unless something is to be merged."""
+        while not (self._stopping or self._enough()):
+            with self._merging:  # not between two steps of a merge, which may have to be repeated from its beginning
+                before = self._clock() - TOMBSTONE_RETENTION_US
+                with self._environment.reading() as txn:
+                    if not base_graves.due(txn, self._db, before):
+                        return
+                self._environment.run(partial(self._bury, before), _STEP_KEYS)
+
+    def _bury(self, before: int, txn: Txn) -> None:
+        base_graves.bury(txn, self._db, before, _STEP_KEYS, self._definition)
 
     # --- reading
 
