@@ -1,14 +1,20 @@
-"""URLs of clusters, and what is said when nobody is there."""
+"""URLs of clusters, and what is said when nobody is there, or nobody any more."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
+import time
 
 import pytest
 
 import belvedere
+from belvedere.cluster import flight
 from belvedere.cluster.client.connecting import addresses
 from belvedere.errors import DataError, PeerUnavailable
+from belvedere.protocol.ring import MemberId
+from tests.cluster.proxy import Proxy
 
 
 def test_urls_name_coordinators() -> None:
@@ -47,3 +53,41 @@ def test_nobody_there_is_said_with_the_reason() -> None:
         port = nobody.getsockname()[1]
         with pytest.raises(PeerUnavailable, match=rf"looking for the pool: gave up after 0\.3 s.*127\.0\.0\.1:{port}"):
             belvedere.connect(f"belvedere://127.0.0.1:{port}", timeout=0.3)
+
+
+class Vanishing(Proxy):
+    """A host that can vanish without a word: what is sent to it is lost, and no connection ends."""
+
+    gone = False
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not self.gone:
+                    sink.sendall(data)
+
+
+def test_a_host_that_vanished_is_noticed_before_the_call_has_spent_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    faster = [(name, 300 if "keepalive" in name or "ping" in name else value) for name, value in flight._CHANNEL]
+    monkeypatch.setattr(flight, "_CHANNEL", faster)
+    server, asked = flight.FlightTransport("127.0.0.1", member=MemberId("leader")), threading.Event()
+
+    def vanish(request: bytes) -> bytes:
+        proxy.gone = True
+        asked.set()
+        return b"nobody hears it"
+
+    server.start(lambda *_: None, {"echo": lambda request: bytes(request), "vanish": vanish})
+    proxy = Vanishing(int(server.address.rpartition(":")[2]))
+    client, address = flight.FlightClient(), f"grpc://127.0.0.1:{proxy.port}"
+    try:
+        assert client.call(address, "echo", b"x", 10.0) == b"x"
+        began = time.monotonic()
+        with pytest.raises(PeerUnavailable, match="nobody answers there"):
+            client.call(address, "vanish", b"", 20.0)
+        assert asked.is_set() and time.monotonic() - began < 15.0
+    finally:
+        client.close()
+        proxy.stop()
+        proxy.sever()
+        server.close()

@@ -73,6 +73,10 @@ _CHANNEL = [
     ("grpc.initial_reconnect_backoff_ms", 20),
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
+    # A host that vanished closes no connection. Not more often: servers refuse many pings while nothing is said.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # a minute otherwise, whatever the line above says
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 ]

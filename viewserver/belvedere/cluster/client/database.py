@@ -53,6 +53,9 @@ After = commit.Token | int | str | None
 TIMEOUT = 30.0
 DDL_SECONDS = 35.0
 """How long one try of a change of the catalog may take: a leader gives up after 30 s."""
+DDL_TRIES = 3
+"""For so many there is time at least: a leader that vanished without a word does not answer the first, and a repetition
+at one that is slow finds what the first has done."""
 
 
 class ClusterDatabase(Executing):
@@ -408,9 +411,15 @@ class ClusterDatabase(Executing):
         def ask(timeout: float) -> bytes:
             nonlocal tries
             tries += 1
-            return self.pool.ask_leader(calls.DDL, request, max(timeout, deadline.left(DDL_SECONDS)))
+            share = deadline.left(DDL_TRIES * DDL_SECONDS) / DDL_TRIES
+            return self.pool.ask_leader(calls.DDL, request, max(timeout, share))
 
-        taken = calls.decode(repeat("changing the catalog", deadline, ask), calls.Taken)
+        try:
+            taken = calls.decode(repeat("changing the catalog", deadline, ask), calls.Taken)
+        except Unavailable as error:
+            raise type(error)(
+                f"{error}; the change may have happened all the same: look before you repeat it"
+            ) from error
         self._progress("the change of the catalog is durable", lambda known: known.epoch >= taken.epoch)
         if not wait:
             return Token(taken.epoch)
