@@ -43,7 +43,7 @@ from belvedere.protocol.driving import (
 from belvedere.protocol.messages import Epoch, EpochPlan, Member, PoolState, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.simulate.process import CLUSTER, Process, Surroundings
-from belvedere.simulate.scheduler import MS
+from belvedere.simulate.scheduler import MS, Action
 from belvedere.simulate.zookeeper import Record
 from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import Store
@@ -74,6 +74,7 @@ class CoordinatorProcess(Process):
         incarnation: int,
         options: Options,
         on_taken: OnTaken,
+        on_committed: Action,
         on_published: OnPublished,
         nemesis: Nemesis | None,
     ) -> None:
@@ -86,7 +87,8 @@ class CoordinatorProcess(Process):
         self._sweep_at = 0
         scheduler = around.scheduler
         self._clock = Clock(lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / 1_000_000)
-        self._on_taken, self._on_published, self._nemesis = on_taken, on_published, nemesis
+        self._on_taken, self._on_committed, self._on_published = on_taken, on_committed, on_published
+        self._nemesis = nemesis
 
     def start(self) -> None:
         super().start()
@@ -147,6 +149,7 @@ class CoordinatorProcess(Process):
                 self._ask(request, lambda: _names(memory, prefixes), lambda names: DocumentsListed(request, names))
             case Publish(plan):
                 self._unpublished = self.committed = plan
+                self._on_committed()
                 self._publish(plan)
             case RemoveChunks(chunks):
                 self.attempt(lambda: memory.remove_chunks(chunks))

@@ -298,8 +298,8 @@ KINDS = (
     Kind("exclude", 1, Nemesis.exclude),
     Kind("expire", 1, Nemesis.expire),
     Kind("suspect", 1, Nemesis.suspect),
-    Kind("isolate", 1, Nemesis.isolate),
-    Kind("part", 1, Nemesis.part),
+    Kind("isolate", 2, Nemesis.isolate),
+    Kind("part", 2, Nemesis.part),
     Kind("clock jumps", 2, Nemesis.jump_clock),
     Kind("store outage", 1, Nemesis.store_outage),
     Kind("store crash", 1, Nemesis.store_crash),
@@ -310,5 +310,5 @@ KINDS = (
     Kind("scale up", 1.5, Nemesis.scale_up),
     Kind("scale down", 1.5, Nemesis.scale_down),
     Kind("visit", 2.5, Nemesis.visit),
-    Kind("evict", 1, Nemesis.evict),
+    Kind("evict", 2, Nemesis.evict),
 )

@@ -243,7 +243,7 @@ class History:
         name = MemberId(f"{host}.{incarnation}")
         if role == "coordinator":
             return CoordinatorProcess(
-                around, host, incarnation, self.options, self.ddl.taken, self._published, self.nemesis
+                around, host, incarnation, self.options, self.ddl.taken, self._told, self._published, self.nemesis
             )
         if role == "distributor":
             work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
@@ -278,6 +278,11 @@ class History:
         if state is None or not (state.open or state.committed_plan):
             return None
         return self.oracle.plan_of(state.open[-1] if state.open else state.committed_plan)
+
+    def _told(self) -> None:
+        """The leader knows of a commit that the store does not know yet."""
+        if self.readers and self.random.random() < 0.1:
+            self.random.choice(self.readers).ask_both()
 
     def _published(self, plan: EpochPlan) -> None:
         """Readers may know it from now on."""

@@ -68,10 +68,16 @@ class Reader:
 
     # ------------------------------------------------------------------ one read
 
-    def read(self) -> None:
+    def ask_both(self) -> None:
+        """The leader first, then the store, which may know less."""
+        self.read(1.0)
+        self.read(0.0)
+
+    def read(self, leader: float = 0.5) -> None:
+        """`leader`: how likely the leader is asked, and not the store."""
         memory = self.around.store.memory
         listed = {source.id for source in memory.sources()}  # before the positions
-        known = self._ask_leader() or calls.read_committed(memory, NEWEST)
+        known = (self._ask_leader() if self.random.random() < leader else None) or calls.read_committed(memory, NEWEST)
         if known is None:
             return
         if known.epoch < self._last:
@@ -90,8 +96,8 @@ class Reader:
             self._pin(epoch)
 
     def _ask_leader(self) -> calls.Committed | None:
-        """Half of the time, and only one that is connected answers: others do not know whether they still lead."""
-        leader = self.leader() if self.random.random() < 0.5 else None
+        """Only one that is connected answers: others do not know whether they still lead."""
+        leader = self.leader()
         if leader is None or leader.paused or not leader.connected or leader.machine.phase is not Phase.LEADING:
             return None
         return None if leader.committed is None else calls.committed_of(leader.committed)
