@@ -333,7 +333,7 @@ class ListDocuments:
 @dataclass(frozen=True)
 class Publish:
     """The epoch is committed: let readers know (the versioned row in the store, waiting clients). Best effort: a later
-    one covers an earlier one."""
+    one covers an earlier one, unless names mean something else from that one on."""
 
     plan: EpochPlan
 
