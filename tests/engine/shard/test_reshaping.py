@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
+from belvedere.engine import shard as shard_module
+from belvedere.engine.shard import BUCKETS
 from tests.engine.shard.pool import Circuit, History, Pool, ShardCatalog, Written, plan
+from tests.engine.shard.test_shard import check_views
 from tests.engine.test_engine import CATALOG, QUERIES, R, S
 
 EPOCHS = 6
@@ -49,3 +55,66 @@ def _taken_back(seed: int, kept: str, dropped: str, forget: bool) -> list[Writte
     assert pool.epoch(2, attempts[0]) == written[1], "a repeated epoch wrote something else"
     written += [pool.epoch(epoch, history.step()) for epoch in range(3, EPOCHS)]
     return written
+
+
+@pytest.mark.parametrize("at", range(0, 24, 5))
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_catalog_that_could_not_be_taken_is_taken_when_it_comes_again(
+    monkeypatch: pytest.MonkeyPatch, at: int, undone: bool
+) -> None:
+    """`undone`: the epoch before, which is not committed, is given up in between and gets other rows."""
+    old = plan(CATALOG, {name: QUERIES[name] for name in ("aggregate", "inner")})
+    new = plan(CATALOG, {name: QUERIES[name] for name in ("left_if", "strings", "distinct", "total")})
+    first = ShardCatalog((R, S), (Circuit(1, old),))
+    second = ShardCatalog((R, S), (Circuit(1, old[1:]), Circuit(2, new)))
+    made = shard_module.make
+    written = []
+    for fails in (False, True):
+        pool, history = Pool(np.random.default_rng(4), 1), History(5, (R, S))
+        pool.configure(first)
+        pool.epoch(1, history.step(most=40))
+        attempts = [history.step(most=40), history.step(most=40)]
+        pool.begin(2, attempts[0], {})
+        for stage in range(pool.shards[0].stages):
+            pool.stage(stage)
+        changes, _ = pool.finish()
+        if fails:
+            left = iter(range(at))
+
+            def fail(*args: Any, left: Iterator[int] = left) -> Any:
+                if next(left, None) is None:
+                    raise MemoryError("no room")
+                return made(*args)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(shard_module, "make", fail)
+                with pytest.raises(MemoryError):
+                    pool.configure(second)
+        if undone:
+            pool.undo()
+            pool.configure(first)
+            written.append(pool.epoch(2, attempts[1]))
+        else:
+            pool.store.write(2, changes[0])
+            pool.commit(2)
+        pool.configure(second)
+        written.append(pool.epoch(3, history.step(most=40), {2: (0, BUCKETS)}))
+        written.append(pool.epoch(4, history.step(most=40)))
+    assert written[: len(written) // 2] == written[len(written) // 2 :]
+
+
+def test_a_shard_that_could_not_begin_begins_when_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it held was evicted, and the operators could not be made anew."""
+    views = plan(CATALOG, {name: QUERIES[name] for name in ("aggregate", "inner")})
+    pool, history = Pool(np.random.default_rng(4), 1, memory_limit=64), History(5, (R, S))
+    pool.configure(ShardCatalog((R, S), (Circuit(1, views),)))
+    pool.epoch(1, history.step(most=40))
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_module, "make", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            pool.begin(2, {}, {})
+        pool.undo()
+        with pytest.raises(ZeroDivisionError):
+            pool.begin(2, {}, {})
+    pool.epoch(2, history.step(most=40))
+    check_views(pool, views, history, QUERIES)

@@ -119,6 +119,7 @@ class Shard:
         self._me = 0
         self._running: Running | None = None
         self._broken = False
+        """Something failed in the middle: what is held is worth nothing, and is made anew before the next epoch."""
         self._random = np.random.default_rng(0)
         self._view_rows: dict[str, int] = {}
         self._zones: dict[int, dict[int, str]] = {}
@@ -136,12 +137,15 @@ class Shard:
     def configure(self, catalog: ShardCatalog) -> None:
         """Between epochs: circuits and tables are those of the catalog from now on."""
         self._between("configure")
-        if catalog == self._catalog:
+        if catalog == self._catalog and not self._broken:
             return
         self._catalog, self._layout = catalog, layout(catalog)
+        if self._broken:
+            self._clear()
         self._shape()
 
     def _shape(self) -> None:
+        self._broken = True  # until it is done: one that stopped halfway must not be taken for a whole one
         old = self._tables
         self._tables = {}
         for table in self._catalog.tables:
@@ -160,6 +164,7 @@ class Shard:
         self._groups, self._by_number = {}, {}
         for number, one in wanted.items():
             self._shape_circuit(one, self._operators[number])
+        self._broken = False
 
     def _shape_circuit(self, one: CircuitLayout, running: dict[Step, Any]) -> None:
         for step in [s for s in running if s not in one.stage]:
@@ -183,9 +188,12 @@ class Shard:
 
     def _reset(self) -> None:
         """Hold nothing."""
-        self._tables, self._operators = {}, {}
+        self._clear()
         self._shape()
-        self._broken = False
+
+    def _clear(self) -> None:
+        """Have no operators either, until they are made anew."""
+        self._tables, self._operators, self._groups, self._by_number = {}, {}, {}, {}
 
     def own(self, owner: np.ndarray, me: int) -> None:
         """Between epochs: `owner` (uint16[BUCKETS]) tells the position of the owner of each bucket, `me` is mine."""
@@ -520,7 +528,7 @@ class Shard:
         self._inbox.clear()
         undone = self._ledger.undo(committed)
         if self._broken:
-            self._reset()
+            self._clear()  # made anew when the next epoch begins: what fails there must not stop this
             return
         for groups in self._groups.values():
             groups.undo() if groups.dirty else None
