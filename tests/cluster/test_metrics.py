@@ -45,6 +45,7 @@ def test_every_metric_appears_in_a_scrape_once_it_was_set(made: Metrics) -> None
     made.queue(10, 2)
     made.oldest_change(None)
     made.input_bytes(5)
+    made.backlog(lambda: 6, 60)
     made.send_backlog(lambda: 7, lambda: ["b"])
     with made.busy():
         pass

@@ -73,6 +73,12 @@ METRICS = (
     Metric("belvedere_buckets_moved", "counter", "buckets that came to this server or left it"),
     Metric("belvedere_buckets_owned", "gauge", "buckets that this server owns, of 16,384"),
     Metric("belvedere_input_bytes", "gauge", "bytes in INPUT that are not committed yet"),
+    Metric(
+        "belvedere_backlog_bytes", "gauge", "bytes that the store keeps for the views: logs of base tables, and INPUT"
+    ),
+    Metric(
+        "belvedere_backlog_limit_bytes", "gauge", "bytes of backlog at which base tables take no more rows; 0: no limit"
+    ),
     Metric("belvedere_sessions_suspended", "counter", "times that the connection to ZooKeeper was gone"),
     Metric("belvedere_sessions_lost", "counter", "sessions in ZooKeeper that ended without being closed"),
     Metric("belvedere_quarantined_rows", "gauge", "rows of a view that are in quarantine", ("view",)),
@@ -128,6 +134,11 @@ class Metrics:
 
     def input_bytes(self, size: int) -> None:
         self._child("belvedere_input_bytes").set(size)
+
+    def backlog(self, size: Callable[[], int], limit: int) -> None:
+        """Where to read the size when it is asked for: a disk that hangs must not hold up the main loop."""
+        self._child("belvedere_backlog_bytes").set_function(size)
+        self._child("belvedere_backlog_limit_bytes").set(limit)
 
     def send_backlog(self, backlog: Callable[[], int], troubles: Callable[[], Iterable[object]]) -> None:
         """Where to read both when they are asked for: `Transport.backlog` and `Transport.troubles`."""

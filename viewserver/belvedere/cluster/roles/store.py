@@ -39,7 +39,7 @@ class StoreDirectory(LmdbStore):
     def __init__(self, options: Options) -> None:
         assert options.directory is not None
         options.directory.mkdir(parents=True, exist_ok=True)
-        super().__init__(options.directory, nodes=NODES)
+        super().__init__(options.directory, nodes=NODES, backlog_limit=options.backlog_limit)
         tls = options.tls
         self._client = FlightClient(tls=None if tls is None else FlightTls(tls.certificate, tls.key, tls.authority))
         self._watch = Watch()
@@ -134,6 +134,7 @@ class StoreMember(Incarnation):
         assert isinstance(around.store, StoreDirectory)
         self.directory = around.store
         self._cpu = time.process_time()
+        self.metrics.backlog(self.directory.backlog.last_size, self.directory.backlog.limit)
 
     def figures(self) -> None:
         """It works in threads of its port and its own: their CPU time is what it was busy for."""

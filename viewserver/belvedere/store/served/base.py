@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from belvedere.engine.delta import Changes
 from belvedere.engine.vec import Vec
-from belvedere.errors import CatalogError, DataError
+from belvedere.errors import CatalogError, DataError, StoreUnavailable
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.source.chunks import Content, Written, build
 from belvedere.sql.catalog import TableDef
 from belvedere.store.embedded.changes import timestamps, widen
 from belvedere.store.seam import SourceInfo
 from belvedere.store.served import ranges, requests
+from belvedere.store.served.backlog import Backlog
 from belvedere.store.served.base_rows import BaseRows, Pending
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
 from belvedere.store.served.keys import table_bytes
@@ -48,7 +49,8 @@ def wall_clock() -> int:
 class _Put:
     found: dict[SourceId, Seq]
     pending: Pending | None
-    """None: the call had happened before."""
+    """None: the call had happened before, or is refused."""
+    refused: str = ""
 
 
 class BaseTables:
@@ -60,9 +62,12 @@ class BaseTables:
         nodes: Sequence[str] = ("node-0",),
         clock: Clock = wall_clock,
         dropped: Callable[[], None] = lambda: None,
+        backlog: Backlog | None = None,
     ) -> None:
-        """`dropped` is called when a table has left rows behind that have to be removed."""
+        """`dropped` is called when a table has left rows behind that have to be removed. `backlog` says when no more is
+        to be written."""
         self._environment, self._db = environment, environment.db
+        self._backlog = Backlog(environment) if backlog is None else backlog
         self._dropped = dropped
         self.nodes = tuple(nodes)
         self._clock = clock
@@ -172,11 +177,16 @@ class BaseTables:
             known = requests.find(txn, self._db, request)
             if known is not None:
                 return _Put(known, None)
+            refused = self._backlog.refuse_rows(txn)
+            if refused:
+                return _Put({}, None, refused)
             put = self._put(txn, table, changes, encoded, own_clock)
             requests.remember(txn, self._db, request, put.found, self._clock())
             return put
 
         put = self._environment.run(write, len(changes), self._keep)
+        if put.refused:
+            raise StoreUnavailable(f"base table {table!r} takes no rows: {put.refused}")
         self._tell()
         return put.found
 

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 
 import xxhash
 
-from belvedere.errors import Damaged, DataError
+from belvedere.errors import Damaged, DataError, StoreUnavailable
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from belvedere.store.seam import InputSize
+from belvedere.store.served.backlog import Backlog
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
 
 _DIGEST = 8
@@ -32,8 +33,9 @@ _SIZE = struct.Struct("<qqq")
 class Input:
     """Thread-safe."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, backlog: Backlog) -> None:
         self._environment, self._db = environment, environment.db
+        self._backlog = backlog
         with environment.reading() as txn:
             complete = txn.stat(self._db["order"])["entries"] == txn.stat(self._db["index"])["entries"]
         if not complete:
@@ -44,13 +46,19 @@ class Input:
         content = xxhash.xxh3_64_digest(payload) + bytes(payload)
         entry = json.dumps([chunk.source, chunk.first, chunk.last, chunk.rows, chunk.size, chunk.at]).encode()
 
-        def put(txn: Txn) -> None:
+        def put(txn: Txn) -> str:
+            refused = self._backlog.refuse_chunk(txn)
+            if refused and txn.get(key, db=self._db["index"]) is None:
+                return refused
             if txn.put(key, entry, db=self._db["index"], overwrite=False):
                 txn.put(key, content, db=self._db["payloads"])
                 txn.put(_place(key, chunk), _LENGTH.pack(len(key)) + key + entry, db=self._db["order"])
                 self._count(txn, [chunk], 1)
+            return ""
 
-        self._environment.run(put)
+        refused = self._environment.run(put)
+        if refused:
+            raise StoreUnavailable(f"INPUT takes no chunk of source {chunk.source!r}: {refused}")
 
     def chunks(self, limit: int | None) -> list[Chunk]:
         found: list[Chunk] = []

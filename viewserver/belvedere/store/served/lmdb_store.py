@@ -16,6 +16,7 @@ import pyarrow as pa
 from belvedere.errors import DataError
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
 from belvedere.store.seam import InputSize, SourceInfo, TableWrite, read_all
+from belvedere.store.served.backlog import Backlog
 from belvedere.store.served.base import BaseTables, Clock, wall_clock
 from belvedere.store.served.collector import MERGE_ROWS
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
@@ -36,15 +37,17 @@ class LmdbStore:
         clock: Clock = wall_clock,
         collect_pause: float = 10.0,
         merge_rows: int = MERGE_ROWS,
+        backlog_limit: int | None = None,
     ) -> None:
         """`collect_pause`: seconds between two collections. `merge_rows`: recent rows go to their tables when there are
-        so many of them."""
+        so many of them. `backlog_limit`: bytes that may wait for the views, see `Backlog`."""
         self.environment = Environment(path, map_size=map_size)
         self._db = self.environment.db
         try:
-            self._input = Input(self.environment)
+            self.backlog = Backlog(self.environment, backlog_limit)
+            self._input = Input(self.environment, self.backlog)
             self._tables = VersionedTables(self.environment, collect_pause, merge_rows)
-            self.base = BaseTables(self.environment, nodes, clock, self._tables.wake)
+            self.base = BaseTables(self.environment, nodes, clock, self._tables.wake, self.backlog)
         except BaseException:
             self.environment.close()
             raise
