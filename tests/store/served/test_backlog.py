@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from belvedere.cluster.options import BACKLOG_LIMIT, Options
+from belvedere.cli import roles
+from belvedere.cluster.options import Options
 from belvedere.errors import DataError, StoreUnavailable
 from belvedere.protocol.exactly_once import START, Chunk, ChunkId, Seq, SourceId, WriterId
 from belvedere.protocol.messages import Role
@@ -36,7 +39,7 @@ def fill(store: LmdbStore) -> int:
             put(store, number, f"put-{number}")
         except StoreUnavailable as error:
             assert "base table 'orders' takes no rows: 1.0 MiB of changes are not in the views yet, " in str(error)
-            assert "1.0 MiB are allowed" in str(error) and "BELVEDERE_BACKLOG_LIMIT" in str(error)
+            assert "1.0 MiB are allowed" in str(error) and "--backlog-limit" in str(error)
             return number
     raise AssertionError("the limit was never reached")
 
@@ -136,16 +139,17 @@ def test_the_limit_follows_the_file_system(tmp_path: Path, monkeypatch: pytest.M
     store.close()
 
 
-def test_the_limit_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def limit() -> int | None:
-        return Options(Role.STORE, "localhost:2181", directory=tmp_path).backlog_limit
+@pytest.mark.parametrize(("text", "expected"), [(None, None), ("0", 0), ("1.5GiB", 3 << 29), ("77", 77)])
+def test_the_limit_is_an_option(text: str | None, expected: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(roles, "_run", lambda role, **settings: told.append(settings["backlog_limit"]))
+    words = [] if text is None else ["--backlog-limit", text]
+    result = CliRunner().invoke(roles.store, ["--zookeeper", "localhost:2181", "--directory", "d", *words])
+    assert result.exit_code == 0 and told == [expected]
 
-    assert limit() is None
-    for text, expected in (("0", 0), ("1.5GiB", 3 << 29), ("512MiB", 1 << 29), ("77", 77)):
-        monkeypatch.setenv(BACKLOG_LIMIT, text)
-        assert limit() == expected
-    monkeypatch.setenv(BACKLOG_LIMIT, "much")
-    with pytest.raises(DataError, match="BELVEDERE_BACKLOG_LIMIT='much': a number of bytes"):
-        limit()
+
+def test_a_limit_that_is_none_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(roles.store, ["--zookeeper", "localhost:2181", "--backlog-limit", "much"])
+    assert result.exit_code == 2 and "'much': a number of bytes" in result.output
     with pytest.raises(DataError, match="backlog limit -1"):
         Options(Role.STORE, "localhost:2181", directory=tmp_path, backlog_limit=-1)

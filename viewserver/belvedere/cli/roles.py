@@ -154,6 +154,11 @@ def viewserver(**settings: Any) -> None:
 
 @click.command(short_help="The store of a pool.")
 @pool_options
-def store(**settings: Any) -> None:
+@_option(
+    "--backlog-limit",
+    "BELVEDERE_BACKLOG_LIMIT",
+    help="Changes that views do not have yet: with more, writes wait; 0: no limit. [default: 16GiB, or half the disk]",
+)
+def store(backlog_limit: str | None, **settings: Any) -> None:
     """Keep base tables, INPUT, state and views of a small cluster in a directory (LMDB)."""
-    _run("store", **settings)
+    _run("store", backlog_limit=None if backlog_limit is None else bytes_of(backlog_limit), **settings)

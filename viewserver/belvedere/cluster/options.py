@@ -17,8 +17,6 @@ TEST_PROTOCOL = "BELVEDERE_TEST_PROTOCOL"
 """For tests of rolling upgrades only: a process that speaks this protocol and the one before it, and that adds a field
 to its messages which this version does not know."""
 
-BACKLOG_LIMIT = "BELVEDERE_BACKLOG_LIMIT"
-
 
 @dataclass(frozen=True)
 class TlsFiles:
@@ -51,7 +49,7 @@ class Options:
     tls: TlsFiles | None = None
     session_timeout: float = 4.0
     memory_limit: int = 1 << 30
-    backlog_limit: int | None = field(default_factory=lambda: _bytes(os.environ.get(BACKLOG_LIMIT)))
+    backlog_limit: int | None = None
     """Bytes that the store keeps for views that have not caught up, before it refuses rows of base tables; 0: without
     limit, None: 16 GiB, or half of the file system if that is less."""
     epoch_ms: int = 20
@@ -81,18 +79,6 @@ class Options:
             object.__setattr__(self, "name", f"{self.role.value}-{host}")
         elif not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
             raise DataError(f"name {self.name!r}: a name has letters, digits, '.', '_' and '-'")
-
-
-def _bytes(text: str | None) -> int | None:
-    """16GiB, 512MiB or a plain number of bytes."""
-    if not text:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(KiB|MiB|GiB|B|)", text)
-    if found is None:
-        raise DataError(
-            f"{BACKLOG_LIMIT}={text!r}: a number of bytes, with KiB, MiB or GiB if you like; 0 for no limit"
-        )
-    return int(float(found[1]) * {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}.get(found[2], 1))
 
 
 def spoken_protocols(newest: str | None) -> tuple[int, int]:

@@ -71,7 +71,7 @@ class Backlog:
         return (
             f"{found / _MIB:.1f} MiB of changes are not in the views yet, {most / _MIB:.1f} MiB are allowed; nothing "
             "was written: write again when the pool has caught up (are its distributors, view servers and coordinator "
-            "there?), or let the store keep more (BELVEDERE_BACKLOG_LIMIT)"
+            "there?), or let the store keep more (--backlog-limit)"
         )
 
 

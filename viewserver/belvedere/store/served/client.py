@@ -31,6 +31,7 @@ _STREAM_TIMEOUT = 3600.0
 _CHANNEL = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # a minute otherwise, whatever the line above says
     # A server that comes back is to be found at once, not after up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
