@@ -72,3 +72,12 @@ def test_it_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     for epoch in range(1, 9):
         queue.add(plan(epoch, str(epoch)))
     assert rest(queue) == [1, 2, 8]
+
+
+def test_what_is_being_published_is_not_known_to_be_there() -> None:
+    queue = Unpublished()
+    queue.add(plan(1))
+    assert queue.next() == plan(1)
+    assert queue.waiting
+    assert queue.next() is None
+    assert not queue.waiting

@@ -63,6 +63,7 @@ class Unpublished:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something that `next` would give."""
+        """Whether there is something that is not known to be published: also what `next` gave last, until it is asked
+        again."""
         with self._lock:
-            return bool(self._entries)
+            return bool(self._entries) or self._out is not None
