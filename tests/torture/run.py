@@ -35,7 +35,7 @@ from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.inquiry import status_of
 from belvedere.cluster.local import LocalCluster, Shape
 from belvedere.store.served.client import FlightStore
-from tests.torture.chaos import Administrator, Chaos, Fault, observe
+from tests.torture.chaos import LEAVE_SECONDS, Administrator, Chaos, Fault, observe
 from tests.torture.checker import Checker, History, bag
 from tests.torture.lineage import Ranges
 from tests.torture.watching import Commits, Judge, Sampler, Subscriber, Watcher, take
@@ -47,6 +47,8 @@ REST_SECONDS = 90.0
 CONNECT_SECONDS = 120.0
 PAUSE_SECONDS = 2.0
 CALM_SECONDS = 10.0
+CRASH_SECONDS = 3.0
+"""Commits should pause for so long after a crash, and the session timeout, at most."""
 """Nothing that happened so long ago is felt any more."""
 SINGLE = (
     "add viewserver",
@@ -354,6 +356,10 @@ def as_text(report: dict[str, Any]) -> str:
     def spread(found: dict[str, float]) -> str:
         return "none" if not found else "{count} times, p50 {p50:.2f}, p99 {p99:.2f}, most {most:.2f} s".format(**found)
 
+    def goal(found: dict[str, float], seconds: float) -> str:
+        return f" (goal {seconds:g} s: {'met' if found['most'] <= seconds else 'MISSED'})" if found else ""
+
+    crash, left = report["crash_stall_s"], report.get("left_in_peace_s", {})
     storm = report.get("storm", {})
     lines = [
         f"seed {report['seed']}: {report['writes']} writes of {report['rows']} rows ({report['retried_writes']} tries "
@@ -373,9 +379,9 @@ def as_text(report: dict[str, Any]) -> str:
         ]
     lines += [f"no commits because of: {kind}: {spread(found)}" for kind, found in report["stall_s"].items()]
     lines += [
-        f"no commits because of a crash: {spread(report['crash_stall_s'])}",
+        f"no commits because of a crash: {spread(crash)}{goal(crash, CRASH_SECONDS + report['session_timeout_s'])}",
         f"no commits because of scaling by one: {spread(report['scale_stall_s'])}",
-        f"withdrawn in peace: {spread(report.get('left_in_peace_s', {}))}",
+        f"withdrawn in peace: {spread(left)}{goal(left, LEAVE_SECONDS)}",
         f"freshness, of everything: {spread(report['freshness_s'])}",
         f"freshness at rest: {spread(report['freshness_at_rest_s'])}",
     ]
