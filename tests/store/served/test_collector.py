@@ -72,7 +72,8 @@ def test_what_a_merge_notes_again_during_a_collection_is_not_forgotten(tmp_path:
 def test_writers_give_up_if_no_room_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "_PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(collector, "_RETRY_SECONDS", 0.02)
-    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=100)
+    monkeypatch.setattr(collector, "_PACE_SECONDS", 0.0)
+    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=50)
     go_on, merge = threading.Event(), store._tables._collector._merge
 
     def slow(bounds: Any) -> None:
@@ -88,6 +89,43 @@ def test_writers_give_up_if_no_room_is_made(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(collector, "_PATIENCE_SECONDS", 30.0)
     write(store, 4, dict.fromkeys(range(90), b"y"))
     assert set(read(store, range(90))) == {b"y"}
+    store.close()
+
+
+def test_a_write_waits_for_a_merge_that_lags_only_as_long_as_its_own_rows_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of ten rows: a write of twenty waits for four of them, not for the whole merge."""
+    monkeypatch.setattr(collector, "_STEP_ROWS", 10)
+    monkeypatch.setattr(collector, "_PACE_SECONDS", 30.0)
+    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=100)
+    working = store._tables._collector
+    step, begun, steps = working._run, threading.Event(), threading.Semaphore(0)
+
+    def one_by_one(operation: Any) -> Any:
+        if getattr(getattr(operation, "func", None), "__name__", "") == "_put":
+            begun.set()
+            assert steps.acquire(timeout=30)
+        return step(operation)
+
+    working._run = one_by_one  # type: ignore[method-assign]
+    write(store, 1, dict.fromkeys(range(300), b"a"))
+    assert begun.wait(20)
+    write(store, 2, dict.fromkeys(range(100), b"b"))  # from now on the merge lags
+    written = threading.Event()
+
+    def go_on() -> None:
+        write(store, 3, dict.fromkeys(range(20), b"c"))
+        written.set()
+
+    threading.Thread(target=go_on, daemon=True).start()
+    steps.release(3)
+    assert not written.wait(0.3)
+    steps.release(1)
+    assert written.wait(20)
+    assert working._put_rows == 40 and store._tables._recent.interrupted
+    steps.release(1000)
+    assert set(read(store, range(20))) == {b"c"}
     store.close()
 
 

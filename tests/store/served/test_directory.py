@@ -181,6 +181,44 @@ def test_concurrent_calls_share_a_commit(tmp_path: Path) -> None:
     environment.close()
 
 
+def test_steps_of_other_work_take_turns_with_calls_and_have_a_commit_of_their_own(tmp_path: Path) -> None:
+    environment = Environment(tmp_path)
+    begun, go = threading.Event(), threading.Event()
+    transactions: list[tuple[str, int]] = []
+
+    def slow(txn) -> None:
+        begun.set()
+        assert go.wait(30)
+
+    def call(name: str, later: bool) -> None:
+        def operation(txn) -> None:
+            transactions.append((name, txn.id()))
+            txn.put(name.encode(), b"", db=environment.db["documents"])
+
+        environment.run(operation, later=later)
+
+    threads = [threading.Thread(target=environment.run, args=(slow,))]
+    threads[0].start()
+    assert begun.wait(30)
+    for number in range(3):
+        threads.append(threading.Thread(target=call, args=(f"call {number}", False)))
+        threads.append(threading.Thread(target=call, args=(f"step {number}", True)))
+    for thread in threads[1:]:
+        thread.start()
+    while len(environment._queue) + len(environment._steps) < 6:
+        threading.Event().wait(0.001)
+    go.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    by_commit: dict[int, list[str]] = {}
+    for name, id in transactions:
+        by_commit.setdefault(id, []).append(name.split()[0])
+    # A step is first, since a call was before; then all calls at once; then the other steps, one by one.
+    assert list(by_commit.values()) == [["step"], ["call"] * 3, ["step"], ["step"]]
+    environment.close()
+
+
 def test_one_that_fails_does_not_take_others_with_it(tmp_path: Path) -> None:
     environment = Environment(tmp_path)
     begun, go = threading.Event(), threading.Event()

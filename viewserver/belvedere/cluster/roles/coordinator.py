@@ -29,6 +29,7 @@ from belvedere.cluster.roles.ddl import Catalog
 from belvedere.cluster.roles.deaths import Deaths
 from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.publishing import Unpublished
+from belvedere.cluster.roles.removals import Removals
 from belvedere.cluster.roles.sweep import Sweep
 from belvedere.cluster.transport import Handler, Payload
 from belvedere.engine.version import ENGINE_VERSION
@@ -122,6 +123,7 @@ class CoordinatorMember(Incarnation):
         gone = "nobody listens at its address"
         self.deaths = Deaths(self.worker("deaths"), lambda member: self._report(Unreachable(member, gone)))
         self.sweep = Sweep(around.store)
+        self.removals = Removals(around.store)
         self._sweep_at = self._count_at = 0.0
         self._quarantined: set[str] = set()
         """Views whose quarantine was counted."""
@@ -175,6 +177,8 @@ class CoordinatorMember(Incarnation):
             return
         self.tell(Tick(now))
         self.deaths.look(self.around.transport.troubles(), self._waited_for())
+        if self.removals.due:
+            self._chore(functools.partial(self.removals.remove, *self.removals.take()))
         state = self.machine.leadership.state
         if self.machine.phase is machines.Phase.LEADING and state is not None and state.term != self._repaired:
             self._repaired = state.term
@@ -282,9 +286,9 @@ class CoordinatorMember(Incarnation):
             case Publish(plan):
                 self._publish(plan)
             case RemoveChunks(chunks):
-                self._chore(lambda: store.remove_chunks(chunks))
+                self.removals.add(chunks=chunks)
             case RemoveDocuments(names):
-                self._chore(lambda: store.remove_documents(names))
+                self.removals.add(documents=names)
             case Collect(horizon, tombstones):
                 self._chore(lambda: store.collect(horizon, tombstones))
                 self._sweep(horizon)

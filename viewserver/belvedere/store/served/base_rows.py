@@ -49,7 +49,8 @@ _FLUSH_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 _PATIENCE_SECONDS = 30.0
 """A writer does not wait longer for room: whoever called it has given up by then, or soon will, and calls again."""
-_STEP_KEYS = 8192
+_STEP_KEYS = 2048
+"""About ten milliseconds: so long a writer may have to wait for a step."""
 _SCAN_ROWS = 4096
 _SCAN_BYTES = 4 << 20
 _DAY_US = 86_400_000_000
@@ -187,8 +188,8 @@ class BaseRows:
             by_table.setdefault(one.table, []).append(one)
         for table, parts in by_table.items():
             for step in self._steps(table, parts):
-                self._environment.run(step, _STEP_KEYS)
-        self._environment.run(partial(self._done, pending[-1].seq))
+                self._environment.run(step, later=True)
+        self._environment.run(partial(self._done, pending[-1].seq), later=True)
         with self._news:
             if source is self._pending:  # else they were loaded again meanwhile, and are merged again
                 del self._pending[: len(pending)]
@@ -257,7 +258,7 @@ class BaseRows:
                 with self._environment.reading() as txn:
                     if not base_graves.due(txn, self._db, before):
                         return
-                self._environment.run(partial(self._bury, before), _STEP_KEYS)
+                self._environment.run(partial(self._bury, before), later=True)
 
     def _bury(self, before: int, txn: Txn) -> None:
         base_graves.bury(txn, self._db, before, _STEP_KEYS, self._definition)

@@ -7,8 +7,12 @@ A collection may take an hour (somebody held an old epoch for as long). Between 
 as soon as there are enough of them, so that writers wait for a merge at most.
 
 Each works through rows in the order of keys, in steps of bounded size, each a transaction of its own between those of
-writers. Collections wait a while for each other (`pause`): rows of many epochs then share pages, and rows that were
-written again meanwhile have been trimmed by that write.
+writers. Collections wait a while for each other (`pause`): rows of many epochs then share pages, and an id that was
+written often is looked at once.
+
+Writers who are faster than merges are slowed down before there is no room at all: once a merge lags behind, a write
+waits until twice as many rows have been merged as it brings. So the next merge has less to do than this one, and nobody
+meets the limit at which writers stand still until a whole merge is over.
 
 * A note of epoch e <= h: of each of its ids, versions older than the newest one <= h go.
 * A grave of epoch e <= min(h, t): the same, and that newest one goes as well if it is a tombstone <= t.
@@ -55,9 +59,12 @@ MERGE_ROWS = 250_000
 MERGE_BYTES = 96 << 20
 _MERGE_SECONDS = 60.0
 """Rows do not stay recent for longer: of an id that changes all the time many versions would hang together."""
-_FULL = 2
-"""At so many times the size at which a merge begins, writers wait for it."""
-_STEP_ROWS = 8192
+_PACE, _PACE_SECONDS = 2, 1.0
+"""Rows that are merged for each that is written while a merge lags behind; how long a write waits for it at most."""
+_FULL = 4
+"""At so many times the size at which a merge begins, writers wait for its end."""
+_STEP_ROWS = 2048
+"""About ten milliseconds: so long a writer may have to wait for a step."""
 _STEP_KEYS = 16_384
 _PASS_IDS = 1 << 20
 """Ids that a collection has in memory at a time."""
@@ -90,6 +97,8 @@ class Collector:
         self._wanted = True
         self._last = self._merged = time.monotonic()
         self._trouble, self._failures = "", 0
+        self._put_rows = self._owed = 0
+        """Rows that were merged so far; and those that have to be before the last of the writers that wait goes on."""
         self._noted: set[bytes] = set()
         """Records of ids that were written since the collection read those that it works on."""
         self.collected = 0
@@ -118,24 +127,31 @@ class Collector:
             with self._wake:
                 self._wake.notify_all()
 
-    def make_room(self) -> None:
-        """Wait until a merge that lags behind has caught up; raises `StoreUnavailable` if it cannot, or not soon."""
-        if not self._enough(_FULL):
+    def make_room(self, rows: int) -> None:
+        """Before so many rows are written: wait until a merge that lags behind has caught up somewhat; raises
+        `StoreUnavailable` if it cannot, or not soon."""
+        if not self._enough():
             return
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        begun = time.monotonic()
         with self._wake:
             self._wake.notify_all()  # once: writers that wait would wake each other for ever
-            while self._enough(_FULL) and not self._stopping:
-                failures = self._failures
-                self._wake.wait(_RETRY_SECONDS)
-                if self._failures != failures:
+            # What others wait for comes first: all writers together are as fast as the merge allows.
+            goal = self._owed = max(self._owed, self._put_rows) + _PACE * rows
+            failures = self._failures
+            while not self._stopping:
+                waited, failed = time.monotonic() - begun, self._failures != failures
+                if not self._enough(_FULL):
+                    if not self._enough() or self._put_rows >= goal or waited >= _PACE_SECONDS or failed:
+                        return
+                elif failed:
                     raise StoreUnavailable(self._trouble)
-                if time.monotonic() >= deadline:
+                elif waited >= _PATIENCE_SECONDS:
                     raise StoreUnavailable(
                         f"the store in {self._environment.path} has {self._recent.rows} rows in memory that have to go "
                         f"to their tables first, and {_PATIENCE_SECONDS:g} s were not enough; its disk is slow, or it "
                         "has too much to do: write again later, or less at a time"
                     )
+                self._wake.wait(_RETRY_SECONDS)
 
     def close(self) -> None:
         with self._wake:
@@ -206,7 +222,7 @@ class Collector:
         """A step; those that follow the order to stop are not begun."""
         if self._stopping:
             raise Closed("the store is being closed")
-        return self._environment.run(operation, _STEP_ROWS)
+        return self._environment.run(operation, later=True)
 
     # --- merging
 
@@ -229,7 +245,11 @@ class Collector:
                 size = versions.find_size(txn, self._db, table)
             before = 0 if size is None else size.newest
             for at in range(0, len(rows), _STEP_ROWS):
-                self._run(partial(self._put, table, rows.slice(at, at + _STEP_ROWS), bounds.horizon, before))
+                step = rows.slice(at, at + _STEP_ROWS)
+                self._run(partial(self._put, table, step, bounds.horizon, before))
+                with self._wake:
+                    self._put_rows += len(step)
+                    self._wake.notify_all()
         newest = {table: int(rows.epochs.max()) for table, rows in tables.items() if len(rows)}
         if not self._run(lambda txn: self._finish(txn, newest, last, loads)):
             raise StoreUnavailable(

@@ -7,6 +7,9 @@ queued up meanwhile.
     run(operation) ──▶ QUEUED ──the leader took it──▶ RUNNING ──committed──▶ result
                           └──the lead was passed on──▶ LEADING ──▶ RUNNING     └──failed──▶ error
 
+Steps of merges and collections (`later=True`) have a queue of their own and a transaction for each: nobody's call takes
+as long as a step because it was committed with one. The two queues take turns, so neither starves the other.
+
 Why it is safe: a call returns only after the commit that holds it. An operation is a function of the transaction alone,
 so it can be run again: when one of a group fails, the transaction is aborted and each is run by itself, and when the
 map is full it is made bigger and the group is run again. The map may be exchanged only while no transaction is open;
@@ -84,6 +87,9 @@ class Environment:
         self._map_size = map_size
         self._mutex = threading.Lock()
         self._queue: list[_Job[Any]] = []
+        self._steps: list[_Job[Any]] = []
+        self._turn = self._queue
+        """From which of the two the leader takes: it finds its own job there."""
         self._leading = False
         self._gate = threading.Condition()
         self._readers = 0
@@ -186,16 +192,20 @@ class Environment:
 
     # --- writing
 
-    def run(self, operation: Operation[T], weight: int = 1, then: Callable[[T], Any] | None = None) -> T:
+    def run(
+        self, operation: Operation[T], weight: int = 1, then: Callable[[T], Any] | None = None, *, later: bool = False
+    ) -> T:
         """Runs it in a write transaction, perhaps with others, perhaps more than once; returns when it is durable.
 
         `weight`: about how many rows it writes. `then` is called with the result when it is durable, before anything
-        that is committed later; it must not fail."""
+        that is committed later; it must not fail. `later`: a step of work that nobody waits for."""
         job = _Job(operation, weight, then)
         with self._mutex:
-            self._queue.append(job)
+            queue = self._steps if later else self._queue
+            queue.append(job)
             lead = not self._leading
-            self._leading = True
+            if lead:
+                self._leading, self._turn = True, queue
         if not lead:
             job.woken.wait()
         if not job.done:
@@ -206,8 +216,7 @@ class Environment:
 
     def _lead(self) -> None:
         with self._mutex:
-            count = _fitting([job.weight for job in self._queue])
-            batch, self._queue = self._queue[:count], self._queue[count:]
+            batch = self._take_next()
         try:
             self._execute(batch)
         finally:
@@ -215,9 +224,22 @@ class Environment:
                 job.done = True
                 job.woken.set()
             with self._mutex:
-                self._leading = bool(self._queue)
-                if self._queue:
-                    self._queue[0].woken.set()
+                self._pass_on()
+
+    def _take_next(self) -> list[_Job[Any]]:
+        """What goes into the next transaction."""
+        count = 1 if self._turn is self._steps else _fitting([job.weight for job in self._queue])
+        batch = self._turn[:count]
+        del self._turn[:count]
+        return batch
+
+    def _pass_on(self) -> None:
+        """The lead goes to the first of the other queue, if somebody waits there, else of the same."""
+        other = self._queue if self._turn is self._steps else self._steps
+        self._turn = other or self._turn
+        self._leading = bool(self._turn)
+        if self._turn:
+            self._turn[0].woken.set()
 
     def _execute(self, batch: list[_Job[Any]]) -> None:
         try:

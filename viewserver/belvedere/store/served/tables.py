@@ -137,7 +137,8 @@ class VersionedTables:
             self._write(epoch, group)
 
     def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
-        self._collector.make_room()
+        rows = sum(len(write.ids) for write in writes)
+        self._collector.make_room(rows)
         cells = [keys.cells(write.values) for write in writes]
 
         def put(txn: Txn) -> list[tuple[int, int]]:
@@ -150,7 +151,7 @@ class VersionedTables:
             for (run, number), write, stored in zip(runs, writes, cells, strict=False):  # none, if it came too late
                 self._recent.put(run, number, epoch, write.ids, stored)
 
-        self._environment.run(put, sum(len(write.ids) for write in writes), keep)
+        self._environment.run(put, rows, keep)
         self._collector.added()
 
     def _put(self, txn: Txn, epoch: int, write: TableWrite) -> tuple[int, int]:
