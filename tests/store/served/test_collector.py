@@ -45,8 +45,11 @@ def test_writers_go_on_during_a_long_collection(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_a_merge_notes_again_during_a_collection_is_not_forgotten(tmp_path: Path) -> None:
+def test_what_a_merge_notes_again_during_a_collection_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A write that is repeated is noted under the same name as the first time."""
+    monkeypatch.setattr(collector, "_STEPS_PER_MERGE", 0)
     store = LmdbStore(tmp_path, collect_pause=0.0, merge_rows=50)
     for horizon, epoch in enumerate((15, 16, 17), 1):
         write(store, epoch, dict.fromkeys(range(50), b"%d" % epoch))
@@ -76,9 +79,9 @@ def test_writers_give_up_if_no_room_is_made(tmp_path: Path, monkeypatch: pytest.
     store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=50)
     go_on, merge = threading.Event(), store._tables._collector._merge
 
-    def slow(bounds: Any) -> None:
+    def slow() -> None:
         assert go_on.wait(30)
-        merge(bounds)
+        merge()
 
     store._tables._collector._merge = slow  # type: ignore[method-assign]
     for epoch in range(1, 4):
@@ -142,4 +145,27 @@ def test_writers_of_base_rows_give_up_if_no_room_is_made(tmp_path: Path, monkeyp
             store.base.put("orders", changes)
     store.base.flush()
     store.base.put("orders", changes)
+    store.close()
+
+
+def test_a_collection_goes_on_although_there_is_always_enough_to_merge(tmp_path: Path) -> None:
+    """Some of its steps come before each merge: with one step for a merge it would never catch up."""
+    store = LmdbStore(tmp_path, collect_pause=0.0)
+    working, done = store._tables._collector, []
+
+    def unending() -> bool:
+        done.append("step")
+        return len(done) < 30
+
+    merge = working._merge_generation
+
+    def noted() -> None:
+        done.append("merge")
+        merge()
+
+    working._some_dropped, working._merge_generation = unending, noted  # type: ignore[method-assign]
+    working._ripe = lambda: True  # type: ignore[method-assign]
+    collect(store, 1)
+    text = "".join("m" if one == "merge" else "s" for one in done)
+    assert max(map(len, text.split("m"))) == collector._STEPS_PER_MERGE and text.count("m") >= 2
     store.close()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from belvedere.errors import StoreUnavailable
+from belvedere.store.served import collector as served_collector
 from belvedere.store.served import recent
 from belvedere.store.served.lmdb_store import LmdbStore
 from belvedere.store.served.recent import NONE, Memtable, Recent
@@ -152,14 +153,15 @@ def test_writers_wait_for_a_merge_that_lags_and_are_told_if_it_cannot(tmp_path: 
     store.close()
 
 
-def test_writers_that_wait_for_a_merge_do_not_wake_each_other(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=100)
+def test_writers_that_wait_for_a_merge_do_not_wake_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_collector, "_PACE_SECONDS", 0.0)
+    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=50)
     collector = store._tables._collector
     merge, goes_on, looks = collector._merge, threading.Event(), 0
 
-    def slow(bounds: Any) -> None:
+    def slow() -> None:
         goes_on.wait(20.0)
-        merge(bounds)
+        merge()
 
     enough = collector._enough
 

@@ -3,8 +3,9 @@
     ┌─▶ WAITING ──enough recent rows, or a collection is due──▶ MERGING ──a collection is due──▶ COLLECTING ─┐
     └────────────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-A collection may take an hour (somebody held an old epoch for as long). Between two of its steps recent rows are merged
-as soon as there are enough of them, so that writers wait for a merge at most.
+A collection may take an hour (somebody held an old epoch for as long). Between its steps recent rows are merged as soon
+as there are enough of them, so that writers wait for a merge at most; after a merge some steps come first, so that it
+goes on even if there are always enough.
 
 Each works through rows in the order of keys, in steps of bounded size, each a transaction of its own between those of
 writers. Collections wait a while for each other (`pause`): rows of many epochs then share pages, and an id that was
@@ -65,6 +66,8 @@ _FULL = 4
 """At so many times the size at which a merge begins, writers wait for its end."""
 _STEP_ROWS = 2048
 """About ten milliseconds: so long a writer may have to wait for a step."""
+_STEPS_PER_MERGE = 8
+"""Steps of a collection, at least, between two merges."""
 _STEP_KEYS = 16_384
 _PASS_IDS = 1 << 20
 """Ids that a collection has in memory at a time."""
@@ -96,6 +99,8 @@ class Collector:
         self._stopping = False
         self._wanted = True
         self._last = self._merged = time.monotonic()
+        self._steps = 0
+        """Of the collection, since the last merge."""
         self._trouble, self._failures = "", 0
         self._put_rows = self._owed = 0
         """Rows that were merged so far; and those that have to be before the last of the writers that wait goes on."""
@@ -202,14 +207,14 @@ class Collector:
 
     def _turn(self, bounds: Bounds, collecting: bool) -> None:
         self._noted.clear()
-        self._make_room(bounds)
+        self._make_room()
         if collecting and not self._stopping:
             self._collect(bounds)
             self._last = time.monotonic()
 
-    def _make_room(self, bounds: Bounds) -> None:
-        self._merge(bounds)
-        self._merged = time.monotonic()
+    def _make_room(self) -> None:
+        self._merge()
+        self._merged, self._steps = time.monotonic(), 0
         with self._wake:
             self._wake.notify_all()
 
@@ -226,18 +231,19 @@ class Collector:
 
     # --- merging
 
-    def _merge(self, bounds: Bounds) -> None:
+    def _merge(self) -> None:
         """All that was recent when it began is in the tree when it ends."""
         interrupted = self._recent.interrupted
-        self._merge_generation(bounds)
+        self._merge_generation()
         if interrupted:
-            self._merge_generation(bounds)
+            self._merge_generation()
 
-    def _merge_generation(self, bounds: Bounds) -> None:
+    def _merge_generation(self) -> None:
+        horizon = self.bounds.horizon  # also that of a collection that has not begun yet: nobody reads below it
         loads = self._recent.loads
         # In the place of a writer: no write is between its commit and its rows in memory.
         self._environment.run(lambda txn: None, then=lambda _: self._recent.switch())
-        tables, last = self._recent.merging(bounds.horizon)
+        tables, last = self._recent.merging(horizon)
         if not last:
             return
         for table, rows in tables.items():
@@ -246,7 +252,7 @@ class Collector:
             before = 0 if size is None else size.newest
             for at in range(0, len(rows), _STEP_ROWS):
                 step = rows.slice(at, at + _STEP_ROWS)
-                self._run(partial(self._put, table, step, bounds.horizon, before))
+                self._run(partial(self._put, table, step, horizon, before))
                 with self._wake:
                     self._put_rows += len(step)
                     self._wake.notify_all()
@@ -283,15 +289,16 @@ class Collector:
             while found := self._records(name, upto):
                 self._do_records(name, found, Bounds(bounds.horizon, tombstones))
         while self._some_old_changes(bounds.horizon):
-            self._step(lambda txn: self._remove_changes(txn, bounds.horizon), bounds)
+            self._step(lambda txn: self._remove_changes(txn, bounds.horizon))
         while self._some_dropped():
-            self._step(lambda txn: _empty_dropped(txn, self._db), bounds)
+            self._step(lambda txn: _empty_dropped(txn, self._db))
         self.collected = max(self.collected, bounds.horizon)
 
-    def _step(self, operation: Operation[None], bounds: Bounds) -> None:
+    def _step(self, operation: Operation[None]) -> None:
         """A step of a collection; if writers need room by now, they get it first."""
-        if self._ripe():
-            self._make_room(bounds)
+        if self._steps >= _STEPS_PER_MERGE and self._ripe():
+            self._make_room()
+        self._steps += 1
         self._run(operation)
 
     def _records(self, name: str, upto: int) -> dict[bytes, np.ndarray]:
@@ -313,13 +320,13 @@ class Collector:
             by_table.setdefault(int.from_bytes(key[8:12], "big"), []).append(ids)
         for table, parts in by_table.items():
             for ids in _slices(distinct_ids(np.concatenate(parts))):
-                self._step(partial(self._collect_ids, table, ids, bounds), bounds)
+                self._step(partial(self._collect_ids, table, ids, bounds))
 
         def done(txn: Txn) -> None:
             for key in records.keys() - self._noted:
                 txn.delete(key, db=self._db[name])
 
-        self._step(done, bounds)
+        self._step(done)
 
     def _collect_ids(self, table: int, ids: np.ndarray, bounds: Bounds, txn: Txn) -> None:
         size = versions.find_size(txn, self._db, table)

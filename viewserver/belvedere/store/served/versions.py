@@ -8,12 +8,11 @@
     notes     epoch, table, digest -> ids of which versions are superfluous once the horizon has reached this epoch
     graves    epoch, table, digest -> ids that have a tombstone, of this epoch or an older one
 
-Whoever puts a version into the tree looks at the one behind it, since it is on the page that it has in hands. If the
-horizon has reached that one, all behind it is superfluous and goes. What is left is in a note or a grave, so
-`collector.py` need not walk tables. (To look farther, at each of the many versions that a key may have above the
-horizon, was a quarter of the cost of a merge, and the note finds with one look what there is to remove.) No note is
-made of an id that has only this one version. That an id has newer versions in the tree can only be if the tree has seen
-a newer epoch; all such rows are noted.
+Whoever puts a version into the tree removes what the horizon has made superfluous behind it: keys that change often
+never grow, however far behind collections are. It seeks the newest version that the horizon has reached, and does not
+walk there: a key may have very many above it. What is left is in a note or a grave, so `collector.py` need not walk
+tables. No note is made of an id that has only this one version. That an id has newer versions in the tree can only be
+if the tree has seen a newer epoch; all such rows are noted.
 """
 
 from __future__ import annotations
@@ -248,7 +247,7 @@ def put_rows(txn: Txn, db: Dbs, table: int, rows: Rows, horizon: int, newest: in
 
 def _put(cursor: Any, wanted: Sequence[bytes], cells: Sequence[bytes], bound: bytes) -> list[int]:
     """Returns the positions of those that have older versions behind them."""
-    put, following, key = cursor.put, cursor.next, cursor.key
+    put, following, key, seek = cursor.put, cursor.next, cursor.key, cursor.set_range
     noted: list[int] = []
     for at, (name, cell) in enumerate(zip(wanted, cells, strict=True)):
         put(name, cell)
@@ -256,7 +255,8 @@ def _put(cursor: Any, wanted: Sequence[bytes], cells: Sequence[bytes], bound: by
             behind, prefix = key(), name[: keys.PREFIX]
             if behind[: keys.PREFIX] == prefix:
                 noted.append(at)
-                if behind[keys.PREFIX :] >= bound and following():
+                reached = behind[keys.PREFIX :] >= bound or (seek(prefix + bound) and key().startswith(prefix))
+                if reached and following():
                     remove(cursor, prefix)
     return noted
 
