@@ -10,10 +10,10 @@ first, and the first key at or behind the key of epoch e is the newest version u
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 KEY = 28
 PREFIX = 20
@@ -89,16 +89,8 @@ def unpack_keys(packed: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def cells(values: pa.BinaryArray) -> list[bytes]:
     """Values as they are stored, in order."""
-    count = len(values)
-    if not count:
-        return []
-    _, starts, content = values.buffers()
-    offsets = np.frombuffer(starts, np.int32)[values.offset : values.offset + count + 1]
-    first, end = int(offsets[0]), int(offsets[-1])
-    data = content.slice(first, end - first).to_pybytes() if end > first else b""
-    bounds = (offsets - first).tolist()
-    found = [ROW + data[start:stop] for start, stop in pairwise(bounds)]
+    found = pc.binary_join_element_wise(ROW, values, b"")
     if values.null_count:
-        for at in np.flatnonzero(np.asarray(values.is_null())).tolist():
-            found[at] = TOMBSTONE
-    return found
+        found = pc.fill_null(found, TOMBSTONE)
+    stored: list[bytes] = found.to_numpy(zero_copy_only=False).tolist()
+    return stored
