@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_writers_give_up_if_no_room_is_made(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(collector, "_PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(collector, "_RETRY_SECONDS", 0.02)
     monkeypatch.setattr(collector, "_PACE_SECONDS", 0.0)
-    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=50)
+    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=80)
     go_on, merge = threading.Event(), store._tables._collector._merge
 
     def slow() -> None:
@@ -122,6 +123,10 @@ def test_a_write_waits_for_a_merge_that_lags_only_as_long_as_its_own_rows_take(
         written.set()
 
     threading.Thread(target=go_on, daemon=True).start()
+    deadline = time.monotonic() + 20
+    while not working._owed:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
     steps.release(3)
     assert not written.wait(0.3)
     steps.release(1)

@@ -155,7 +155,7 @@ def test_writers_wait_for_a_merge_that_lags_and_are_told_if_it_cannot(tmp_path: 
 
 def test_writers_that_wait_for_a_merge_do_not_wake_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_collector, "_PACE_SECONDS", 0.0)
-    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=50)
+    store = LmdbStore(tmp_path, collect_pause=1000.0, merge_rows=80)
     collector = store._tables._collector
     merge, goes_on, looks = collector._merge, threading.Event(), 0
 

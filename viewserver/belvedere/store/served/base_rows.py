@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from belvedere.engine.delta import Changes
 from belvedere.engine.state.delta_table import DeltaTable
@@ -205,15 +206,15 @@ class BaseRows:
             return
         changes = together([part.written for part in parts]).resolve(definition)
         encoded = [key for part in parts for key in part.keys]
-        order = sorted(range(len(encoded)), key=encoded.__getitem__)  # stable: changes of a key keep their order
+        # Stable, so changes of a key keep their order; and by Arrow, which does not hold up all other threads for it.
+        order = pc.sort_indices(pa.array(encoded, pa.binary())).to_numpy().astype(np.int64)
+        encoded = [encoded[i] for i in order.tolist()]
         at = 0
         while at < len(order):
             stop = min(at + _STEP_KEYS, len(order))
-            while stop < len(order) and encoded[order[stop]] == encoded[order[stop - 1]]:
+            while stop < len(order) and encoded[stop] == encoded[stop - 1]:
                 stop += 1
-            index = np.array(order[at:stop], np.int64)
-            keys = [encoded[i] for i in order[at:stop]]
-            yield partial(self._merge, table, definition, _take(changes, index), keys)
+            yield partial(self._merge, table, definition, _take(changes, order[at:stop]), encoded[at:stop])
             at = stop
 
     def _merge(self, table: int, definition: TableDef, changes: Changes, encoded: list[bytes], txn: Txn) -> None:
@@ -313,11 +314,12 @@ class BaseRows:
 
 def _first(pending: Sequence[Pending]) -> list[Pending]:
     """Some of them, at least one; those of one seq are not parted, since `base_merged` is a seq."""
-    size = 0
+    size = rows = 0
     for count, one in enumerate(pending):
-        if size >= FLUSH_BYTES and one.seq != pending[count - 1].seq:
+        if (size >= FLUSH_BYTES or rows >= FLUSH_ROWS) and one.seq != pending[count - 1].seq:
             return list(pending[:count])
         size += one.size
+        rows += len(one.keys)
     return list(pending)
 
 

@@ -56,13 +56,13 @@ from belvedere.store.served.recent import Recent, Rows
 
 log = logging.getLogger(__name__)
 
-MERGE_ROWS = 250_000
-MERGE_BYTES = 96 << 20
+MERGE_ROWS = 1_000_000
+MERGE_BYTES = 256 << 20
 _MERGE_SECONDS = 60.0
 """Rows do not stay recent for longer: of an id that changes all the time many versions would hang together."""
 _PACE, _PACE_SECONDS = 2, 1.0
 """Rows that are merged for each that is written while a merge lags behind; how long a write waits for it at most."""
-_FULL = 4
+_FULL = 3
 """At so many times the size at which a merge begins, writers wait for its end."""
 _STEP_ROWS = 2048
 """About ten milliseconds: so long a writer may have to wait for a step."""
