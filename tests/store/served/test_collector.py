@@ -115,7 +115,7 @@ def test_a_write_waits_for_a_merge_that_lags_only_as_long_as_its_own_rows_take(
     working._run = one_by_one  # type: ignore[method-assign]
     write(store, 1, dict.fromkeys(range(300), b"a"))
     assert begun.wait(20)
-    write(store, 2, dict.fromkeys(range(100), b"b"))  # from now on the merge lags
+    write(store, 2, dict.fromkeys(range(150), b"b"))  # from now on the merge lags
     written = threading.Event()
 
     def go_on() -> None:
@@ -132,6 +132,7 @@ def test_a_write_waits_for_a_merge_that_lags_only_as_long_as_its_own_rows_take(
     steps.release(1)
     assert written.wait(20)
     assert working._put_rows == 40 and store._tables._recent.interrupted
+    assert store.unmerged_rows() == 300 + 150 + 20 and store.held_up_seconds >= 0.3
     steps.release(1000)
     assert set(read(store, range(20))) == {b"c"}
     store.close()

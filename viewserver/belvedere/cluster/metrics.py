@@ -82,6 +82,10 @@ METRICS = (
     Metric("belvedere_sessions_suspended", "counter", "times that the connection to ZooKeeper was gone"),
     Metric("belvedere_sessions_lost", "counter", "sessions in ZooKeeper that ended without being closed"),
     Metric("belvedere_quarantined_rows", "gauge", "rows of a view that are in quarantine", ("view",)),
+    Metric("belvedere_store_unmerged_rows", "gauge", "rows that the store has in memory, and not in its tables yet"),
+    Metric(
+        "belvedere_store_held_up_seconds", "counter", "time that writers of state waited for the store to merge rows"
+    ),
     Metric("belvedere_send_backlog_bytes", "gauge", "bytes queued for other members and not received by them yet"),
     Metric("belvedere_peers_unreachable", "gauge", "members that the last delivery did not reach"),
 )
@@ -139,6 +143,13 @@ class Metrics:
         """Where to read the size when it is asked for: a disk that hangs must not hold up the main loop."""
         self._child("belvedere_backlog_bytes").set_function(size)
         self._child("belvedere_backlog_limit_bytes").set(limit)
+
+    def merging(self, rows: Callable[[], int]) -> None:
+        """Where to read the rows when they are asked for."""
+        self._child("belvedere_store_unmerged_rows").set_function(rows)
+
+    def held_up(self, seconds: float) -> None:
+        self._child("belvedere_store_held_up_seconds").inc(max(0.0, seconds))
 
     def send_backlog(self, backlog: Callable[[], int], troubles: Callable[[], Iterable[object]]) -> None:
         """Where to read both when they are asked for: `Transport.backlog` and `Transport.troubles`."""

@@ -134,12 +134,16 @@ class StoreMember(Incarnation):
         assert isinstance(around.store, StoreDirectory)
         self.directory = around.store
         self._cpu = time.process_time()
+        self._held_up = 0.0
         self.metrics.backlog(self.directory.backlog.last_size, self.directory.backlog.limit)
+        self.metrics.merging(self.directory.unmerged_rows)
 
     def figures(self) -> None:
         """It works in threads of its port and its own: their CPU time is what it was busy for."""
         before, self._cpu = self._cpu, time.process_time()
         self.metrics.worked(self._cpu - before)
+        before, self._held_up = self._held_up, self.directory.held_up_seconds
+        self.metrics.held_up(self._held_up - before)
 
     @property
     def released(self) -> bool:

@@ -60,8 +60,10 @@ MERGE_ROWS = 1_000_000
 MERGE_BYTES = 256 << 20
 _MERGE_SECONDS = 60.0
 """Rows do not stay recent for longer: of an id that changes all the time many versions would hang together."""
+_LAGS = 1.5
+"""At so many times the size at which a merge begins, it lags behind."""
 _PACE, _PACE_SECONDS = 2, 1.0
-"""Rows that are merged for each that is written while a merge lags behind; how long a write waits for it at most."""
+"""Rows that are merged for each that is written then; how long a write waits for it at most."""
 _FULL = 3
 """At so many times the size at which a merge begins, writers wait for its end."""
 _STEP_ROWS = 2048
@@ -107,6 +109,8 @@ class Collector:
         self._noted: set[bytes] = set()
         """Records of ids that were written since the collection read those that it works on."""
         self.collected = 0
+        self.held_up_seconds = 0.0
+        """So long writers have waited, all together."""
         with environment.reading() as txn:
             found = txn.get(b"bounds", db=self._db["meta"])
         self.bounds = Bounds(*_BOUNDS.unpack(found)) if found is not None else Bounds(0, 0)
@@ -135,9 +139,16 @@ class Collector:
     def make_room(self, rows: int) -> None:
         """Before so many rows are written: wait until a merge that lags behind has caught up somewhat; raises
         `StoreUnavailable` if it cannot, or not soon."""
-        if not self._enough():
+        if not self._enough(_LAGS):
             return
         begun = time.monotonic()
+        try:
+            self._await_room(rows, begun)
+        finally:
+            with self._wake:
+                self.held_up_seconds += time.monotonic() - begun
+
+    def _await_room(self, rows: int, begun: float) -> None:
         with self._wake:
             self._wake.notify_all()  # once: writers that wait would wake each other for ever
             # What others wait for comes first: all writers together are as fast as the merge allows.
@@ -146,7 +157,7 @@ class Collector:
             while not self._stopping:
                 waited, failed = time.monotonic() - begun, self._failures != failures
                 if not self._enough(_FULL):
-                    if not self._enough() or self._put_rows >= goal or waited >= _PACE_SECONDS or failed:
+                    if not self._enough(_LAGS) or self._put_rows >= goal or waited >= _PACE_SECONDS or failed:
                         return
                 elif failed:
                     raise StoreUnavailable(self._trouble)
@@ -166,7 +177,7 @@ class Collector:
 
     # --- the thread
 
-    def _enough(self, times: int = 1) -> bool:
+    def _enough(self, times: float = 1) -> bool:
         return self._recent.rows >= times * self._merge_rows or self._recent.size >= times * MERGE_BYTES
 
     def _due(self) -> float | None:
@@ -216,6 +227,7 @@ class Collector:
         self._merge()
         self._merged, self._steps = time.monotonic(), 0
         with self._wake:
+            self._owed = self._put_rows
             self._wake.notify_all()
 
     def _ripe(self) -> bool:

@@ -35,12 +35,13 @@ class LmdbStore:
         nodes: Sequence[str] = ("node-0",),
         map_size: int = 1 << 28,
         clock: Clock = wall_clock,
-        collect_pause: float = 10.0,
+        collect_pause: float = 30.0,
         merge_rows: int = MERGE_ROWS,
         backlog_limit: int | None = None,
     ) -> None:
-        """`collect_pause`: seconds between two collections. `merge_rows`: recent rows go to their tables when there are
-        so many of them. `backlog_limit`: bytes that may wait for the views, see `Backlog`."""
+        """`collect_pause`: seconds between two collections, which looks once at an id that changed often.
+        `merge_rows`: recent rows go to their tables when there are so many of them. `backlog_limit`: bytes that may
+        wait for the views, see `Backlog`."""
         self.environment = Environment(path, map_size=map_size)
         self._db = self.environment.db
         try:
@@ -144,6 +145,17 @@ class LmdbStore:
 
     def usage(self) -> Mapping[str, int]:
         return self._tables.usage()
+
+    # --- figures
+
+    def unmerged_rows(self) -> int:
+        """Rows of versioned tables that are durable, and not in the tree yet."""
+        return self._tables.unmerged_rows()
+
+    @property
+    def held_up_seconds(self) -> float:
+        """So long writers have waited for merges, all together."""
+        return self._tables.held_up_seconds
 
     def close(self) -> None:
         self.base.close()

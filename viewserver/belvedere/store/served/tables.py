@@ -179,6 +179,13 @@ class VersionedTables:
             self._environment.run(drop, then=self._recent.drop)
             self._collector.wake()
 
+    def unmerged_rows(self) -> int:
+        return sum(self._recent.versions().values())
+
+    @property
+    def held_up_seconds(self) -> float:
+        return self._collector.held_up_seconds
+
     def wake(self) -> None:
         """There is something to remove."""
         self._collector.wake()
