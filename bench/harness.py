@@ -78,6 +78,21 @@ def resident_bytes() -> int:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
+class Stolen:
+    """The share of this machine's time that its host gave to others, from the beginning to `share`."""
+
+    def __init__(self) -> None:
+        self._begin = self._ticks()
+
+    @staticmethod
+    def _ticks() -> list[int]:
+        return [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+
+    def share(self) -> float:
+        passed = [now - then for now, then in zip(self._ticks(), self._begin, strict=True)]
+        return passed[7] / max(1, sum(passed))
+
+
 def machine() -> dict[str, Any]:
     """What the numbers were taken on."""
     return {"cores": os.cpu_count(), "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0]}

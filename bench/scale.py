@@ -1,9 +1,10 @@
 """The capacity model for 1 to 400 view servers: the protocol in virtual time, with costs measured on this machine.
 
-    PYTHONPATH=viewserver:. python bench/scale.py [largest] [same-costs]
+    PYTHONPATH=viewserver:. python bench/scale.py [largest] [same-costs] [add]
 
 Costs are measured first, in this run, by the engine, the wire and the store alone (`measured`); with `same-costs` those
-of the last run are taken, on a machine that has other things to do or to see what a change of the protocol does. Then
+of the last run are taken, on a machine that has other things to do or to see what a change of the protocol does. With
+`add` only sizes that the last run did not come to are done, with its costs. Then
 for each size: the highest throughput, the lag at half of it, what a scale step interrupts, control messages for each
 epoch, the busiest server. Results: `bench/results/scale.json` and `.svg`.
 """
@@ -286,15 +287,20 @@ def plot(points: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def main(largest: int, same_costs: bool) -> None:
-    if same_costs:
-        costs = Costs(**json.loads((RESULTS / "scale.json").read_text())["costs_us"])
+def main(largest: int, same_costs: bool, add: bool) -> None:
+    points: list[dict[str, Any]] = []
+    if same_costs or add:
+        last = json.loads((RESULTS / "scale.json").read_text())
+        costs = Costs(**last["costs_us"])
+        points = last["points"] if add else []
     else:
         warm()
         costs = measured()
     print(json.dumps(asdict(costs)), flush=True)
-    points: list[dict[str, Any]] = []
+    done = {point["servers"] for point in points}
     for servers in SIZES:
+        if servers in done:
+            continue
         if servers > largest:
             break
         points.append(size(servers, costs))
@@ -312,4 +318,4 @@ def main(largest: int, same_costs: bool) -> None:
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    main(next((int(word) for word in words if word.isdigit()), SIZES[-1]), "same-costs" in words)
+    main(next((int(word) for word in words if word.isdigit()), SIZES[-1]), "same-costs" in words, "add" in words)
