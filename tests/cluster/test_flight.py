@@ -216,6 +216,14 @@ class Peer:
     def next(self) -> str:
         return self.lines.get(timeout=30)
 
+    def freeze(self) -> None:
+        """Returns when it is: a signal may take a moment, in which it would receive something."""
+        self.process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 20
+        while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
     def end(self) -> str:
         """Ask it to close and to exit; what it wrote to stderr."""
         assert self.process.stdin is not None and self.process.stderr is not None
@@ -251,7 +259,7 @@ def test_a_frozen_peer_holds_up_only_its_own_queue(server: FlightTransport, froz
     try:
         here.send(C, number(0))
         assert frozen.next() == "0"
-        frozen.process.send_signal(signal.SIGSTOP)
+        frozen.freeze()
         start = time.monotonic()
         for n in range(1, 41):
             here.send(C, number(n), b"x" * 1_000_000)
@@ -278,7 +286,7 @@ def test_forget_and_close_do_not_wait_for_a_frozen_peer(frozen: Peer) -> None:
     here.know(C, frozen.address)
     here.send(C, number(0))
     assert frozen.next() == "0"
-    frozen.process.send_signal(signal.SIGSTOP)
+    frozen.freeze()
     for _ in range(20):
         here.send(C, number(1), b"x" * 4_000_000)
     time.sleep(0.2)  # until the writer waits for the peer

@@ -87,6 +87,20 @@ def test_no_room_to_spill_says_where(tmp_path: Path) -> None:
         kept.put(batch(0), b"1")
 
 
+def test_a_stage_of_which_a_batch_found_no_room_is_never_computed_without_it(tmp_path: Path) -> None:
+    kept = Kept(4, tmp_path / "nowhere")
+    kept.put(batch(0), b"held")
+    with pytest.raises(DiskError):
+        kept.put(batch(1), b"too much")
+    with pytest.raises(DiskError, match="no room to spill"):
+        taken(kept)
+    assert (kept.batches, kept.nbytes, taken(kept)) == (0, 0, [])  # another attempt has other batches
+    with pytest.raises(DiskError):
+        kept.put(batch(0, attempt=1), b"too much")
+    kept.forget(lambda epoch, attempt: attempt < 2)
+    assert taken(kept, attempt=1) == []
+
+
 def test_what_is_forgotten_takes_no_room() -> None:
     kept = Kept(1000)
     for attempt in range(3):

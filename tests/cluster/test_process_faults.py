@@ -24,11 +24,12 @@ from belvedere.cluster.process import OpenStore, Process
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.cluster.roles.run import maker
 from belvedere.cluster.roles.viewserver import ViewServerMember
+from belvedere.cluster.transport import Payload
 from belvedere.embedded.rows import Rows
 from belvedere.engine import shard
 from belvedere.engine.shard import Shard, StageError
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
-from belvedere.protocol.messages import Member, Role
+from belvedere.protocol.messages import Batch, Begin, Member, Message, Role
 from belvedere.protocol.ring import BUCKETS, MemberId
 from belvedere.source import chunks
 from belvedere.store.memory import MemoryStore, Moment
@@ -323,6 +324,47 @@ def test_no_room_to_spill_is_a_failed_attempt_with_the_reason(pool: Pool, monkey
     assert pool.processes["v"].current is server, "the same incarnation"
     server.work.kept._limit = limit
     until(lambda: pool.covers(last), 20.0, "goes on")
+
+
+def test_no_room_for_a_batch_that_came_before_its_generation_is_not_forgotten(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure is of an attempt that the server has not heard of, so nobody is told of it: yet the batch counts."""
+    pool.whole()
+    pool.define()
+
+    def full(self: Kept, payload: bytes) -> None:
+        raise errors.DiskError("no room to spill batches in somewhere: No space left on device; give it room")
+
+    monkeypatch.setattr(Kept, "_spill", full)
+    server = pool.processes["v"].current
+    assert isinstance(server, ViewServerMember)
+    received = server.received
+    held: list[tuple[MemberId, Message, Payload | None]] = []
+    early = 0
+
+    def leader_is_slow(sender: MemberId, message: Message, payload: Payload | None) -> None:
+        nonlocal early
+        begins = isinstance(message, Begin) and message.generation.number > server.machine.attempt
+        if begins or (held and held[0][0] == sender):
+            held.append((sender, message, payload))
+            return
+        early += isinstance(message, Batch) and message.attempt > server.machine.attempt
+        received(sender, message, payload)
+        if isinstance(message, Batch):
+            letters = [*held]
+            held.clear()
+            for letter in letters:
+                received(*letter)
+
+    monkeypatch.setattr(server, "received", leader_is_slow)
+    limit, server.work.kept._limit = server.work.kept._limit, -1
+    last = pool.write(1)
+    until(lambda: "no room to spill" in pool.status()["stalled"], 20.0, "the reason in the status")
+    assert early and not pool.covers(last)
+    server.work.kept._limit = limit
+    until(lambda: pool.covers(last), 20.0, "goes on")
+    assert pool.rows() == 1
 
 
 def test_a_member_of_a_protocol_that_the_pool_does_not_speak_is_refused(pool: Pool) -> None:

@@ -2,6 +2,10 @@
 
 A receiver always drains its queue, so what waits here is limited by planning alone, and may exceed memory when one key
 fans out to a million rows. Transport threads put while the computing thread takes, hence the lock.
+
+A batch for which there is no room makes its stage *incomplete*: whoever takes it is told. That it could not be kept is
+reported at once as well, but nobody may be listening: a batch may come before the generation that it belongs to, and it
+is counted all the same.
 """
 
 from __future__ import annotations
@@ -45,30 +49,40 @@ class Kept:
         self._waiting: dict[Stage, Waiting] = {}
         self._lock = threading.Lock()
         self._stages: _Stages = {}
+        self._incomplete: dict[tuple[Epoch, Attempt, Stage], DiskError] = {}
         self._bytes = 0
         self._file: IO[bytes] | None = None
         self._end = 0
         self._in_file = 0
 
     def put(self, batch: Batch, payload: bytes) -> None:
-        """Hold it. The same batch once more changes nothing."""
+        """Hold it. The same batch once more changes nothing. `DiskError`: there is no room for it."""
         with self._lock:
-            stage = self._stages.setdefault((batch.epoch, batch.attempt, batch.stage), {})
+            place = (batch.epoch, batch.attempt, batch.stage)
+            stage = self._stages.setdefault(place, {})
             key = (batch.sender, batch.number)
             if key in stage:
                 return
             if self._bytes + len(payload) > self._limit:
-                stage[key] = (batch, self._spill(payload))
+                try:
+                    stage[key] = (batch, self._spill(payload))
+                except DiskError as error:
+                    self._incomplete[place] = error
+                    raise
             else:
                 stage[key] = (batch, payload)
                 self._bytes += len(payload)
             self._count(batch, 1)
 
     def take(self, epoch: Epoch, attempt: Attempt, stage: Stage) -> Iterator[tuple[Batch, bytes]]:
-        """The batches of a stage by sender and number, each forgotten when the next one is asked for."""
+        """The batches of a stage by sender and number, each forgotten when the next one is asked for. Raises if one of
+        them could not be held."""
         with self._lock:
             held = self._stages.pop((epoch, attempt, stage), {})
+            missing = self._incomplete.pop((epoch, attempt, stage), None)
         try:
+            if missing is not None:
+                raise missing
             for key in sorted(held):
                 batch, payload = held[key]
                 yield batch, self._fetch(payload)
@@ -82,6 +96,8 @@ class Kept:
     def forget(self, gone: Callable[[Epoch, Attempt], bool]) -> None:
         """Drop what nobody will compute."""
         with self._lock:
+            for key in [key for key in self._incomplete if gone(key[0], key[1])]:
+                del self._incomplete[key]
             for key in [key for key in self._stages if gone(key[0], key[1])]:
                 for batch, payload in self._stages.pop(key).values():
                     self._release(batch, payload)
@@ -103,6 +119,7 @@ class Kept:
     def close(self) -> None:
         with self._lock:
             self._stages.clear()
+            self._incomplete.clear()
             self._waiting.clear()
             self._bytes = self._in_file = 0
             if self._file is not None:
