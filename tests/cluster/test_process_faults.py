@@ -308,7 +308,8 @@ def test_a_change_is_never_made_to_the_catalog_of_one_who_has_lost_the_lead(
         leader.overview.status()
 
 
-def test_no_room_to_spill_is_a_failed_attempt_with_the_reason(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_room_to_spill(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> ViewServerMember:
+    """The view server of a whole pool; it fails to spill whatever exceeds its limit."""
     pool.whole()
     pool.define()
 
@@ -318,6 +319,11 @@ def test_no_room_to_spill_is_a_failed_attempt_with_the_reason(pool: Pool, monkey
     monkeypatch.setattr(Kept, "_spill", full)
     server = pool.processes["v"].current
     assert isinstance(server, ViewServerMember)
+    return server
+
+
+def test_no_room_to_spill_is_a_failed_attempt_with_the_reason(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = without_room_to_spill(pool, monkeypatch)
     limit, server.work.kept._limit = server.work.kept._limit, -1
     last = pool.write(1)
     until(lambda: "no room to spill" in pool.status()["stalled"], 20.0, "the reason in the status")
@@ -330,15 +336,7 @@ def test_no_room_for_a_batch_that_came_before_its_generation_is_not_forgotten(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The failure is of an attempt that the server has not heard of, so nobody is told of it: yet the batch counts."""
-    pool.whole()
-    pool.define()
-
-    def full(self: Kept, payload: bytes) -> None:
-        raise errors.DiskError("no room to spill batches in somewhere: No space left on device; give it room")
-
-    monkeypatch.setattr(Kept, "_spill", full)
-    server = pool.processes["v"].current
-    assert isinstance(server, ViewServerMember)
+    server = without_room_to_spill(pool, monkeypatch)
     received = server.received
     held: list[tuple[MemberId, Message, Payload | None]] = []
     early = 0
