@@ -24,16 +24,19 @@ SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
 
-.PHONY: help demo test java check format bench simulate torture venv
+.PHONY: help demo test test-long java check format bench simulate torture venv
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## A live store with three views in this terminal, about 15 seconds
 	@$(BIN)/belvedere demo $(DEMO_ARGS)
 
 test: check java ## Format, lint, types, layers, and every test
 	@$(BIN)/pytest -n 2 --dist worksteal -q $(PYTEST_ARGS)
+
+test-long: check java ## Everything of 'make test', and the long variants: more texts, more seeds, longer storms
+	@$(BIN)/pytest -n 2 --dist worksteal -q -m "" $(PYTEST_ARGS)
 
 # ZooKeeper needs a Java runtime, and Maven to fetch its jars. Without them those tests skip and say so.
 java:
