@@ -339,6 +339,20 @@ def test_a_store_that_breaks_off_in_the_middle_of_a_scan(pool: FakePool, db: Clu
     assert len(broken) >= 2
 
 
+def test_writes_return_while_the_pool_stands_still(pool: FakePool) -> None:
+    """No epoch happens all the while: whoever waited for a view would wait in vain."""
+    with pool.connect(timeout=20.0) as db:
+        create(pool, db, ORDERS, SPEND)
+        before = pool.plan
+        tokens = [db.put("orders", order(id, 7, "1.00")) for id in range(30)]
+        tokens.append(db.delete("orders", [0, 1]))
+        assert pool.plan is before and len(pool.pending) == 31
+        with pytest.raises(NotYet):
+            db.get("spend", 7, after=tokens[0], timeout=0.05)
+        pool.step()
+        assert db.get("spend", 7, after=tokens[-1]) == {"customer": 7, "n": 28, "total": Decimal("28.00")}
+
+
 def test_views_are_waited_for_and_a_stalled_pool_is_named(pool: FakePool) -> None:
     with pool.connect(timeout=0.2) as db:
         with pool.running():

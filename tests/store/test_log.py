@@ -157,6 +157,24 @@ def test_a_half_made_segment_that_was_removed_does_not_come_back():
         assert again[: len(found)] == found and len(again) <= len(found) + 1
 
 
+def test_a_record_of_which_any_sectors_reached_the_disk_is_there_whole_or_not_at_all():
+    """The power is cut between the write and its sync, a few hundred times."""
+    torn = whole = 0
+    for seed in range(400):
+        files = FaultyFiles(seed)
+        log, _ = opened(files)
+        before = [append(log, 1, 100)]
+        files.cut_after(1)
+        attempted = [(2, log.epoch + 3, 2, bytes([2]) * 3000)]
+        with pytest.raises((OSError, Closed)):
+            append(log, 2, 3000)
+        again, found = opened(files.crash())
+        assert found in (before, before + attempted)
+        whole += len(found) == 2
+        torn += again.torn_bytes > 3000
+    assert whole > 50 and torn >= 10, "both happened, also with its last sector there and others lost"
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 1 << 30),

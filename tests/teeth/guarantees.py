@@ -39,8 +39,7 @@ EXACTLY_ONCE = [
         find="    if head.end - base > len(content) or xxhash.xxh3_64_intdigest(body) != head.checksum:",
         instead="    if head.end - base > len(content):",
         noticed_by=(
-            "tests/store/test_log.py::"
-            "test_after_any_crash_what_was_acknowledged_is_there_once_and_nothing_is_there_by_half",
+            "tests/store/test_log.py::test_a_record_of_which_any_sectors_reached_the_disk_is_there_whole_or_not_at_all",
             "tests/store/test_log.py::test_a_damaged_middle_is_an_error_that_says_where",
         ),
     ),
@@ -61,7 +60,7 @@ SNAPSHOT_CONSISTENCY = [
         file=f"{EMBEDDED}/runtime.py",
         find="        touched: list[tuple[ViewTable, ViewDelta]] = []\n",
         instead="        touched: list[tuple[ViewTable, ViewDelta]] = []\n        self.publish(epoch)\n",
-        noticed_by=("tests/store/test_transfers.py",),
+        noticed_by=("tests/store/test_visibility.py",),
     ),
     Break(
         name="a snapshot reads what is newest",
