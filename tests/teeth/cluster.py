@@ -159,6 +159,19 @@ GUARANTEES = [
         ),
     ),
     Break(
+        name="a store that takes no writes is not named",
+        claim="cluster 6 isolation: what holds a pool up is visible",
+        file=f"{CLUSTER}/retrying.py",
+        find="            except TROUBLES as error:\n                self.trouble.set(str(error))\n"
+        "                time.sleep(pauses.next())\n                continue\n            self.trouble.clear()\n"
+        "            return found\n        raise Superseded\n\n    def identity",
+        instead="            except TROUBLES:\n                time.sleep(pauses.next())\n                continue\n"
+        "            return found\n        raise Superseded\n\n    def identity",
+        noticed_by=(
+            "tests/cluster/test_process_faults.py::test_a_store_that_takes_no_writes_holds_commits_up_and_they_go_on",
+        ),
+    ),
+    Break(
         name="a stalled pool does not say why",
         claim="cluster 6 isolation: a stalled pool names its view; a pool that does not get on says why",
         file=f"{PROTOCOL}/patience.py",
@@ -190,6 +203,30 @@ ROWS = [
         noticed_by=("tests/cluster/test_coordination_record.py",),
     ),
     Break(
+        name="ZooKeeper's record is swapped whatever its version",
+        claim="one leader at a time gets anything into the record; every coordination keeps its seam's promise",
+        file=f"{CLUSTER}/zookeeper_session.py",
+        find="            written = link.ask(Set(path, bytes(data), version))",
+        instead="            written = link.ask(Set(path, bytes(data), -1))",
+        noticed_by=("tests/cluster/test_coordination_record.py::test_swap_needs_the_version",),
+    ),
+    Break(
+        name="who left is still listed",
+        claim="every coordination keeps its seam's promise",
+        file=f"{CLUSTER}/memory.py",
+        find="                self._drop_member()\n                self._members_changed()",
+        instead="                self._drop_member()",
+        noticed_by=("tests/cluster/test_coordination.py",),
+    ),
+    Break(
+        name="a process that lost its session ends",
+        claim="a zombie harms nothing: it begins anew",
+        file=f"{CLUSTER}/process.py",
+        find='                self.log.warning("begins again as a new incarnation", reason=ended.value)',
+        instead="                return 1",
+        noticed_by=("tests/cluster/test_process.py::test_a_process_that_slept_longer_than_its_session_begins_anew",),
+    ),
+    Break(
         name="a lease outlives its session",
         claim="a zombie harms nothing",
         file=f"{CLUSTER}/lease.py",
@@ -218,6 +255,18 @@ ROWS = [
         tried=(SEEDS,),
     ),
     Break(
+        name="nobody is released",
+        claim="members come and go without loss, SIGTERM within ten seconds",
+        file=f"{PROTOCOL}/withdraw.py",
+        find="        for member in found:\n            self.phases[member] = Phase.RELEASED\n        return found",
+        instead="        return []",
+        noticed_by=(
+            "tests/protocol/test_assignment.py",
+            "tests/cluster/test_process.py::test_a_view_server_that_is_asked_to_go_leaves_within_ten_seconds",
+        ),
+        tried=(SEEDS,),
+    ),
+    Break(
         name="the end waits for a second signal",
         claim="an end in time",
         file=f"{CLUSTER}/signals.py",
@@ -234,7 +283,10 @@ ROWS = [
         file=f"{CLUSTER}/signals.py",
         find="        select.select([told], [], [], seconds)",
         instead="        select.select([], [], [], seconds)",
-        noticed_by=("tests/cluster/test_signals.py::test_a_second_signal_ends_at_once",),
+        noticed_by=(
+            "tests/cluster/test_signals.py::test_a_second_signal_ends_at_once",
+            "tests/cluster/test_process.py::test_who_is_asked_twice_ends_at_once",
+        ),
         hangs=True,
     ),
     Break(
@@ -317,7 +369,10 @@ ROWS = [
         find="            found = {}\n            _expect(dict, plain)\n",
         instead="            found = {}\n            _expect(dict, plain)\n            if not plain.keys() <= fields.keys():\n"
         '                raise _Mismatch("an unknown field")\n',
-        noticed_by=("tests/cluster/test_wire.py",),
+        noticed_by=(
+            "tests/cluster/test_wire.py",
+            "tests/cluster/test_process.py::test_members_of_two_protocols_work_together",
+        ),
     ),
     Break(
         name="a pool switches to a protocol that not all speak",

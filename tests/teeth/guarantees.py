@@ -274,6 +274,8 @@ NOTHING_SILENTLY = [
             "tests/store/test_database.py::test_rows_that_fail_are_in_quarantine_until_they_are_mended",
             "tests/store/test_verify.py::test_rows_in_quarantine_are_counted_and_views_above_compared",
             "tests/store/test_verify.py::test_verification_agrees_with_every_story_of_quarantine",
+            "tests/engine/shard/test_random_views.py::test_rows_that_fail_are_in_quarantine_wherever_they_lie",
+            "tests/cluster/test_client.py::test_rows_that_fail_are_in_quarantine",
         ),
     ),
     Break(

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import queue
+import re
 import shlex
 import shutil
 import signal
@@ -35,7 +36,8 @@ LEFT_OVER = 2_000
 
 @dataclass(frozen=True)
 class Answer:
-    """What one check said. `outcome`: noticed, passed, hung, or error (it could not be asked)."""
+    """What one check said. `outcome`: noticed, passed, hung, skipped (something that it needs is missing here), or error
+    (it could not be asked)."""
 
     check: Check
     outcome: str
@@ -142,6 +144,8 @@ class Copy:
             out.seek(0)
             text = out.read()
         outcome = {None: "hung", 0: "passed", 1: "noticed"}.get(code, "error")
+        if outcome == "passed" and re.search(r"(?m)^\d+ skipped in ", text):
+            outcome = "skipped"
         return Answer(check, outcome, time.monotonic() - begin, _how(text), text[-LEFT_OVER:])
 
 
