@@ -46,7 +46,7 @@ def test_order_and_repetition_do_not_matter(first: int) -> None:
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
 def test_equal_timestamps_follow_the_lineage_of_their_row(first: int) -> None:
-    """Few timestamps, out of order and many of them equal, also of puts: the order within a row counts, nothing else."""
+    """Few timestamps, out of order, many of them equal, also of puts: the order within a row counts, nothing else."""
     for seed in range(first, first + CHUNK):
         case, rng = generate(seed), Random(seed)
         stamped = [replace(change, ts=rng.randint(1, 4)) for change in _single(case)]

@@ -80,7 +80,8 @@ BREAKS = [
         name="a failed sync is passed over",
         claim="a failed fsync stops everything",
         file=f"{STORE}/log.py",
-        find="                raise self._stop(segment.path, error) from error\n            self._synced = self.sequence + 1",
+        find="                raise self._stop(segment.path, error) from error\n"
+        "            self._synced = self.sequence + 1",
         instead="                pass\n            self._synced = self.sequence + 1",
         noticed_by=(
             "tests/store/test_commit.py::test_a_failed_sync_stops_everything_and_names_the_reason",

@@ -133,7 +133,8 @@ GUARANTEES = [
         claim="cluster 6 isolation: base writes never wait for a view",
         file=f"{SERVED}/base.py",
         find="        self._tell()\n        return put.found\n",
-        instead="        self._tell()\n        while any(self.acknowledged(source) < seq for source, seq in put.found.items()):\n"
+        instead="        self._tell()\n"
+        "        while any(self.acknowledged(source) < seq for source, seq in put.found.items()):\n"
         "            time.sleep(0.01)\n        return put.found\n",
         noticed_by=("tests/cluster/test_pushing.py::test_base_writes_return_though_nobody_takes_what_is_pushed",),
     ),
@@ -189,7 +190,8 @@ ROWS = [
         name="a conflict does not end the lead",
         claim="one leader at a time gets anything into the record",
         file=f"{PROTOCOL}/membership.py",
-        find='        if answer.outcome == "conflict" and not self._proposal.doubtful:\n            return self._lose()',
+        find='        if answer.outcome == "conflict" and not self._proposal.doubtful:\n'
+        "            return self._lose()",
         instead='        if answer.outcome == "conflict" and not self._proposal.doubtful:\n'
         "            return self._accepted(answer.version, answer.clock)",
         noticed_by=(SEEDS, "tests/protocol/test_leadership.py::test_a_conflict_ends_the_lead"),
@@ -367,7 +369,8 @@ ROWS = [
         claim="two protocols work together",
         file=f"{PROTOCOL}/wire.py",
         find="            found = {}\n            _expect(dict, plain)\n",
-        instead="            found = {}\n            _expect(dict, plain)\n            if not plain.keys() <= fields.keys():\n"
+        instead="            found = {}\n            _expect(dict, plain)\n"
+        "            if not plain.keys() <= fields.keys():\n"
         '                raise _Mismatch("an unknown field")\n',
         noticed_by=(
             "tests/cluster/test_wire.py",

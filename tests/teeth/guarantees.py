@@ -47,7 +47,8 @@ EXACTLY_ONCE = [
         name="a snapshot counts before its files are durable",
         claim="1 exactly once: a crash leaves the old or the new snapshot",
         file=f"{STORE}/snapshot.py",
-        find='        for name in self._entries:\n            arrays.sync_file(self._files, f"{self._directory}/{name}")\n',
+        find="        for name in self._entries:\n"
+        '            arrays.sync_file(self._files, f"{self._directory}/{name}")\n',
         instead="",
         noticed_by=("tests/store/test_snapshot.py::test_a_crash_at_any_operation_leaves_the_old_or_the_new_snapshot",),
     ),

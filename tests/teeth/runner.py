@@ -36,8 +36,8 @@ LEFT_OVER = 2_000
 
 @dataclass(frozen=True)
 class Answer:
-    """What one check said. `outcome`: noticed, passed, hung, skipped (something that it needs is missing here), or error
-    (it could not be asked)."""
+    """What one check said. `outcome`: noticed, passed, hung, skipped (what it needs is missing here), or error (it
+    could not be asked)."""
 
     check: Check
     outcome: str
