@@ -122,6 +122,7 @@ class Copy:
             "PYTHONPATH": os.pathsep.join(str(self.tree / part) for part in ("viewserver", "operator", ".")),
             "PYTHONPYCACHEPREFIX": str(self._bytecode),
             "NUMBA_CACHE_DIR": str(self._fresh if fresh_kernels else self.kernels),
+            "COLUMNS": "250",  # room for the reason behind the name of a test
         }
         with tempfile.TemporaryFile("w+", errors="replace") as out:
             process = subprocess.Popen(
@@ -162,9 +163,9 @@ def _command(check: Check) -> list[str]:
 def _how(text: str) -> str:
     """The line that says what was noticed."""
     lines = text.splitlines()
-    for begin in ("seed ", "FAILED ", "ERROR ", "E  "):
+    for begins in (r"seed \d+: ", "FAILED ", "ERROR ", "E  "):
         for line in lines:
-            if line.startswith(begin) and "nothing wrong" not in line:
+            if re.match(begins, line) and "nothing wrong" not in line:
                 return line.strip()[:300]
     return lines[-1].strip()[:300] if lines else ""
 
