@@ -72,6 +72,10 @@ def test_a_torn_tail_is_cut_wherever_it_tears(tmp_path):
         path.write_bytes(whole[:cut])
         log, found = opened(files)
         assert found == written[:2] and log.torn_bytes == cut - start
+        following = append(log, 7, 50)
+        log.close()
+        log, found = opened(files)
+        assert found == [*written[:2], following] and log.torn_bytes == 0, "what follows stands where the tail was"
         log.close()
 
 

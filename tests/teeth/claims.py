@@ -71,9 +71,17 @@ BREAKS = [
         file=f"{STORE}/log.py",
         find="            self._appender.truncate(segment.size)",
         instead="            pass",
+        noticed_by=("tests/store/test_log.py::test_a_full_disk_loses_nothing_and_the_log_goes_on",),
+    ),
+    Break(
+        name="a full disk stops the log for good",
+        claim="a full disk refuses writes and goes on when there is room",
+        file=f"{STORE}/log.py",
+        find="            self._take_back(segment, error)\n",
+        instead="            raise self._stop(segment.path, error)\n",
         noticed_by=(
             "tests/store/test_faults.py::test_a_full_disk_refuses_writes_and_goes_on_when_there_is_room",
-            "tests/store/test_log.py::test_a_full_disk_loses_nothing_and_the_log_goes_on",
+            "tests/store/test_commit.py::test_a_full_disk_fails_every_waiting_caller_and_later_calls_work",
         ),
     ),
     Break(
