@@ -23,6 +23,7 @@ from belvedere.protocol.driving import (
     ListDocuments,
     MembersChanged,
     Publish,
+    Published,
     ReadDocument,
     ReadInput,
     ReadRecord,
@@ -224,6 +225,7 @@ class CoordinatorProcess(Process):
         def published(_: None) -> None:
             if self._unpublished is plan:
                 self._unpublished = None
+            self.tell(self.machine, Published(plan.epoch))
 
         def failed(_: str) -> None:
             if self._unpublished is plan:

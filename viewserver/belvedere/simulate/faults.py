@@ -17,6 +17,9 @@ from belvedere.simulate.scheduler import MS, Action
 from belvedere.simulate.shape import Shape
 from belvedere.simulate.sources import Sources
 
+HANG = 3_400 * MS
+"""A little longer than a leader bears silence."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -284,6 +287,13 @@ class Nemesis:
         for server in self.cluster.viewservers:
             server.forget_some(self.random.choice((0.3, 1.0)))
 
+    def hang(self) -> None:
+        """A view server computes nothing for longer than the leader is patient, while its session lives: it is left
+        out with work in progress, and goes on with it. What it needs for that it has to load."""
+        servers = [server for server in self.cluster.viewservers if not server.paused]
+        if len(servers) > 1 and not any(server.hangs for server in servers):
+            self.random.choice(servers).hang(int(HANG * self.random.choice((0.3, 1.2, 1.3, 1.5))))
+
     def scale_down(self) -> None:
         hosts = self.cluster.wanted(self.random.choice(("viewserver", "viewserver", "distributor")))
         self.cluster.withdraw(self.random.choice(hosts))
@@ -311,4 +321,5 @@ KINDS = (
     Kind("scale down", 1.5, Nemesis.scale_down),
     Kind("visit", 2.5, Nemesis.visit),
     Kind("evict", 2, Nemesis.evict),
+    Kind("hang", 1, Nemesis.hang),
 )

@@ -60,10 +60,10 @@ class Result:
 
 
 class History:
-    def __init__(self, seed: int, trace: Trace | None = None, faults: bool = True) -> None:
+    def __init__(self, seed: int, trace: Trace | None = None, faults: bool = True, theme: str | None = None) -> None:
         self.seed = seed
         self.random = random.Random(seed)
-        self.shape = shapes.draw(self.random)
+        self.shape = shapes.draw(self.random, theme)
         self.trace = trace or Trace()
         scheduler = Scheduler()
         network = Network(scheduler, self.random, Weather(), self.trace)

@@ -33,7 +33,6 @@ from belvedere.simulate.scheduler import MS, Action
 from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.store.memory import MemoryStore
 
-NEWEST = 1 << 62
 LEASE = 800
 """Of pins, milliseconds."""
 
@@ -77,7 +76,9 @@ class Reader:
         """`leader`: how likely the leader is asked, and not the store."""
         memory = self.around.store.memory
         listed = {source.id for source in memory.sources()}  # before the positions
-        known = (self._ask_leader() if self.random.random() < leader else None) or calls.read_committed(memory, NEWEST)
+        known = (self._ask_leader() if self.random.random() < leader else None) or calls.read_committed(
+            memory, calls.NEWEST
+        )
         if known is None:
             return
         if known.epoch < self._last:
@@ -147,11 +148,18 @@ class Reader:
         if not truth.served:
             return
         name = self.random.choice(sorted(truth.served))
-        found = self._rows(truth.served[name], truth.epoch)
+        try:
+            found: Rows | None = self._rows(truth.served[name], truth.epoch)
+        except EpochExpired:
+            found = None
         horizon = horizon_of(self.around.store.memory.list_documents(HORIZONS))
         if truth.epoch < horizon and not pinned:
             self.expired += 1
             return
+        if found is None:
+            raise Wrong(
+                f"reader {self.number} was refused view {name} at epoch {truth.epoch}, the horizon is {horizon}"
+            )
         self.reads += 1
         if found != truth.views[name]:
             how = "with a pin " if pinned else ""

@@ -14,11 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from belvedere.errors import Damaged, StoreUnavailable
+from belvedere.errors import BelowHorizon, Damaged, StoreUnavailable
+from belvedere.protocol import viewserver
 from belvedere.protocol.driving import (
     Adopt,
     Compute,
     Computed,
+    GiveUp,
     Keep,
     Open,
     Persist,
@@ -31,6 +33,7 @@ from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
 from belvedere.protocol.viewserver import ViewServer
 from belvedere.simulate.process import Process, Surroundings
 from belvedere.simulate.scheduler import MS, Action
+from belvedere.simulate.zookeeper import Record
 from belvedere.store.seam import TableWrite
 
 
@@ -46,6 +49,8 @@ class Work(Protocol):
     """What a view server computes (`cluster.work.ServerWork`, or only what it costs)."""
 
     def adopt(self, adopt: Adopt) -> None: ...
+
+    def give_up(self, generation: Attempt) -> None: ...
 
     def open(self, open: Open) -> None: ...
 
@@ -105,6 +110,12 @@ class ViewServerProcess(Process):
         self._writes: deque[_Writing] = deque()
         self._attempt = Attempt(-1)
         self._given_up = Attempt(-1)
+        self._hang: int | None = None
+        self.hangs = False
+        self._stages = 0
+        """Of the epoch that was opened last."""
+        self._checked: _Writing | None = None
+        """That of which the record was asked."""
         self._payloads: dict[Batch, bytes] = {}
 
     # ------------------------------------------------------------------ events and instructions
@@ -130,6 +141,11 @@ class ViewServerProcess(Process):
                 self._attempt = generation.number
                 self._writes.clear()
                 self._do(instruction)
+            case GiveUp():
+                self._attempt = Attempt(-1)
+                self._writes.clear()
+                self._do(instruction)
+                self._effect("was told that it is left out")
             case Open() | Compute() | Persist() | Settle():
                 self._do(instruction)
             case _Writing():
@@ -140,6 +156,18 @@ class ViewServerProcess(Process):
     def forget_some(self, share: float) -> None:
         """Between epochs: give memory back."""
         self.call(lambda: self._do(share))
+
+    def hang(self, time: int) -> None:
+        """The computing thread forgets what it holds, and stands still before the last stage of the next epoch, for
+        which it has all that others can give it. Everything else goes on, so that the session lives."""
+        self._hang = time
+
+    def _go_on(self) -> None:
+        self.hangs = False
+        self._next()
+
+    def _is_last_stage(self, task: Any) -> bool:
+        return isinstance(task, Compute) and task.attempt == self._attempt and task.stage == self._stages - 1
 
     # ------------------------------------------------------------------ the computing thread
 
@@ -156,6 +184,11 @@ class ViewServerProcess(Process):
         if not self._tasks:
             self._busy = False
             return
+        if self._hang is not None and self._is_last_stage(self._tasks[0]):
+            time, self._hang, self.hangs = self._hang, None, True
+            self._effect("hangs")
+            self.around.scheduler.after(time, lambda: self.call(self._go_on))
+            return
         self._run(self._tasks.popleft())
         self._later(self._next)
 
@@ -169,8 +202,10 @@ class ViewServerProcess(Process):
         try:
             with self.around.store.reading():
                 self._work(task)
-        except (StoreUnavailable, Damaged) as error:
+        except (StoreUnavailable, Damaged, BelowHorizon) as error:
             # Damaged: to someone who slept, plans and catalogs of long ago seem to be missing.
+            if isinstance(error, BelowHorizon):
+                self._effect("was refused a load below the horizon")
             self._given_up = task.attempt
             epoch = task.plan.epoch if isinstance(task, Open) else task.epoch
             self.tell(self.machine, WorkFailed(epoch, task.attempt, str(error)))
@@ -180,10 +215,15 @@ class ViewServerProcess(Process):
             case Adopt(generation) if generation.number == self._attempt:
                 self.work.adopt(task)
                 self._in_epoch = False
+            case GiveUp(generation):
+                self.work.give_up(generation)
+                self._in_epoch = False
             case Open() | Compute() | Persist() if task.attempt != self._attempt or task.attempt == self._given_up:
                 pass  # that attempt is over, or has failed here
             case Open():
-                self._in_epoch = True
+                if self._hang is not None and not self._in_epoch:
+                    self.work.evict(1.0)
+                self._in_epoch, self._stages = True, task.plan.stages
                 self.work.open(task)
             case Compute():
                 stepped = self.work.compute(task)
@@ -208,18 +248,39 @@ class ViewServerProcess(Process):
         """The oldest of the epochs that are finished and not durable, until it is."""
         if not self._writes:
             return
+        writing = self._writes[0]
         if not self.connected:
             self._look_again(self._write)
+        elif self._checked is not writing:
+            self.around.zookeeper.read(self.name, lambda found: self.call(lambda: self._check(writing, found)))
         elif self._nemesis is not None and self._nemesis.writing(self):
             self._todo.appendleft(self._writes[0])
         else:
             self._send(self._writes[0])
 
+    def _check(self, writing: _Writing, record: Record | None) -> None:
+        """The record is asked after the last load and before the first write."""
+        if not self._writes or self._writes[0] is not writing:
+            return  # given up meanwhile
+        if record is None:
+            self._look_again(self._write)
+            return
+        persist = writing.persist
+        reason = viewserver.overtaken(record.state, persist.epoch, persist.attempt)
+        if reason:
+            self._effect("wrote nothing: overtaken")
+            self._writes.clear()
+            self._given_up = persist.attempt
+            self.tell(self.machine, WorkFailed(persist.epoch, persist.attempt, reason))
+            return
+        self._checked = writing
+        self._write()
+
     def _send(self, writing: _Writing) -> None:
         persist, store = writing.persist, self.around.store
 
         def written(_: None) -> None:
-            if persist.attempt != self._attempt or not self._writes:
+            if not self._writes or self._writes[0] is not writing:
                 return  # given up meanwhile
             self._writes.popleft()
             self.work.persisted(persist.epoch)
@@ -227,7 +288,7 @@ class ViewServerProcess(Process):
             self._write()
 
         def failed(_: str) -> None:
-            if persist.attempt == self._attempt:
+            if self._writes and self._writes[0] is writing:
                 self._write()
 
         lives = self.around.zookeeper.lives(self.name)
