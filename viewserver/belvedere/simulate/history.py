@@ -6,21 +6,25 @@ begin: members start, the catalog is offered  ▶  turmoil: writes, DDL, faults,
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 from belvedere.cluster import calls, catalogs
+from belvedere.cluster.roles import coordinator, deaths
 from belvedere.cluster.work import DistributorWork, ServerWork
-from belvedere.protocol import pins
+from belvedere.protocol import assign, membership, pins, withdraw
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import Entry, SourceId
+from belvedere.protocol.membership import Leadership, Membership
 from belvedere.protocol.messages import EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
 from belvedere.protocol.tidying import CATALOGS, PLANS
-from belvedere.simulate import payloads, schema
+from belvedere.simulate import faults, payloads, schema
 from belvedere.simulate import shape as shapes
 from belvedere.simulate.cluster import Cluster
 from belvedere.simulate.coordinators import CoordinatorProcess
@@ -28,7 +32,7 @@ from belvedere.simulate.distributors import DistributorProcess
 from belvedere.simulate.faults import Nemesis
 from belvedere.simulate.network import Network, Weather
 from belvedere.simulate.oracle import Oracle, Wrong
-from belvedere.simulate.process import Process, Surroundings
+from belvedere.simulate.process import CLUSTER, Process, Surroundings
 from belvedere.simulate.readers import LEASE, Reader
 from belvedere.simulate.scheduler import MS, SECOND, Scheduler
 from belvedere.simulate.sources import Answer, Habits, Sources
@@ -36,12 +40,22 @@ from belvedere.simulate.store import LATEST, SimulatedStore
 from belvedere.simulate.store import Trouble as StoreTrouble
 from belvedere.simulate.trace import RECORD, Trace
 from belvedere.simulate.users import Ddl, Writer
+from belvedere.simulate.versions import OtherWork, Version
 from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.simulate.zookeeper import Trouble, ZooKeeper
 
 SESSION = 800 * MS
 LARGEST_STEP_MS = 1_000
 """In place of the one in `protocol.pins`; small jumps of clocks are smaller than this, big ones bigger."""
+SCALED: tuple[tuple[Any, str, float], ...] = (
+    (pins, "LARGEST_STEP_MS", LARGEST_STEP_MS),
+    (membership, "STAND_BACK_MS", 1_000),
+    (assign, "DRAIN_MS", 600),
+    (withdraw, "DRAIN_MS", 600),
+    (coordinator, "SOURCES_SECONDS", 0.3),
+    (deaths, "PROBE_SECONDS", 0.1),
+)
+"""What takes place of times that are as long as a history, or longer: members that are left out come back in it."""
 AFTERWARDS = 1_500 * MS
 """Readers go on so long after all faults have ended."""
 CALM = 60 * SECOND
@@ -60,7 +74,7 @@ class Result:
 
 
 class History:
-    def __init__(self, seed: int, trace: Trace | None = None, faults: bool = True) -> None:
+    def __init__(self, seed: int, trace: Trace | None = None, faulty: bool = True) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self.shape = shapes.draw(self.random)
@@ -74,25 +88,27 @@ class History:
         self.oracle = Oracle(self.sources, store.memory)
         zookeeper.on_record = self._recorded
         self.cluster = Cluster(self.around, self.random, self._make)
-        self.writer = Writer(self.around, self.random, self.sources, self.shape.deletes)
+        self.writer = Writer(self.around, self.random, self.sources, self.shape.deletes, self.shape.keys)
         self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan)
         self.readers: list[Reader] = []
         self.options = Options(
             epoch_ms=self.shape.epoch_ms,
             collect_ms=300,
-            quiet_ms=3_000,
+            quiet_ms=self.shape.quiet_ms,
             retention_ms=self.shape.retention_ms,
             late_writer_ms=(SESSION + LATEST) // MS,
             max_rows=self.shape.plan_rows,
             memory=self.shape.plan_memory,
         )
-        self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faults else None
+        self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faulty else None
 
     # ------------------------------------------------------------------ the run
 
     def run(self) -> Result:
-        # Time is scaled: sessions live for less than a second, and so steps of a clock are smaller.
-        with mock.patch.object(pins, "LARGEST_STEP_MS", LARGEST_STEP_MS):
+        # Time is scaled: sessions live for less than a second, a history for a few.
+        with contextlib.ExitStack() as stack:
+            for module, name, value in (*SCALED, (membership, "SHUN_MS", self.shape.shun_ms)):
+                stack.enter_context(mock.patch.object(module, name, value))
             try:
                 return self._run()
             finally:
@@ -101,6 +117,7 @@ class History:
     def _run(self) -> Result:
         draw, scheduler = self.random, self.around.scheduler
         for table, keys in schema.KEYS.items():
+            keys *= self.shape.keys
             cuts = sorted({0, keys, *(draw.randrange(keys) for _ in range(draw.choice((0, 1, 2))))})
             for low, high in itertools.pairwise(cuts):
                 self.sources.create(table, low, high)
@@ -212,7 +229,7 @@ class History:
         if self.around.network.backlog():
             return f"{self.around.network.backlog()} messages are under way"
         for server in self.cluster.viewservers:
-            if isinstance(server.work, ServerWork) and server.work.kept.batches:
+            if server.work.kept.batches:
                 return f"{server.name} keeps {server.work.kept.batches} batches"
         named = {state.committed_plan.document} if state.committed_plan is not None else set()
         plans = set(self.around.store.memory.list_documents(PLANS)) - named
@@ -238,22 +255,37 @@ class History:
 
     # ------------------------------------------------------------------ between the parts
 
-    def _make(self, role: str, host: str, incarnation: int) -> Process:
+    def _make(self, role: str, host: str, incarnation: int, version: Version) -> Process:
         around, memory = self.around, self.around.store.memory
         name = MemberId(f"{host}.{incarnation}")
+        work: Any
         if role == "coordinator":
-            return CoordinatorProcess(
-                around, host, incarnation, self.options, self.ddl.taken, self._told, self._published, self.nemesis
+            probes = self._is_gone if self.shape.probes else None
+            made = CoordinatorProcess(
+                around, host, incarnation, self.options, self.ddl.taken, self._told, self._published, self.nemesis, probes
             )
+            oldest, newest = version.protocols
+            made.machine.membership = Membership(CLUSTER, oldest=oldest, newest=newest)
+            made.machine.leadership = Leadership(name, CLUSTER, oldest=oldest, newest=newest)
+            return made
         if role == "distributor":
             work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
-            return DistributorProcess(around, host, incarnation, work, payloads.encode)
-        return ViewServerProcess(
-            around, host, incarnation, self._make_work(name), self.shape.compute_time, self.nemesis
-        )
+            return DistributorProcess(around, host, incarnation, self._of(version, work), payloads.encode)
+        work = self._of(version, self._make_work(name))
+        return ViewServerProcess(around, host, incarnation, work, self.shape.compute_time, self.nemesis)
+
+    def _of(self, version: Version, work: Any) -> Any:
+        return OtherWork(work, version) if version.engine or version.ring else work
 
     def _make_work(self, name: MemberId) -> ServerWork:
-        return ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self.shape.memory)
+        work = ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self.shape.memory)
+        if self.nemesis is not None and self.shape.spill_fails:
+            faults.spilling(work, self.nemesis.spilling)
+        return work
+
+    def _is_gone(self, name: MemberId) -> bool:
+        """Whether nobody listens any more where this process did."""
+        return all(process.name != name or not process.alive for process in self.cluster.processes.values())
 
     def _push(self, source: SourceId, entries: tuple[Entry, ...], answer: Answer) -> None:
         """A request to a random distributor, that may have gone meanwhile; the answer may get lost."""

@@ -98,7 +98,7 @@ class Reader:
     def _ask_leader(self) -> calls.Committed | None:
         """Only one that is connected answers: others do not know whether they still lead."""
         leader = self.leader()
-        if leader is None or leader.paused or not leader.connected or leader.machine.phase is not Phase.LEADING:
+        if leader is None or leader.paused or not leader.may_act() or leader.machine.phase is not Phase.LEADING:
             return None
         return None if leader.committed is None else calls.committed_of(leader.committed)
 

@@ -23,15 +23,19 @@ from belvedere.simulate.sources import Sources
 PATIENCE = 1_500 * MS
 """How long somebody who changes the catalog waits for an answer."""
 KINDS = ("a", "b", "c", None)
+REPEATED = 0.05
 
 
 class Writer:
     """Writes so many times, at random moments, and remembers where its writes went (tokens)."""
 
-    def __init__(self, around: Surroundings, rng: random.Random, sources: Sources, deletes: float) -> None:
+    def __init__(
+        self, around: Surroundings, rng: random.Random, sources: Sources, deletes: float, keys: int = 1
+    ) -> None:
+        """`keys`: how many times as many as there are at least."""
         self.tokens: list[list[tuple[SourceId, Seq]]] = []
         self._around, self._random, self._sources = around, rng, sources
-        self._deletes = deletes
+        self._deletes, self._keys = deletes, keys
         self._stamp = 1_000
         self._last: dict[str, int] = {}
 
@@ -41,10 +45,17 @@ class Writer:
 
     def write(self) -> None:
         table = "orders" if self._random.random() < 0.7 else "customers"
-        changes = [self._change(table) for _ in range(self._random.choice((1, 1, 2, 3, 6)))]
+        changes = [self._change(table) for _ in range(self._keys * self._random.choice((1, 1, 2, 3, 6)))]
         written = self._sources.write(table, changes)
         self.tokens.append(written)
         self._around.trace.record(self._around.scheduler.now, "writer", f"{written}", changes)
+        if self._random.random() < REPEATED:
+            self._around.scheduler.after(self._random.choice((5, 300, 1_500)) * MS, lambda: self._again(table, changes))
+
+    def _again(self, table: str, changes: list[Change]) -> None:
+        """The client did not hear that it was done, and has said it once more."""
+        self._around.trace.effect(self._around.scheduler.now, "writer", "put repeated by its client")
+        self.tokens.append(self._sources.write(table, changes))
 
     def _change(self, table: str) -> Change:
         draw = self._random
@@ -58,7 +69,7 @@ class Writer:
     def _key(self, table: str) -> int:
         """Often one that was written a moment ago."""
         if self._random.random() > 0.35 or table not in self._last:
-            self._last[table] = self._random.randrange(KEYS[table])
+            self._last[table] = self._random.randrange(self._keys * KEYS[table])
         return self._last[table]
 
     def _timestamp(self) -> int:
@@ -74,7 +85,7 @@ class Writer:
         if draw.random() < 0.1:
             return None
         if column == "customer":
-            return draw.randrange(KEYS["customers"] + 1)
+            return draw.randrange(self._keys * KEYS["customers"] + 1)
         if column == "region":
             return draw.randrange(3)
         return draw.randrange(100) if column == "amount" else draw.choice(KINDS)

@@ -14,7 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from belvedere.errors import Damaged, StoreUnavailable
+from belvedere.cluster.kept import Kept
+from belvedere.cluster.work import WorkError, failure
+from belvedere.errors import BelvedereError
 from belvedere.protocol.driving import (
     Adopt,
     Compute,
@@ -25,13 +27,17 @@ from belvedere.protocol.driving import (
     Persisted,
     Received,
     Settle,
-    WorkFailed,
 )
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
 from belvedere.protocol.viewserver import ViewServer
+from belvedere.simulate.fibers import Fiber
 from belvedere.simulate.process import Process, Surroundings
 from belvedere.simulate.scheduler import MS, Action
 from belvedere.store.seam import TableWrite
+
+
+EXPECTED = ("epoch ",)
+"""How failures begin that histories cause on purpose: an epoch is planned for another engine, or is not open here."""
 
 
 class Stepped(Protocol):
@@ -67,11 +73,21 @@ class Work(Protocol):
 
     def close(self) -> None: ...
 
+    @property
+    def kept(self) -> Kept: ...
+
 
 class Nemesis(Protocol):
-    """Who waits for the moment of a write."""
+    """Who waits for the moment of a write, and decides how long a stage hangs before it is computed, and how long the
+    store takes to answer a load in the middle of it (microseconds)."""
 
     def writing(self, process: Process) -> bool: ...
+
+    def computing(self, process: Process, last: bool) -> int: ...
+
+    def forgets(self) -> bool: ...
+
+    def loading(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -106,6 +122,11 @@ class ViewServerProcess(Process):
         self._attempt = Attempt(-1)
         self._given_up = Attempt(-1)
         self._payloads: dict[Batch, bytes] = {}
+        self._hung_until = 0
+        self._hung: Compute | None = None
+        self._stages = 0
+        """Of the epoch that is open."""
+        self._fiber: Fiber | None = None
 
     # ------------------------------------------------------------------ events and instructions
 
@@ -115,7 +136,7 @@ class ViewServerProcess(Process):
             assert payload is not None
             self._payloads[message] = payload
         self.tell(self.machine, event)
-        if isinstance(message, Batch) and self.connected and not self.paused:
+        if isinstance(message, Batch) and self.may_act() and not self.paused:
             self._payloads.pop(message, None)  # kept by now, or not wanted
         if self.machine.released and self.alive:
             self.leave()
@@ -125,7 +146,7 @@ class ViewServerProcess(Process):
             case Keep(batch):
                 payload = self._payloads.pop(batch, None)
                 if payload is not None:  # else it was kept when it came, before its generation was known
-                    self.work.keep(batch, payload)
+                    self._keep(batch, payload)
             case Adopt(generation):
                 self._attempt = generation.number
                 self._writes.clear()
@@ -136,6 +157,18 @@ class ViewServerProcess(Process):
                 self._send(instruction)
             case _:
                 raise AssertionError(f"a view server cannot {instruction}")
+
+    def _keep(self, batch: Batch, payload: bytes) -> None:
+        try:
+            self.work.keep(batch, payload)
+        except BelvedereError as error:
+            self._effect("had no room to keep a batch")
+            self.tell(self.machine, failure(batch.epoch, batch.attempt, error))
+
+    def hang(self, time: int) -> None:
+        """Its computing thread does nothing for so long; everything else of it goes on, its session too."""
+        self._effect("hangs")
+        self._hung_until = max(self._hung_until, self.around.scheduler.now + time)
 
     def forget_some(self, share: float) -> None:
         """Between epochs: give memory back."""
@@ -150,14 +183,25 @@ class ViewServerProcess(Process):
             self._later(self._next)
 
     def _next(self) -> None:
-        if not self.connected:  # what it would send or write must wait
+        if not self.may_act():  # what it would send or write must wait
             self._look_again(self._next)
             return
         if not self._tasks:
             self._busy = False
             return
-        self._run(self._tasks.popleft())
-        self._later(self._next)
+        if self._is_hanging():
+            self._look_again(self._next)
+        else:
+            self._run(self._tasks.popleft())
+
+    def _is_hanging(self) -> bool:
+        now, task = self.around.scheduler.now, self._tasks[0]
+        if now >= self._hung_until and isinstance(task, Compute) and task != self._hung and self._nemesis is not None:
+            self._hung = task  # once for each stage
+            time = self._nemesis.computing(self, task.stage + 1 == self._stages)
+            if time:
+                self.hang(time)
+        return now < self._hung_until
 
     def _later(self, action: Action) -> None:
         self.around.scheduler.after(self._compute_time, lambda: self.call(action))
@@ -166,14 +210,42 @@ class ViewServerProcess(Process):
         self.around.scheduler.after(10 * MS, lambda: self.call(action))
 
     def _run(self, task: Any) -> None:
+        if not isinstance(task, Compute | Persist) or self._nemesis is None or not self._nemesis.loading():
+            self._try(task, None)
+            self._later(self._next)
+            return
+        self._fiber = Fiber(lambda fiber: self._try(task, fiber))
+        self._fiber.start()
+        self._wait_for_fiber()
+
+    def _wait_for_fiber(self) -> None:
+        """The computing thread waits for the store."""
+        if self._fiber is None or self._nemesis is None:
+            return  # gone meanwhile
+        if self._fiber.done:
+            self._fiber = None
+            self._later(self._next)
+            return
+        self._effect("waits for the store in the middle of a stage")
+
+        def goes_on() -> None:
+            if self._fiber is not None:
+                self._fiber.resume()
+                self._wait_for_fiber()
+
+        self.around.scheduler.after(max(1, self._nemesis.loading()), lambda: self.call(goes_on))
+
+    def _try(self, task: Any, fiber: Fiber | None) -> None:
         try:
-            with self.around.store.reading():
+            with self.around.store.reading(fiber):
                 self._work(task)
-        except (StoreUnavailable, Damaged) as error:
+        except (BelvedereError, WorkError, OSError) as error:
             # Damaged: to someone who slept, plans and catalogs of long ago seem to be missing.
+            if isinstance(error, WorkError) and not error.reason.startswith(EXPECTED) and "simulated" not in str(error):
+                raise
             self._given_up = task.attempt
             epoch = task.plan.epoch if isinstance(task, Open) else task.epoch
-            self.tell(self.machine, WorkFailed(epoch, task.attempt, str(error)))
+            self.tell(self.machine, failure(epoch, task.attempt, error))
 
     def _work(self, task: Any) -> None:
         match task:
@@ -183,19 +255,25 @@ class ViewServerProcess(Process):
             case Open() | Compute() | Persist() if task.attempt != self._attempt or task.attempt == self._given_up:
                 pass  # that attempt is over, or has failed here
             case Open():
-                self._in_epoch = True
+                if self._nemesis is not None and self._nemesis.forgets() and self.work.evict(1.0):
+                    self._effect("evicted")
+                self._in_epoch, self._stages = True, task.plan.stages
                 self.work.open(task)
             case Compute():
                 stepped = self.work.compute(task)
+                if task.attempt != self._attempt:
+                    self._effect("computed for an attempt that was over")
                 for dispatch in stepped.dispatches:
-                    self.around.network.send(self.name, dispatch.to, dispatch.batch, dispatch.payload)
+                    self.peers.send(dispatch.to, dispatch.batch, dispatch.payload)
                 self.tell(self.machine, stepped.computed)
             case Persist():
                 writing = _Writing(task, self.work.finish(task), self.work.cost())
                 if writing.figures.get("spilled_bytes"):
                     self._effect("spilled")
-                self._writes.append(writing)
                 self._in_epoch = False
+                if task.attempt != self._attempt:
+                    return
+                self._writes.append(writing)
                 if len(self._writes) == 1:
                     self._write()
             case Settle(epoch):
@@ -208,7 +286,7 @@ class ViewServerProcess(Process):
         """The oldest of the epochs that are finished and not durable, until it is."""
         if not self._writes:
             return
-        if not self.connected:
+        if not self.may_act():
             self._look_again(self._write)
         elif self._nemesis is not None and self._nemesis.writing(self):
             self._todo.appendleft(self._writes[0])
@@ -242,4 +320,7 @@ class ViewServerProcess(Process):
         )
 
     def ended(self) -> None:
+        if self._fiber is not None:
+            fiber, self._fiber = self._fiber, None
+            fiber.abandon()
         self.work.close()
