@@ -52,6 +52,7 @@ from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import Store
 
 TICK = 50 * MS
+SILENCE = "nothing was heard for so long that another generation began"
 PUBLISH_PAUSE = 100 * MS
 LISTED_CHUNKS = 6
 """Of each source, that a plan looks at: so few that there are often more."""
@@ -99,6 +100,7 @@ class CoordinatorProcess(Process):
         self._removals = Removals(memory, seconds)
         self._deaths = Deaths(_Soon(self), lambda member: self.suspect(member), self._is_refused, seconds)
         self._probes = probes
+        self._silences = 0
         self._clock = Clock(lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / 1_000_000)
         self._on_taken, self._on_committed, self._on_published = on_taken, on_committed, on_published
         self._nemesis = nemesis
@@ -126,6 +128,9 @@ class CoordinatorProcess(Process):
                 return
             self.tell(self.machine, Tick(now))
             self._look_around()
+            before, self._silences = self._silences, self.machine.patience.silences
+            if self._silences > before:
+                self._effect(SILENCE)
         self.around.scheduler.after(TICK, self._tick)
 
     def _look_around(self) -> None:

@@ -20,6 +20,7 @@ from belvedere.simulate.scheduler import MS, Action
 from belvedere.simulate.shape import Shape
 from belvedere.simulate.sources import Sources
 from belvedere.simulate.versions import Version
+from belvedere.simulate.viewservers import ViewServerProcess
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ class Nemesis:
         for process in list(self.cluster.processes.values()):
             process.skew = 0
             process.resume()
+            if isinstance(process, ViewServerProcess):
+                process.go_on()
         self.cluster.end_versions()
 
     def _struck(self, what: str) -> None:

@@ -27,7 +27,7 @@ from belvedere.protocol.tidying import CATALOGS, PLANS
 from belvedere.simulate import faults, payloads, schema
 from belvedere.simulate import shape as shapes
 from belvedere.simulate.cluster import Cluster
-from belvedere.simulate.coordinators import CoordinatorProcess
+from belvedere.simulate.coordinators import SILENCE, CoordinatorProcess
 from belvedere.simulate.distributors import DistributorProcess
 from belvedere.simulate.faults import Nemesis
 from belvedere.simulate.network import Network, Weather
@@ -38,8 +38,9 @@ from belvedere.simulate.scheduler import MS, SECOND, Scheduler
 from belvedere.simulate.sources import Answer, Habits, Sources
 from belvedere.simulate.store import LATEST, SimulatedStore
 from belvedere.simulate.store import Trouble as StoreTrouble
+from belvedere.simulate.subscribers import Subscriber
 from belvedere.simulate.trace import RECORD, Trace
-from belvedere.simulate.users import Ddl, Writer
+from belvedere.simulate.users import Ddl, Statement, Writer
 from belvedere.simulate.versions import OtherWork, Version
 from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.simulate.zookeeper import Trouble, ZooKeeper
@@ -58,6 +59,11 @@ SCALED: tuple[tuple[Any, str, float], ...] = (
 """What takes place of times that are as long as a history, or longer: members that are left out come back in it."""
 AFTERWARDS = 1_500 * MS
 """Readers go on so long after all faults have ended."""
+ENCORE = 0.3
+LAST = 1 << 62
+MOST_SILENCES = 2
+SILENCES_PER_STRIKE = 1.0
+LONGEST_CALM = 30 * SECOND
 CALM = 60 * SECOND
 """How long a cluster may take to drain once all faults have ended, virtual time."""
 
@@ -90,7 +96,11 @@ class History:
         self.cluster = Cluster(self.around, self.random, self._make)
         self.writer = Writer(self.around, self.random, self.sources, self.shape.deletes, self.shape.keys)
         self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan)
+        self.writer.has_column = self.ddl.has_column
         self.readers: list[Reader] = []
+        self.subscribers: list[Subscriber] = []
+        self._lose_leader = False
+        """Right after the next commit."""
         self.options = Options(
             epoch_ms=self.shape.epoch_ms,
             collect_ms=300,
@@ -137,7 +147,11 @@ class History:
             self.nemesis.stop()
         self.trace.calm(scheduler.now)
         self.cluster.hasty = True
-        self._drain(scheduler.now + CALM)
+        calm, silent = scheduler.now, self.trace.effects[SILENCE]
+        self._drain(calm + CALM)
+        if draw.random() < ENCORE:
+            self._encore()
+        self._check_silences(calm, silent)
         scheduler.run_until(max(scheduler.now, stop + AFTERWARDS) + LATEST)
         self.oracle.check_retained(self.around.store.memory.collected())
         clocks_are_right = self.nemesis is None or not self.nemesis.clocks_are_off
@@ -149,24 +163,43 @@ class History:
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
 
+    def _encore(self) -> None:
+        """One more write, whose leader is lost as soon as it is committed: nobody but its successor can tell readers."""
+        self._lose_leader = True
+        self.writer.write()
+        self._drain(self.around.scheduler.now + CALM)
+
+    def _check_silences(self, calm: int, before: int) -> None:
+        """That everything is drained in the end must not hide what costs a silence each time: what was under way when
+        the faults ended may do so once or twice, and nothing after it."""
+        silences = self.trace.effects[SILENCE] - before
+        strikes = 0 if self.nemesis is None else len(self.nemesis.struck)
+        if silences > MOST_SILENCES or before > SILENCES_PER_STRIKE * (strikes + 1):
+            told = f"{before} silences while there were faults, which struck {strikes} times, and {silences} after"
+            raise Wrong(f"the pool stood still too often: {told}")
+        if self.around.scheduler.now - calm > LONGEST_CALM:
+            seconds = (self.around.scheduler.now - calm) / SECOND
+            raise Wrong(f"the pool took {seconds:.1f} s to come to rest after all faults had ended")
+
     def _draw_catalog(self) -> None:
         draw = self.random
         pool = [schema.BIG, schema.SPEND, schema.NAMED, schema.OPTIONAL, schema.WORDS, schema.TOTALS]
         draw.shuffle(pool)
         first = pool[: draw.choice((1, 2))]
         self.ddl.begin(first)
-        later: list[str | schema.View] = []
+        later: list[list[Statement]] = [[] for _ in range(self.shape.users)]
         names = {view.name for view in first}
         for _ in range(self.shape.ddl):
-            candidates: list[str | schema.View] = [*pool[len(first) : len(first) + 1], *first]
+            candidates: list[Statement] = [*pool[len(first) : len(first) + 1], *first]
             candidates += [schema.LEVELS] if "spend" in names else []
             candidates += [schema.BIGGER] if "big" in names else []
             candidates += [schema.SPEND_ON_A] if "spend" in names else []
             candidates += [f"DROP MATERIALIZED VIEW {view.name}" for view in first]
-            later.append(draw.choice(candidates))
+            candidates += [schema.ADD_NOTE, schema.NOTES, schema.CREATE_EXTRA, schema.DROP_EXTRA]
+            draw.choice(later).append(draw.choice(candidates))
 
         def begin() -> None:
-            self.ddl.todo += later
+            self.ddl.begin_changes(later)
 
         self.around.scheduler.at(draw.randint(1, 4) * SECOND, begin)
 
@@ -193,6 +226,10 @@ class History:
             )
             reader.schedule(start, stop, self.shape.reads)
             self.readers.append(reader)
+        for number in range(self.shape.subscribers):
+            subscriber = Subscriber(self.around, self.random, self.oracle, self.readers[0].newest, number)
+            subscriber.schedule(start, stop, self.shape.reads)
+            self.subscribers.append(subscriber)
 
     def _drain(self, until: int) -> None:
         scheduler = self.around.scheduler
@@ -221,6 +258,9 @@ class History:
         truth = self.oracle.last
         if truth is None or truth.building:
             return "views are under construction"
+        published = calls.read_committed(self.around.store.memory, LAST)
+        if published is None or published.epoch < state.committed:
+            return f"epoch {state.committed} is committed, and readers of the store do not know"
         if self.around.store.memory.chunks():
             return f"INPUT has {len(self.around.store.memory.chunks())} chunks"
         leaving = [p.name for p in self.cluster.processes.values() if p.alive and p.leaving]
@@ -326,6 +366,11 @@ class History:
             self.trace.record(self.around.scheduler.now, RECORD, f"{after.leader} term {after.term}: {told}")
         self.oracle.recorded(before, after)
         self.ddl.recorded()
+        leader = self.cluster.leader()
+        if self._lose_leader and before is not None and after.committed > before.committed and leader is not None:
+            self._lose_leader = False
+            self.trace.effects["leader lost right after a commit"] += 1
+            self.around.scheduler.after(0, leader.crash)
         truth = self.oracle.last
         if truth is not None and truth.epoch == after.committed and truth.document and not truth.building:
             self.ddl.check(truth)

@@ -48,6 +48,9 @@ class Shape:
     reads: int
     """Of each reader."""
     pins: float
+    subscribers: int
+    users: int
+    """Of those who change the catalog."""
     # faults
     faults: int
     kinds: frozenset[str]
@@ -107,10 +110,12 @@ def draw(rng: random.Random) -> Shape:
         seconds=choice((3, 5)),
         writes=choice((8, 16, 30)),
         deletes=0.3,
-        ddl=choice((0, 0, 1, 2)),
+        ddl=choice((0, 0, 1, 2, 4)),
         readers=choice((1, 2)),
         reads=14,
         pins=choice((0.0, 0.0, 0.3)),
+        subscribers=choice((0, 1)),
+        users=choice((1, 2)),
         faults=choice((1, 3, 6, 10)),
         kinds=frozenset(),
         leader_fails=choice((0.0, 0.0, 0.06)),

@@ -170,6 +170,10 @@ class ViewServerProcess(Process):
         self._effect("hangs")
         self._hung_until = max(self._hung_until, self.around.scheduler.now + time)
 
+    def go_on(self) -> None:
+        """It does not hang any more."""
+        self._hung_until = 0
+
     def forget_some(self, share: float) -> None:
         """Between epochs: give memory back."""
         self.call(lambda: self._do(share))
