@@ -100,6 +100,7 @@ class CoordinatorProcess(Process):
         self._removals = Removals(memory, seconds)
         self._deaths = Deaths(_Soon(self), lambda member: self.suspect(member), self._is_refused, seconds)
         self._probes = probes
+        self.on_collect: Callable[[Epoch], None] = lambda horizon: None
         self._silences = 0
         self._clock = Clock(lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / 1_000_000)
         self._on_taken, self._on_committed, self._on_published = on_taken, on_committed, on_published
@@ -197,6 +198,7 @@ class CoordinatorProcess(Process):
             case RemoveDocuments(names):
                 self._removals.add(documents=names)
             case Collect(horizon, tombstones):
+                self.on_collect(horizon)
                 self.attempt(lambda: memory.collect(horizon, tombstones))
                 self._drop_tables(horizon)
             case Forget(member):

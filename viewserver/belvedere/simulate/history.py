@@ -21,7 +21,7 @@ from belvedere.protocol import assign, membership, pins, withdraw
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import Entry, SourceId
 from belvedere.protocol.membership import Leadership, Membership
-from belvedere.protocol.messages import EpochPlan, PoolState
+from belvedere.protocol.messages import Epoch, EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
 from belvedere.protocol.tidying import CATALOGS, PLANS
 from belvedere.simulate import faults, payloads, schema
@@ -304,6 +304,7 @@ class History:
             made = CoordinatorProcess(
                 around, host, incarnation, self.options, self.ddl.taken, self._told, self._published, self.nemesis, probes
             )
+            made.on_collect = self._collecting
             oldest, newest = version.protocols
             made.machine.membership = Membership(CLUSTER, oldest=oldest, newest=newest)
             made.machine.leadership = Leadership(name, CLUSTER, oldest=oldest, newest=newest)
@@ -356,6 +357,10 @@ class History:
         if self.readers and self.random.random() < 0.1:
             self.random.choice(self.readers).ask_both()
 
+    def _collecting(self, horizon: Epoch) -> None:
+        if self.nemesis is None or not self.nemesis.clocks_are_off:
+            self.oracle.check_horizon(horizon, self.around.scheduler.clock(), self.options.retention_ms)
+
     def _published(self, plan: EpochPlan) -> None:
         """Readers may know it from now on."""
         calls.publish(self.around.store.memory, plan)
@@ -364,7 +369,7 @@ class History:
         if self.trace.enabled:
             told = f"committed {after.committed}, open {[p.epoch for p in after.open]}, generation {after.generation}"
             self.trace.record(self.around.scheduler.now, RECORD, f"{after.leader} term {after.term}: {told}")
-        self.oracle.recorded(before, after)
+        self.oracle.recorded(before, after, self.around.scheduler.clock())
         self.ddl.recorded()
         leader = self.cluster.leader()
         if self._lose_leader and before is not None and after.committed > before.committed and leader is not None:

@@ -31,6 +31,7 @@ from belvedere.protocol.driving import (
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
 from belvedere.protocol.viewserver import ViewServer
 from belvedere.simulate.fibers import Fiber
+from belvedere.simulate.oracle import Wrong
 from belvedere.simulate.process import Process, Surroundings
 from belvedere.simulate.scheduler import MS, Action
 from belvedere.store.seam import TableWrite
@@ -148,6 +149,8 @@ class ViewServerProcess(Process):
                 if payload is not None:  # else it was kept when it came, before its generation was known
                     self._keep(batch, payload)
             case Adopt(generation):
+                if not self.protocols[0] <= generation.protocol <= self.protocols[1]:
+                    raise Wrong(f"{self.name} speaks protocols {self.protocols}, its generation {generation.protocol}")
                 self._attempt = generation.number
                 self._writes.clear()
                 self._do(instruction)
