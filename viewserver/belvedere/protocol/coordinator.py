@@ -435,7 +435,9 @@ class Coordinator:
                 found += self._begin(begin)
         if not begins:
             found += self._to_all(Idle(generation, self.epochs.committed))
-        return found
+        # Those that are there and have no part in it may still be at work in an older one.
+        left_out = self.membership.onlookers(generation)
+        return found + [Send(member, Idle(generation, self.epochs.committed)) for member in left_out]
 
     def _planned(self, plan: EpochPlan, pointer: Pointer) -> list[CoordinatorInstruction]:
         self._prepared = None

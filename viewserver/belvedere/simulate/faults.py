@@ -320,12 +320,11 @@ class Nemesis:
             server.forget_some(self.random.choice((0.3, 1.0)))
 
     def hang(self) -> None:
-        """A view server with nothing in its cache hangs, for longer than silence is borne."""
+        """A view server computes nothing for longer than the leader is patient, while its session lives: it is left
+        out with work in progress, and goes on with it. What it needs for that it has to load."""
         servers = [server for server in self.cluster.viewservers if not server.paused]
-        if servers:
-            server = self.random.choice(servers)
-            server.forget_some(1.0)
-            server.hang(int(self.shape.quiet_ms * MS * self.random.uniform(1.1, 7.0)))
+        if len(servers) > 1 and not any(server.hangs for server in servers):
+            self.random.choice(servers).hang(int(self.shape.quiet_ms * MS * self.random.choice((0.3, 1.3, 3.0, 6.0))))
 
     def other_engine(self) -> None:
         self._guest(Version(engine=True))

@@ -27,7 +27,7 @@ from belvedere.protocol.tidying import CATALOGS, PLANS
 from belvedere.simulate import faults, payloads, schema
 from belvedere.simulate import shape as shapes
 from belvedere.simulate.cluster import Cluster
-from belvedere.simulate.coordinators import SILENCE, CoordinatorProcess
+from belvedere.simulate.coordinators import SILENCE, TICK, CoordinatorProcess
 from belvedere.simulate.distributors import DistributorProcess
 from belvedere.simulate.faults import Nemesis
 from belvedere.simulate.network import Network, Weather
@@ -80,10 +80,10 @@ class Result:
 
 
 class History:
-    def __init__(self, seed: int, trace: Trace | None = None, faulty: bool = True) -> None:
+    def __init__(self, seed: int, trace: Trace | None = None, faulty: bool = True, theme: str | None = None) -> None:
         self.seed = seed
         self.random = random.Random(seed)
-        self.shape = shapes.draw(self.random)
+        self.shape = shapes.draw(self.random, theme)
         self.trace = trace or Trace()
         scheduler = Scheduler()
         network = Network(scheduler, self.random, Weather(), self.trace)
@@ -359,7 +359,8 @@ class History:
 
     def _collecting(self, horizon: Epoch) -> None:
         if self.nemesis is None or not self.nemesis.clocks_are_off:
-            self.oracle.check_horizon(horizon, self.around.scheduler.clock(), self.options.retention_ms)
+            least = self.options.retention_ms - 2 * TICK // MS  # a leader knows the time of its last tick
+            self.oracle.check_horizon(horizon, self.around.scheduler.clock(), least)
 
     def _published(self, plan: EpochPlan) -> None:
         """Readers may know it from now on."""

@@ -163,11 +163,18 @@ class Reader:
         if not truth.served:
             return
         name = self.random.choice(sorted(truth.served))
-        found = self._rows(truth.served[name], truth.epoch)
+        try:
+            found: Rows | None = self._rows(truth.served[name], truth.epoch)
+        except EpochExpired:
+            found = None
         horizon = horizon_of(self.around.store.memory.list_documents(HORIZONS))
         if truth.epoch < horizon and not pinned:
             self.expired += 1
             return
+        if found is None:
+            raise Wrong(
+                f"reader {self.number} was refused view {name} at epoch {truth.epoch}, the horizon is {horizon}"
+            )
         self.reads += 1
         if found != truth.views[name]:
             how = "with a pin " if pinned else ""

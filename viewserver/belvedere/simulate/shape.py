@@ -88,10 +88,20 @@ class Shape:
     push_batch: int
 
 
-THEMES = ("late writers", "comings and goings", "leaders", "doubt", "slow network", "left out", "versions")
+THEMES = (
+    "late writers",
+    "comings and goings",
+    "leaders",
+    "doubt",
+    "slow network",
+    "late computation",
+    "left out",
+    "versions",
+)
 
 
-def draw(rng: random.Random) -> Shape:
+def draw(rng: random.Random, theme: str | None = None) -> Shape:
+    """`theme`: that one, whatever is drawn."""
     choice = rng.choice
     shape = Shape(
         theme=choice((*("",) * len(THEMES), *THEMES)),
@@ -143,6 +153,8 @@ def draw(rng: random.Random) -> Shape:
         push_repeats=choice((0, 0.1, 0.4)),
         push_batch=choice((1, 2, 5)),
     )
+    if theme is not None:
+        shape.theme = theme
     _apply_theme(shape, rng)
     return shape
 
@@ -170,6 +182,13 @@ def _apply_theme(shape: Shape, rng: random.Random) -> None:
             shape.faults, shape.writes, shape.readers, shape.reads = 5, 30, 2, 20
             shape.viewservers, shape.seconds, shape.epoch_ms, shape.ddl = rng.choice((2, 3)), 5, 100, 0
             shape.store_late, shape.lost, shape.server_sleeps = 0.0, 0.0, 0.06
+        case "late computation":
+            # A server is left out while it lives, and goes on with what others have committed and collected since.
+            shape.kinds = frozenset(("hang",))
+            shape.viewservers, shape.faults, shape.writes, shape.seconds = 3, 2, 90, 3
+            shape.retention_ms, shape.pins, shape.epoch_ms, shape.ddl = 300, 0.0, 200, 0
+            shape.store_late = shape.store_unreadable = shape.leader_fails = 0.0
+            shape.clocks_are_off, shape.plan_rows, shape.plan_memory = False, 200_000, 256 << 20
         case "slow network":
             # Much of what arrives belongs to an attempt that is over.
             shape.kinds = frozenset(("crash", "crash in the middle", "expire", "visit", "scale down"))

@@ -16,17 +16,20 @@ import pyarrow as pa
 
 from belvedere.cluster.kept import Kept
 from belvedere.cluster.work import WorkError, failure
-from belvedere.errors import BelvedereError
+from belvedere.errors import BelowHorizon, BelvedereError
+from belvedere.protocol import viewserver
 from belvedere.protocol.driving import (
     Adopt,
     Compute,
     Computed,
+    GiveUp,
     Keep,
     Open,
     Persist,
     Persisted,
     Received,
     Settle,
+    WorkFailed,
 )
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
 from belvedere.protocol.viewserver import ViewServer
@@ -34,6 +37,7 @@ from belvedere.simulate.fibers import Fiber
 from belvedere.simulate.oracle import Wrong
 from belvedere.simulate.process import Process, Surroundings
 from belvedere.simulate.scheduler import MS, Action
+from belvedere.simulate.zookeeper import Record
 from belvedere.store.seam import TableWrite
 
 
@@ -53,6 +57,8 @@ class Work(Protocol):
     """What a view server computes (`cluster.work.ServerWork`, or only what it costs)."""
 
     def adopt(self, adopt: Adopt) -> None: ...
+
+    def give_up(self, generation: Attempt) -> None: ...
 
     def open(self, open: Open) -> None: ...
 
@@ -122,11 +128,15 @@ class ViewServerProcess(Process):
         self._writes: deque[_Writing] = deque()
         self._attempt = Attempt(-1)
         self._given_up = Attempt(-1)
+        self._hang: int | None = None
+        self.hangs = False
+        self._stages = 0
+        """Of the epoch that was opened last."""
+        self._checked: _Writing | None = None
+        """That of which the record was asked."""
         self._payloads: dict[Batch, bytes] = {}
         self._hung_until = 0
         self._hung: Compute | None = None
-        self._stages = 0
-        """Of the epoch that is open."""
         self._fiber: Fiber | None = None
 
     # ------------------------------------------------------------------ events and instructions
@@ -154,6 +164,11 @@ class ViewServerProcess(Process):
                 self._attempt = generation.number
                 self._writes.clear()
                 self._do(instruction)
+            case GiveUp():
+                self._attempt = Attempt(-1)
+                self._writes.clear()
+                self._do(instruction)
+                self._effect("was told that it is left out")
             case Open() | Compute() | Persist() | Settle():
                 self._do(instruction)
             case _Writing():
@@ -168,18 +183,26 @@ class ViewServerProcess(Process):
             self._effect("had no room to keep a batch")
             self.tell(self.machine, failure(batch.epoch, batch.attempt, error))
 
-    def hang(self, time: int) -> None:
+    def go_on(self) -> None:
+        """It does not hang any more."""
+        self._hung_until, self._hang = 0, None
+
+    def _stand_still(self, time: int) -> None:
         """Its computing thread does nothing for so long; everything else of it goes on, its session too."""
         self._effect("hangs")
         self._hung_until = max(self._hung_until, self.around.scheduler.now + time)
 
-    def go_on(self) -> None:
-        """It does not hang any more."""
-        self._hung_until = 0
-
     def forget_some(self, share: float) -> None:
         """Between epochs: give memory back."""
         self.call(lambda: self._do(share))
+
+    def hang(self, time: int) -> None:
+        """The computing thread forgets what it holds, and stands still before the last stage of the next epoch, for
+        which it has all that others can give it. Everything else goes on, so that the session lives."""
+        self._hang = time
+
+    def _is_last_stage(self, task: Any) -> bool:
+        return isinstance(task, Compute) and task.attempt == self._attempt and task.stage == self._stages - 1
 
     # ------------------------------------------------------------------ the computing thread
 
@@ -196,18 +219,22 @@ class ViewServerProcess(Process):
         if not self._tasks:
             self._busy = False
             return
+        if self._hang is not None and self._is_last_stage(self._tasks[0]):
+            time, self._hang, self.hangs = self._hang, None, True
+            self._stand_still(time)
         if self._is_hanging():
             self._look_again(self._next)
         else:
+            self.hangs = False
             self._run(self._tasks.popleft())
 
     def _is_hanging(self) -> bool:
         now, task = self.around.scheduler.now, self._tasks[0]
         if now >= self._hung_until and isinstance(task, Compute) and task != self._hung and self._nemesis is not None:
             self._hung = task  # once for each stage
-            time = self._nemesis.computing(self, task.stage + 1 == self._stages)
+            time = self._nemesis.computing(self, self._is_last_stage(task))
             if time:
-                self.hang(time)
+                self._stand_still(time)
         return now < self._hung_until
 
     def _later(self, action: Action) -> None:
@@ -250,6 +277,8 @@ class ViewServerProcess(Process):
             # Damaged: to someone who slept, plans and catalogs of long ago seem to be missing.
             if isinstance(error, WorkError) and not error.reason.startswith(EXPECTED) and "simulated" not in str(error):
                 raise
+            if isinstance(error, BelowHorizon):
+                self._effect("was refused a load below the horizon")
             self._given_up = task.attempt
             epoch = task.plan.epoch if isinstance(task, Open) else task.epoch
             self.tell(self.machine, failure(epoch, task.attempt, error))
@@ -259,10 +288,14 @@ class ViewServerProcess(Process):
             case Adopt(generation) if generation.number == self._attempt:
                 self.work.adopt(task)
                 self._in_epoch = False
+            case GiveUp(generation):
+                self.work.give_up(generation)
+                self._in_epoch = False
             case Open() | Compute() | Persist() if task.attempt != self._attempt or task.attempt == self._given_up:
                 pass  # that attempt is over, or has failed here
             case Open():
-                if self._nemesis is not None and self._nemesis.forgets() and self.work.evict(1.0):
+                forgets = self._nemesis is not None and self._nemesis.forgets()
+                if (forgets or (self._hang is not None and not self._in_epoch)) and self.work.evict(1.0):
                     self._effect("evicted")
                 self._in_epoch, self._stages = True, task.plan.stages
                 self.work.open(task)
@@ -293,18 +326,39 @@ class ViewServerProcess(Process):
         """The oldest of the epochs that are finished and not durable, until it is."""
         if not self._writes:
             return
+        writing = self._writes[0]
         if not self.may_act():
             self._look_again(self._write)
+        elif self._checked is not writing:
+            self.around.zookeeper.read(self.name, lambda found: self.call(lambda: self._check(writing, found)), synced=True)
         elif self._nemesis is not None and self._nemesis.writing(self):
             self._todo.appendleft(self._writes[0])
         else:
             self._send(self._writes[0])
 
+    def _check(self, writing: _Writing, record: Record | None) -> None:
+        """The record is asked after the last load and before the first write."""
+        if not self._writes or self._writes[0] is not writing:
+            return  # given up meanwhile
+        if record is None:
+            self._look_again(self._write)
+            return
+        persist = writing.persist
+        reason = viewserver.overtaken(record.state, persist.epoch, persist.attempt)
+        if reason:
+            self._effect("wrote nothing: overtaken")
+            self._writes.clear()
+            self._given_up = persist.attempt
+            self.tell(self.machine, WorkFailed(persist.epoch, persist.attempt, reason))
+            return
+        self._checked = writing
+        self._write()
+
     def _send(self, writing: _Writing) -> None:
         persist, store = writing.persist, self.around.store
 
         def written(_: None) -> None:
-            if persist.attempt != self._attempt or not self._writes:
+            if not self._writes or self._writes[0] is not writing:
                 return  # given up meanwhile
             self._writes.popleft()
             self.work.persisted(persist.epoch)
@@ -312,7 +366,7 @@ class ViewServerProcess(Process):
             self._write()
 
         def failed(_: str) -> None:
-            if persist.attempt == self._attempt:
+            if self._writes and self._writes[0] is writing:
                 self._write()
 
         lives = self.around.zookeeper.lives(self.name)

@@ -238,14 +238,14 @@ class ZooKeeper:
 
     # --- the record
 
-    def read(self, name: MemberId, answer: Callable[[Record | None], None]) -> None:
-        """`answer(None)`: nobody answered."""
+    def read(self, name: MemberId, answer: Callable[[Record | None], None], synced: bool = False) -> None:
+        """`answer(None)`: nobody answered. `synced`: never an old record."""
 
         def arrive() -> None:
             if not self.connected(name):
                 self._scheduler.after(self._delay(), lambda: answer(None))
                 return
-            found = replace(self._as_seen_by(name), clock=self._scheduler.clock())
+            found = replace(self.record if synced else self._as_seen_by(name), clock=self._scheduler.clock())
             self._seen[name] = max(found.version, self._seen.get(name, -1))
             self._scheduler.after(self._delay(), lambda: answer(found))
 
@@ -253,7 +253,7 @@ class ZooKeeper:
 
     def _as_seen_by(self, name: MemberId) -> Record:
         """The record, or an older one that a server which is behind still has: not older than what it told this client
-        before. (The real client asks that server to catch up first, which it may fail to do in time.)"""
+        before."""
         behind = [record for record in self._older if record.version >= self._seen.get(name, -1)]
         if not behind or self._random.random() >= self.trouble.stale:
             return self.record

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from belvedere.errors import DataError
+from belvedere.errors import BelowHorizon, DataError
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
 
 
@@ -98,6 +98,11 @@ class Store(Protocol):
         """These have ended, and nobody needs to hear of them any more. Others, and unknown ones, are left alone."""
 
     # --- versioned tables
+    #
+    # `read`, `read_some` and `scan` are refused (`BelowHorizon`) where `below` is not above the horizon (`collect`):
+    # versions that they would have to see may be gone, and what is left looks like an answer. A scan may notice it
+    # when it has given some pieces. Nobody who is in time is refused: whoever computes epoch e asks below e, and
+    # e > committed >= horizon; readers ask below e + 1 while e is pinned or retained.
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         """Of each id the value of its newest version `< below`; null where there is none or a tombstone. All of them in
@@ -123,7 +128,8 @@ class Store(Protocol):
     def collect(self, horizon: int, tombstones: int) -> None:
         """Reads below `horizon` will not come any more: of each id, versions older than its newest one `<= horizon`
         may go. That newest one may go as well if it is a tombstone and `<= tombstones`. Every epoch up to `horizon` is
-        committed; from now on, after a restart as well, writes of epochs up to the lesser of both bounds are ignored.
+        committed; from now on, after a restart as well, writes of epochs up to the lesser of both bounds are ignored,
+        and reads below `horizon + 1` are refused as soon as anything may be missing from their answer.
         Bounds only grow. Entries of `changed` up to `horizon` may go. Physical removal may take its time: `collected`
         says when it is done."""
 
@@ -162,6 +168,16 @@ def fitting(sizes: Sequence[int]) -> int:
         if total >= READ_BYTES:
             return count
     return len(sizes)
+
+
+def check_horizon(table: str, below: int, horizon: int) -> None:
+    """Refuse a read that would have to see what may be gone. Asked *after* the rows were read: the horizon is raised
+    before anything is removed, so what was read under a horizon that is low enough was complete."""
+    if 0 < below <= horizon:  # there are no versions below 0
+        raise BelowHorizon(
+            f"table {table!r}: versions below epoch {below} were asked for, and those that epochs before {horizon} saw"
+            " may be gone; whoever computes an epoch asks for this only when others have committed it long ago"
+        )
 
 
 def check_write(write: TableWrite) -> None:
