@@ -341,10 +341,17 @@ class ListDocuments:
 
 @dataclass(frozen=True)
 class Publish:
-    """The epoch is committed: let readers know (the versioned row in the store, waiting clients). Best effort: a later
-    one covers an earlier one, unless names mean something else from that one on."""
+    """The epoch is committed: let readers know (the versioned row in the store, waiting clients), then `Published`.
+    Best effort: a later one covers an earlier one, unless names mean something else from that one on."""
 
     plan: EpochPlan
+
+
+@dataclass(frozen=True)
+class Published:
+    """Readers of the store can know that this epoch is committed."""
+
+    epoch: Epoch
 
 
 @dataclass(frozen=True)
@@ -417,6 +424,7 @@ CoordinatorEvent: TypeAlias = (
     | StoreFailed
     | CatalogOffered
     | DocumentsListed
+    | Published
 )
 CoordinatorInstruction: TypeAlias = (
     Send

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
+from belvedere.cluster import calls
 from belvedere.cluster.clock import Clock
+from belvedere.cluster.roles import owner
 from belvedere.cluster.roles.coordinator import WAITING_MS, Listing
 from belvedere.cluster.roles.deaths import Deaths
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.roles.removals import Removals
 from belvedere.cluster.roles.sweep import Sweep
-from belvedere.protocol.coordinator import Coordinator, Options
+from belvedere.errors import BelvedereError, Incompatible
+from belvedere.protocol.coordinator import Coordinator, Options, Phase
 from belvedere.protocol.driving import (
     CatalogOffered,
     CatalogTaken,
@@ -25,8 +28,10 @@ from belvedere.protocol.driving import (
     ForgetSources,
     InputRead,
     ListDocuments,
+    Note,
     MembersChanged,
     Publish,
+    Published,
     ReadDocument,
     ReadInput,
     ReadRecord,
@@ -52,6 +57,7 @@ from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import Store
 
 TICK = 50 * MS
+REFUSED = "refused to lead: ZooKeeper has lost what it acknowledged"
 SILENCE = "nothing was heard for so long that another generation began"
 PUBLISH_PAUSE = 100 * MS
 LISTED_CHUNKS = 6
@@ -95,7 +101,7 @@ class CoordinatorProcess(Process):
         self._sweep = Sweep(cast(Store, _Tables(self)))
         self._sweep_at = 0
         scheduler, memory = around.scheduler, around.store.memory
-        seconds = lambda: scheduler.now / SECOND  # noqa: E731
+        seconds = self._seconds = lambda: scheduler.now / SECOND
         self._listing = Listing(memory, LISTED_CHUNKS, seconds)
         self._removals = Removals(memory, seconds)
         self._deaths = Deaths(_Soon(self), lambda member: self.suspect(member), self._is_refused, seconds)
@@ -165,11 +171,15 @@ class CoordinatorProcess(Process):
 
     # ------------------------------------------------------------------ instructions
 
+    def noted(self, note: Note) -> None:
+        if note.event == "leading":  # what was read in an earlier term may be old by now
+            self._listing = Listing(self.around.store.memory, LISTED_CHUNKS, self._seconds)
+
     def carry_out(self, instruction: Any) -> None:
         zookeeper, memory = self.around.zookeeper, self.around.store.memory
         match instruction:
             case ReadRecord(request):
-                zookeeper.read(self.name, lambda found: self._record_read(request, found))
+                self._read_record(request)
             case Create() | Swap() if self._nemesis is not None and self._nemesis.proposing(self):
                 self._todo.appendleft(instruction)
             case Create(request, state):
@@ -213,6 +223,31 @@ class CoordinatorProcess(Process):
             case _:
                 raise AssertionError(f"a coordinator cannot {instruction}")
 
+    def _read_record(self, request: int) -> None:
+        """As the real driver does: a candidate first looks what the store has published."""
+        taking_over = self.machine.phase is Phase.FOLLOWING
+        try:
+            with self.around.store.reading():
+                published = calls.read_committed(self.around.store.memory, calls.NEWEST) if taking_over else None
+        except BelvedereError:
+            event = RecordRead(request, None, failed=True)
+            self.around.scheduler.after(1 * MS, lambda: self.call(lambda: self.tell(self.machine, event)))
+            return
+
+        def read(found: Record | None) -> None:
+            if published is not None and found is not None and found.state is not None:
+                try:
+                    owner.check_committed(CLUSTER, published.epoch, found.state.committed)
+                except Incompatible:
+                    self._effect(REFUSED)
+                    self.around.gone(self, True)
+                    self._end("gives up for good")
+                    self.around.zookeeper.leave(self.name)
+                    return
+            self._record_read(request, found)
+
+        self.around.zookeeper.read(self.name, lambda found: self.call(lambda: read(found)), synced=taking_over)
+
     def _record_read(self, request: int, found: Record | None) -> None:
         if found is None:
             event = RecordRead(request, None, failed=True)
@@ -249,13 +284,17 @@ class CoordinatorProcess(Process):
         if plan is None:
             return
 
+        def published() -> None:
+            self.tell(self.machine, Published(plan.epoch))
+            self._publish_next()
+
         def failed(_: str) -> None:
             self._unpublished.failed()
             self.around.scheduler.after(PUBLISH_PAUSE, lambda: self.call(self._publish_next))
 
         self.around.store.ask(
             lambda: self._on_published(plan),
-            lambda _: self.call(self._publish_next),
+            lambda _: self.call(published),
             lambda reason: self.call(lambda: failed(reason)),
         )
 

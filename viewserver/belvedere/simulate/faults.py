@@ -326,6 +326,27 @@ class Nemesis:
         if len(servers) > 1 and not any(server.hangs for server in servers):
             self.random.choice(servers).hang(int(self.shape.quiet_ms * MS * self.random.choice((0.3, 1.3, 3.0, 6.0))))
 
+    def demote(self) -> None:
+        """The leader is not the elected one any more, most often when it has a plan ready; then it is again, after
+        others have led."""
+        self._demote_when_prepared(60)
+        for later in (500, 1_000):
+            self.around.scheduler.after(self.random.randint(later // 2, later) * MS, self._demote)
+
+    def _demote_when_prepared(self, looks: int) -> None:
+        leader = self.cluster.leader()
+        if looks and (leader is None or leader.machine._prepared is None):
+            self.around.scheduler.after(5 * MS, lambda: self._demote_when_prepared(looks - 1))
+        else:
+            self._demote()
+
+    def _demote(self) -> None:
+        leader, zookeeper = self.cluster.leader(), self.around.zookeeper
+        if leader is not None and self.active:
+            self._tell(f"{leader.name} is not elected any more")
+            zookeeper.resign(leader.name)
+            self.around.scheduler.after(50 * MS, lambda: zookeeper.campaign(leader.name))
+
     def other_engine(self) -> None:
         self._guest(Version(engine=True))
 
@@ -377,6 +398,7 @@ KINDS = (
     Kind("scale down", 1.5, Nemesis.scale_down),
     Kind("visit", 2.5, Nemesis.visit),
     Kind("evict", 2, Nemesis.evict),
+    Kind("demote", 1.5, Nemesis.demote),
     Kind("hang", 1.5, Nemesis.hang),
     Kind("other engine", 0.5, Nemesis.other_engine),
     Kind("other ring", 0.5, Nemesis.other_ring),

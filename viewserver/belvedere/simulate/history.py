@@ -27,7 +27,7 @@ from belvedere.protocol.tidying import CATALOGS, PLANS
 from belvedere.simulate import faults, payloads, schema
 from belvedere.simulate import shape as shapes
 from belvedere.simulate.cluster import Cluster
-from belvedere.simulate.coordinators import SILENCE, TICK, CoordinatorProcess
+from belvedere.simulate.coordinators import REFUSED, SILENCE, TICK, CoordinatorProcess
 from belvedere.simulate.distributors import DistributorProcess
 from belvedere.simulate.faults import Nemesis
 from belvedere.simulate.network import Network, Weather
@@ -60,7 +60,8 @@ SCALED: tuple[tuple[Any, str, float], ...] = (
 AFTERWARDS = 1_500 * MS
 """Readers go on so long after all faults have ended."""
 ENCORE = 0.3
-LAST = 1 << 62
+LOSES = 0.1
+LOST = 4 * SECOND
 MOST_SILENCES = 2
 SILENCES_PER_STRIKE = 1.0
 LONGEST_CALM = 30 * SECOND
@@ -99,6 +100,8 @@ class History:
         self.writer.has_column = self.ddl.has_column
         self.readers: list[Reader] = []
         self.subscribers: list[Subscriber] = []
+        self._lost: Epoch | None = None
+        """The last epoch that was committed when ZooKeeper lost it."""
         self._lose_leader = False
         """Right after the next commit."""
         self.options = Options(
@@ -160,6 +163,8 @@ class History:
                 # One that was written before the end of the faults may have come as late as anything can.
                 scheduler.run_until(scheduler.now + (LEASE + LARGEST_STEP_MS) * MS + SECOND)
             self._check_collected()
+        if draw.random() < LOSES:
+            self._lose_commits()
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
 
@@ -168,6 +173,18 @@ class History:
         self._lose_leader = True
         self.writer.write()
         self._drain(self.around.scheduler.now + CALM)
+
+    def _lose_commits(self) -> None:
+        """ZooKeeper goes back to before the last commit: the pool must say so, and commit nothing any more."""
+        committed = self.oracle.last
+        if not self.around.zookeeper.lose() or committed is None:
+            return
+        self.trace.effects["ZooKeeper lost a commit"] += 1
+        self._lost = committed.epoch
+        self.writer.write()
+        self.around.scheduler.run_until(self.around.scheduler.now + LOST)
+        if not self.trace.effects[REFUSED]:
+            raise Wrong("ZooKeeper lost a commit, and nobody said so")
 
     def _check_silences(self, calm: int, before: int) -> None:
         """That everything is drained in the end must not hide what costs a silence each time: what was under way when
@@ -258,7 +275,7 @@ class History:
         truth = self.oracle.last
         if truth is None or truth.building:
             return "views are under construction"
-        published = calls.read_committed(self.around.store.memory, LAST)
+        published = calls.read_committed(self.around.store.memory, calls.NEWEST)
         if published is None or published.epoch < state.committed:
             return f"epoch {state.committed} is committed, and readers of the store do not know"
         if self.around.store.memory.chunks():
@@ -302,7 +319,15 @@ class History:
         if role == "coordinator":
             probes = self._is_gone if self.shape.probes else None
             made = CoordinatorProcess(
-                around, host, incarnation, self.options, self.ddl.taken, self._told, self._published, self.nemesis, probes
+                around,
+                host,
+                incarnation,
+                self.options,
+                self.ddl.taken,
+                self._told,
+                self._published,
+                self.nemesis,
+                probes,
             )
             made.on_collect = self._collecting
             oldest, newest = version.protocols
@@ -370,6 +395,10 @@ class History:
         if self.trace.enabled:
             told = f"committed {after.committed}, open {[p.epoch for p in after.open]}, generation {after.generation}"
             self.trace.record(self.around.scheduler.now, RECORD, f"{after.leader} term {after.term}: {told}")
+        if self._lost is not None:
+            if after.committed > self._lost:
+                raise Wrong(f"ZooKeeper lost epoch {self._lost}, and epoch {after.committed} is committed all the same")
+            return  # what a leader writes that does not know yet
         self.oracle.recorded(before, after, self.around.scheduler.clock())
         self.ddl.recorded()
         leader = self.cluster.leader()

@@ -254,7 +254,9 @@ class Process:
             self._record("▶", instruction)
         if isinstance(instruction, Send):
             self.peers.send(instruction.to, instruction.message)
-        elif not isinstance(instruction, Note):
+        elif isinstance(instruction, Note):
+            self.noted(instruction)
+        else:
             self.carry_out(instruction)
 
     def _members_listed(self, members: tuple[Member, ...]) -> None:
@@ -280,6 +282,9 @@ class Process:
 
     def carry_out(self, instruction: Any) -> None:
         raise NotImplementedError
+
+    def noted(self, note: Note) -> None:
+        """For people; the driver of a coordinator has something to do as well."""
 
     def members_changed(self, members: tuple[Member, ...]) -> None:
         """Only coordinators care."""

@@ -34,7 +34,6 @@ from belvedere.simulate.subscribers import names_of
 from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.store.memory import MemoryStore
 
-NEWEST = 1 << 62
 LEASE = 800
 """Of pins, milliseconds."""
 
@@ -78,7 +77,9 @@ class Reader:
         """`leader`: how likely the leader is asked, and not the store."""
         memory = self.around.store.memory
         listed = {source.id for source in memory.sources()}  # before the positions
-        known = (self._ask_leader() if self.random.random() < leader else None) or calls.read_committed(memory, NEWEST)
+        known = (self._ask_leader() if self.random.random() < leader else None) or calls.read_committed(
+            memory, calls.NEWEST
+        )
         if known is None:
             return
         if known.epoch < self._last:
@@ -100,7 +101,7 @@ class Reader:
     def newest(self) -> calls.Committed | None:
         """What a client learns that asks anybody."""
         known = self._ask_leader() if self.random.random() < 0.5 else None
-        return known or calls.read_committed(self.around.store.memory, NEWEST)
+        return known or calls.read_committed(self.around.store.memory, calls.NEWEST)
 
     def _ask_leader(self) -> calls.Committed | None:
         """Only one that is connected answers: others do not know whether they still lead."""

@@ -173,7 +173,7 @@ def _apply_theme(shape: Shape, rng: random.Random) -> None:
             shape.faults, shape.writes, shape.epoch_ms, shape.store_late = 9, 30, 100, 0.0
         case "leaders":
             # Leaders that are lost in the middle of everything, wake up later, and do not know the time.
-            shape.kinds = frozenset(("clock jumps", "pause", "suspend", "store outage", "ZooKeeper outage"))
+            shape.kinds = frozenset(("clock jumps", "demote", "pause", "suspend", "store outage", "ZooKeeper outage"))
             shape.coordinators, shape.leader_fails = 3, 0.15
             shape.faults, shape.zookeeper_unknown = 4, 0.1
         case "doubt":

@@ -158,9 +158,7 @@ def names_of(memory: MemoryStore, committed: calls.Committed) -> dict[str, Serve
 
 
 class Subscriber:
-    def __init__(
-        self, around: Surroundings, rng: random.Random, oracle: Oracle, newest: Newest, number: int
-    ) -> None:
+    def __init__(self, around: Surroundings, rng: random.Random, oracle: Oracle, newest: Newest, number: int) -> None:
         self.changes = 0
         self._around, self._random, self._oracle, self._newest = around, rng, oracle, newest
         self._name = f"subscriber-{number}"
@@ -251,4 +249,3 @@ class Subscriber:
             self._subscription.close()
         self._database.pins.unpin(1)
         self._subscription = None
-

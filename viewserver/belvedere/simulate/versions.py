@@ -65,7 +65,9 @@ class OtherWork:
     def finish(self, persist: Any) -> list[TableWrite]:
         with running(self._version):
             writes: list[TableWrite] = self._inner.finish(persist)
-        return [replace(write, values=_other_bytes(write.values)) for write in writes] if self._version.engine else writes
+        return (
+            [replace(write, values=_other_bytes(write.values)) for write in writes] if self._version.engine else writes
+        )
 
     def distribute(self, distribute: Any) -> Any:
         """All of it at once: what is made later would be made by this version."""

@@ -330,7 +330,9 @@ class ViewServerProcess(Process):
         if not self.may_act():
             self._look_again(self._write)
         elif self._checked is not writing:
-            self.around.zookeeper.read(self.name, lambda found: self.call(lambda: self._check(writing, found)), synced=True)
+            self.around.zookeeper.read(
+                self.name, lambda found: self.call(lambda: self._check(writing, found)), synced=True
+            )
         elif self._nemesis is not None and self._nemesis.writing(self):
             self._todo.appendleft(self._writes[0])
         else:

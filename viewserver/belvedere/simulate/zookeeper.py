@@ -260,6 +260,15 @@ class ZooKeeper:
         self._trace.effect(self._scheduler.now, "ZooKeeper", "answered with an old record")
         return self._random.choice(behind)
 
+    def lose(self) -> bool:
+        """The last writes are gone, although they were acknowledged. True if a commit was among them."""
+        for record in reversed(self._older):
+            assert record.state is not None and self.record.state is not None
+            if record.state.committed < self.record.state.committed:
+                self.record = replace(record)
+                return True
+        return False
+
     def swap(self, name: MemberId, state: PoolState, version: int, answer: Callable[[str, Record], None]) -> None:
         """`answer(outcome, record)`: done, conflict, unknown. A version of -1 creates."""
         reached = self.connected(name)

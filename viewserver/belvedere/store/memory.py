@@ -20,7 +20,16 @@ import pyarrow as pa
 
 from belvedere.errors import Damaged
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
-from belvedere.store.seam import InputSize, SourceInfo, TableWrite, check_horizon, check_write, fitting
+from belvedere.store.seam import (
+    InputSize,
+    SourceInfo,
+    TableWrite,
+    check_horizon,
+    check_write,
+    chunk_is_taken,
+    fitting,
+    same_chunk,
+)
 
 ID_BYTES = 16
 _BUCKETS = 16_384
@@ -132,6 +141,9 @@ class MemoryStore:
     def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
         self._strike("put_chunk", Moment.BEFORE)
         with self._lock:
+            held, content = self._index.get(chunk.id), self._payloads.get(chunk.id)
+            if (held is not None and not same_chunk(held, chunk)) or content not in (None, bytes(payload)):
+                raise chunk_is_taken(chunk)
             self._payloads.setdefault(chunk.id, bytes(payload))
             self._strike("put_chunk", Moment.HALFWAY)
             self._index.setdefault(chunk.id, chunk)

@@ -51,6 +51,7 @@ from belvedere.protocol.driving import (
     MembersChanged,
     Note,
     Publish,
+    Published,
     ReadDocument,
     ReadInput,
     ReadRecord,
@@ -264,6 +265,8 @@ class CoordinatorMember(Incarnation):
             case Send(to, message):
                 self.peers.send(to, message)
             case Note(event):
+                if event == "leading":
+                    self.listing = Listing(store)  # what was read in an earlier term may be old by now
                 if event == "planned":
                     self.metrics.epoch_step("plan", time.monotonic() - self._reading)
                 self.overview.noted(instruction)
@@ -322,6 +325,14 @@ class CoordinatorMember(Incarnation):
         self._campaign()
 
     def _read_record(self, request: int) -> None:
+        taking_over = self.machine.phase is machines.Phase.FOLLOWING
+        try:
+            # Before the record: a leader that lives may publish meanwhile what it commits.
+            published = calls.read_committed(self.around.store, calls.NEWEST) if taking_over else None
+        except errors.BelvedereError as error:
+            self.around.trouble.store.set(str(error))
+            self._report(RecordRead(request, None, failed=True))
+            return
         try:
             found = self.around.coordination.read()
         except errors.Unavailable as error:
@@ -344,6 +355,8 @@ class CoordinatorMember(Incarnation):
             return
         state = wire.decode(found.data)
         assert isinstance(state, PoolState)
+        if published is not None:
+            owner.check_committed(self.options.pool, Epoch(published.epoch), state.committed)
         self._report(RecordRead(request, state, found.version, found.clock))
 
     def _swap(self, request: int, state: PoolState, version: int | None) -> None:
@@ -433,6 +446,8 @@ class CoordinatorMember(Incarnation):
             self.log.info("readers of the store do not know yet", epoch=plan.epoch, reason=error)
             self._unpublished.failed()
             time.sleep(PUBLISH_PAUSE)
+        else:
+            self._report(Published(plan.epoch))
         self.publisher.do(self._publish_next)
 
     def _forget_sources(self, sources: Sequence[SourceId]) -> None:

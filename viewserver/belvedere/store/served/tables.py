@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from belvedere.errors import DataError
 from belvedere.store import seam
-from belvedere.store.seam import TableWrite, check_horizon, check_write, fitting
+from belvedere.store.seam import TableWrite, check_horizon, check_write, fitting, write_groups
 from belvedere.store.served import keys, recent, versions
 from belvedere.store.served.collector import Collector
 from belvedere.store.served.environment import Environment, Txn
@@ -140,7 +140,7 @@ class VersionedTables:
             raise DataError(f"epoch {epoch} is no version: they are whole numbers from 0 to {_EPOCHS - 1}")
         for write in writes:
             check_write(write)
-        for group in versions.groups(writes):
+        for group in write_groups(writes):
             self._write(epoch, group)
 
     def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
