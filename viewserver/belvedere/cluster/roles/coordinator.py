@@ -542,20 +542,22 @@ class Listing:
     What was shown stays so: a source never ends before where it ended the last time, whatever copies have come since
     and push its later chunks out (`Store.chunks`): the machine relies on what it has seen."""
 
-    def __init__(self, store: Store, limit: int = INPUT_CHUNKS) -> None:
-        self._store, self._limit = store, limit
+    def __init__(
+        self, store: Store, limit: int = INPUT_CHUNKS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._limit, self._clock = store, limit, clock
         self._facts: list[SourceFact] = []
         self._listed = -SOURCES_SECONDS
         self._chunks: Sequence[Chunk] = ()
         self._size: InputSize | None = None
         """What INPUT has, if that is more than these chunks."""
         self._reached: dict[SourceId, Seq] = {}
-        self._came = time.monotonic()
+        self._came = clock()
 
     @property
     def quiet(self) -> float:
         """Seconds since INPUT had something."""
-        return time.monotonic() - self._came
+        return self._clock() - self._came
 
     def waiting(self, positions: Mapping[SourceId, Seq]) -> Waiting:
         """What of INPUT lies behind these positions, as it was when it was last read."""
@@ -569,7 +571,7 @@ class Listing:
         return Waiting(max(rows, size.rows - done[0]), max(content, size.bytes - done[1]), oldest)
 
     def read(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
-        if time.monotonic() - self._listed > SOURCES_SECONDS:
+        if self._clock() - self._listed > SOURCES_SECONDS:
             self._list()
         chunks = self._index()
         known = {fact.id for fact in self._facts}
@@ -578,7 +580,7 @@ class Listing:
             chunks = self._index()
         self._chunks = chunks
         if chunks:
-            self._came = time.monotonic()
+            self._came = self._clock()
         return chunks, self._facts
 
     def _index(self) -> Sequence[Chunk]:
@@ -596,4 +598,4 @@ class Listing:
 
     def _list(self) -> None:
         self._facts = [SourceFact(s.id, s.parents, s.last, s.node) for s in self._store.sources()]
-        self._listed = time.monotonic()
+        self._listed = self._clock()
