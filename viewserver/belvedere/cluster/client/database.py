@@ -101,6 +101,9 @@ class ClusterDatabase(Executing):
         deadline = self.deadline()
         return self.epochs.catalog(self.epochs.newest(deadline).committed, deadline)
 
+    def _token(self, value: Any) -> Token:
+        return Token.parse(value)
+
     def wait(self, token: After, timeout: float | None = None) -> None:
         """Returns when the write is in every view; raises NotYet."""
         if token is not None:

@@ -1,0 +1,1 @@
+"""What every database shares, embedded or over a cluster: keys in order, sessions."""
