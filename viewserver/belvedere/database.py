@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +28,9 @@ from belvedere.embedded.snapshots import Snapshots
 from belvedere.embedded.statements import Result, Statements
 from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
 from belvedere.engine.engine import Engine
+from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, Closed, DataError, DiskError, Locked
+from belvedere.model.ranges import KeyRange
 from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
@@ -40,6 +42,7 @@ from belvedere.store.embedded.describe import ViewShape, schema_json, table_json
 from belvedere.store.embedded.faulty import MemoryFiles
 from belvedere.store.embedded.files import Files, OsFiles
 from belvedere.store.embedded.log import InputLog
+from belvedere.store.embedded.ordered import base_range
 from belvedere.store.embedded.views import Row, ViewTable
 
 _SCAN_ROWS = 1 << 17
@@ -160,8 +163,8 @@ class Database(Statements):
     def _retention_ms(self, shape: ViewShape) -> int:
         return self.options.retention_ms if shape.retention_ms is None else shape.retention_ms
 
-    def _base_rows(self, table: TableDef) -> tuple[int, Delta]:
-        return self._runtime.call(lambda: (self.epoch, self._scan_base(table.name)))
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
+        return self._runtime.call(lambda: base_range(self._runtime.engine.tables[table.name], wanted, columns))
 
     def _scan_base(self, name: str) -> Delta:
         held = self._runtime.engine.tables[name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -24,7 +24,9 @@ from belvedere.embedded.runtime import merge_changes
 from belvedere.embedded.statements import Result, Statements
 from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
 from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.engine.vec import Vec
 from belvedere.errors import Closed, Damaged, EpochExpired, StorageError
+from belvedere.model.ranges import KeyRange
 from belvedere.plan.nodes import Plan, View
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
@@ -34,6 +36,7 @@ from belvedere.store.embedded import changes as codec
 from belvedere.store.embedded.changelog import Change, Position
 from belvedere.store.embedded.describe import ViewShape, schema_of, table_of
 from belvedere.store.embedded.files import Files
+from belvedere.store.embedded.ordered import base_range
 from belvedere.store.embedded.records import Record
 from belvedere.store.embedded.snapshot import Snapshot
 from belvedere.store.embedded.tail import ChangelogTail, Gone, LogTail, newest_epoch
@@ -267,8 +270,8 @@ class Reader(Statements):
             self._refresh()
             return self._again(lambda: action(self._follow_bases()))
 
-    def _base_rows(self, table: TableDef) -> tuple[int, Delta]:
-        return self._with_bases(lambda bases: (self._epoch, _scan(bases[table.name])))
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
+        return self._with_bases(lambda bases: base_range(bases[table.name], wanted, columns))
 
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
         return self._with_bases(lambda bases: bases[table.name].get(id))
