@@ -37,7 +37,10 @@ CITIES = ["", "Oslo", "Os", "Oslo\0", "Zürich", "\0", None, "a" * 20, "a" * 20 
 LEVELS = [0.0, -0.0, 1.5, -2.0, math.inf, -math.inf, math.nan, None]
 DAYS = [date(1969, 12, 31), date(1970, 1, 1), date(2026, 2, 28)]
 TABLE = "CREATE TABLE events (day DATE, id BIGINT, city STRING, level DOUBLE, n BIGINT, PRIMARY KEY (day, id))"
-VIEW = "CREATE MATERIALIZED VIEW levels AS SELECT city, level, count(*) AS n, sum(n) AS total FROM events GROUP BY city, level"
+VIEW = """
+    CREATE MATERIALIZED VIEW levels AS
+    SELECT city, level, count(*) AS n, sum(n) AS total FROM events GROUP BY city, level
+"""
 VIEW_KEY, TABLE_KEY = ("city", "level"), ("day", "id")
 
 
@@ -356,7 +359,8 @@ def test_a_reading_process_looks_up_rows(tmp_path: Path) -> None:
         script = (
             "import sys, belvedere\n"
             "with belvedere.open(sys.argv[1], read_only=True) as db:\n"
-            "    print(db.lookup('levels', 'Oslo', columns=['n']).to_pydict(), db.scan('events', limit=2)['id'].to_pylist())\n"
+            "    print(db.lookup('levels', 'Oslo', columns=['n']).to_pydict(), end=' ')\n"
+            "    print(db.scan('events', limit=2)['id'].to_pylist())\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", script, str(tmp_path / "db")],

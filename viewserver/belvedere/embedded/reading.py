@@ -8,7 +8,7 @@ since. What differs between the two kinds of processes is behind the abstract me
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
@@ -19,7 +19,8 @@ import pyarrow as pa
 from belvedere.embedded import order
 from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.embedded.subscribe import Subscription
-from belvedere.engine.delta import Delta
+from belvedere.engine.delta import Delta, concat_deltas, empty_delta
+from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, EpochExpired, NotYet
@@ -28,10 +29,11 @@ from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.store.embedded.changelog import Change
 from belvedere.store.embedded.commit import Token
 from belvedere.store.embedded.describe import ViewShape
-from belvedere.store.embedded.ordered import key_codec
+from belvedere.store.embedded.ordered import base_range, key_codec
 from belvedere.store.embedded.views import Before, Row, ViewTable, arrow_schema, find_before
 from belvedere.types import Column
 
+_SCAN_ROWS = 1 << 17
 Moment = int | datetime | Token | None
 After = Token | int | str | None
 
@@ -318,3 +320,52 @@ def _refuse_history(table: TableDef, at: Moment) -> None:
         raise EpochExpired(
             f"table {table.name!r} is a base table: it is read as it is now; older epochs are kept for views only"
         )
+
+
+def together(
+    names: set[str],
+    prefixes: Mapping[str, Sequence[Any]],
+    bases: Mapping[str, DeltaTable],
+    views: Mapping[str, ViewTable],
+) -> tuple[dict[str, pa.Table], dict[str, int]]:
+    """Rows of base tables and views, of those with a prefix only what begins so, and how many rows of each view are in
+    quarantine. The caller sees to it that no epoch comes between."""
+    out, failed = {}, {}
+    for name in sorted(names):
+        if name in views:
+            failed[name] = len(views[name].quarantine)
+            out[name] = _view_part(views[name], prefixes.get(name))
+        else:
+            out[name] = _base_part(bases[name], prefixes.get(name))
+    return out, failed
+
+
+def _view_part(view: ViewTable, prefix: Sequence[Any] | None) -> pa.Table:
+    if prefix is None:  # all rows, in no order: one would have to be built
+        return to_table(view.shape, view.rows()[1])
+    every = range(view.shape.visible)
+    _, rows = view.range(order.prefix_range(view.codec, prefix, None, False, f"view {view.shape.name!r}"), every)
+    assert rows is not None
+    return _table(rows, view.arrow, every, None)
+
+
+def _base_part(held: DeltaTable, prefix: Sequence[Any] | None) -> pa.Table:
+    table = held.table
+    every = range(len(table.columns))
+    if prefix is None:
+        rows = _all_rows(held)
+    else:
+        codec = key_codec(table.columns, table.key_positions)
+        rows = base_range(held, order.prefix_range(codec, prefix, None, False, f"table {table.name!r}"), every)
+    return _table(rows, arrow_schema(table.columns), every, None)
+
+
+def _all_rows(table: DeltaTable) -> tuple[Vec, ...]:
+    columns = table.table.columns
+    parts: list[Delta] = []
+    start: int | None = 0
+    while start is not None:
+        delta, start = table.scan(start, _SCAN_ROWS, range(len(columns)))
+        if len(delta):
+            parts.append(delta)
+    return (concat_deltas(parts) if parts else empty_delta(columns)).columns

@@ -32,7 +32,7 @@ from belvedere.embedded import order
 from belvedere.embedded import rows as given
 from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.embedded.reading import named, to_table
-from belvedere.embedded.statements import Executing, Result
+from belvedere.embedded.statements import NO_PREFIXES, Executing, Result
 from belvedere.engine import shard
 from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
 from belvedere.engine.state.hashing import hash_rows
@@ -460,7 +460,9 @@ class ClusterDatabase(KeyReads, Executing):
 
         return self._read(None, None, None, count)
 
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+    def _consistent(
+        self, names: set[str], prefixes: Mapping[str, Sequence[Any]] = NO_PREFIXES
+    ) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
         def read(known: Known, deadline: Deadline) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
             tables, failed = {}, {}
             for name in sorted(names):
