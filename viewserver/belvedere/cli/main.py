@@ -22,6 +22,7 @@ COMMANDS = {
     "put": ("write", "put"),
     "delete": ("write", "delete"),
     "get": ("read", "get"),
+    "lookup": ("read", "lookup"),
     "scan": ("read", "scan"),
     "watch": ("watch", "watch"),
     "status": ("status", "status"),

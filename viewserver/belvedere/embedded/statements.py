@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from belvedere.store.embedded.commit import Token
 from belvedere.types import Column
 
 Result: TypeAlias = "Token | pa.Table | str | None"
+NO_PREFIXES: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
 
 class Executing(ABC):
@@ -43,8 +45,11 @@ class Executing(ABC):
         """Rows of each view, as far as that is known."""
 
     @abstractmethod
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
-        """Rows of tables and views, all at one epoch; and how many rows of each view are in quarantine then."""
+    def _consistent(
+        self, names: set[str], prefixes: Mapping[str, Sequence[Any]] = NO_PREFIXES
+    ) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+        """Rows of tables and views, all at one epoch; and how many rows of each view are in quarantine then.
+        `prefixes`: of these only rows whose key begins so are needed."""
 
     @abstractmethod
     def _plan(self) -> tuple[Plan, Any]:
@@ -136,18 +141,20 @@ class Executing(ABC):
         return explain(Plan(plan_views(self.catalog, [view], others)), statement.format)
 
     def _select(self, statement: st.Select) -> pa.Table:
-        from belvedere.sql.adhoc import select_to_duckdb
+        from belvedere.sql.adhoc import key_prefixes, select_to_duckdb
 
-        names = {self.catalog.relation(n).name for n in relations(statement.view.query)}
-        _, tables, _ = self._consistent(names)
+        query = statement.view.query
+        names = {self.catalog.relation(n).name for n in relations(query)}
+        found = key_prefixes(query, lambda n: [c.name for c in self.key_columns(n)])
+        _, tables, _ = self._consistent(names, {self.catalog.relation(n).name: p for n, p in found.items()})
         connection, name = connect(tables)
         try:
             sql = select_to_duckdb(statement, lambda n: name(self.catalog.relation(n).name))
-            found = connection.sql(sql).to_arrow_table()
+            rows = connection.sql(sql).to_arrow_table()
         finally:
             connection.close()
         wanted = pa.schema([pa.field(c.name, c.type.arrow) for c in statement.view.columns])
-        return found if found.schema.equals(wanted) else found.cast(wanted)
+        return rows if rows.schema.equals(wanted) else rows.cast(wanted)
 
     def verify(self, view: str | None = None) -> verification.Report:
         """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch."""

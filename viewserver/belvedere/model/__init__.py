@@ -1,1 +1,1 @@
-"""What every database shares, embedded or over a cluster: keys in order, sessions."""
+"""What every database shares, below the embedded one and the cluster's client alike."""

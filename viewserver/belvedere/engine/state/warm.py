@@ -18,6 +18,7 @@ from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import combine, hash_rows
 from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.members import Members
+from belvedere.engine.state.ordered import KeyOrder, SortedSlots
 from belvedere.engine.state.ragged import Ragged, find_tagged, fixed, join, join_tagged, split
 from belvedere.engine.state.table import Table
 from belvedere.engine.vec import Vec
@@ -92,7 +93,18 @@ def _packing() -> None:
     rows.take(np.array([2, 0])).compact()
 
 
-EXERCISES: list[Callable[[], None]] = [_tables, _members, _delta_tables, _packing]
+def _ordered() -> None:
+    slots, keys = np.arange(4, dtype=np.int32), pa.array([b"a", b"", b"c", b"longer than sixteen bytes"], pa.binary())
+    order = KeyOrder()
+    order.install(SortedSlots.of([slots[:2]], [keys.slice(0, 2)]), [slots[:2]], 4)
+    order.written(slots, 4)
+    order.removed(slots[:1], 4)
+    settled = order.settle(lambda s: np.ones(len(s), np.bool_), lambda s: keys.take(pa.array(s)))
+    assert settled is not None
+    settled.select(b"a", None, None, False)
+
+
+EXERCISES: list[Callable[[], None]] = [_tables, _members, _delta_tables, _packing, _ordered]
 
 
 def warm() -> None:
