@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.embedded import order
+from belvedere.embedded.leases import Pin
 from belvedere.embedded.subscribe import Subscription
 from belvedere.engine.delta import Delta
 from belvedere.engine.state.hashing import hash_rows
@@ -265,7 +266,7 @@ class Snapshot:
     def __init__(self, database: Reading, epoch: int):
         self._database = database
         self.epoch = epoch
-        self._pin: int | None = database.pins.pin(epoch, "snapshot")
+        self._pin: Pin | None = database.pins.pin(self, epoch, "snapshot")
 
     def get(self, relation: str, key: Any) -> dict[str, Any] | None:
         return self._database.get(relation, key, at=self.epoch)
