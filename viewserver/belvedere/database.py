@@ -45,14 +45,18 @@ class Database(Statements):
 
     def __init__(self, path: str | os.PathLike[str] | None, options: Options, files: Files | None = None):
         self._instance = instance = Instance(self, path, options, files)
-        instance.open()
         self.path = None if instance.in_memory or path is None else Path(path)
         self.options = options
-        self._runtime, self._committer = instance.runtime, instance.committer
-        self._leases, self._rows = instance.leases, instance.rows
         self._ddl = threading.RLock()
         self._last_ddl: Entry | None = None
         self._closed = False
+        try:
+            instance.open()
+            self._runtime, self._committer = instance.runtime, instance.committer
+            self._leases, self._rows = instance.leases, instance.rows
+        except BaseException:
+            instance.give_up()
+            raise
 
     # ------------------------------------------------------------------ reading: see Reading
 

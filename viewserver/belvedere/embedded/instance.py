@@ -63,17 +63,17 @@ class Instance:
     # ------------------------------------------------------------------ the owner's thread
 
     def open(self) -> None:
-        """Returns when everything is recovered and running. An interrupt gives up: the files are let go."""
-        try:
-            start_thread(self._run, "belvedere-log", self._end)
-            self._changed.wait_for(lambda: self._opened or self._ended)
-        except BaseException:
-            self._closing = True
-            self._inbox.put(None)
-            if not self._begun.acquire(blocking=False):
-                self._changed.wait_for(lambda: self._ended, GIVE_UP_SECONDS)
-            raise
+        """Returns when everything is recovered and running."""
+        start_thread(self._run, "belvedere-log", self._end)
+        self._changed.wait_for(lambda: self._opened or self._ended)
         self._raise()
+
+    def give_up(self) -> None:
+        """After an interrupt of `open`: let go of the files, and wait a little for that."""
+        self._closing = True
+        self._inbox.put(None)
+        if not self._begun.acquire(blocking=False):
+            self._changed.wait_for(lambda: self._ended, GIVE_UP_SECONDS)
 
     def close(self) -> None:
         """Returns when everything is closed; may be called again, also after an interrupt."""

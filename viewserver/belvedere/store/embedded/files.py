@@ -160,6 +160,10 @@ class OsAppender:
     def close(self) -> None:
         self._file.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
+
 
 def _is_paged(view: memoryview) -> bool:
     """Whether it begins at a page of memory and consists of whole pages."""
