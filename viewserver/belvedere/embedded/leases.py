@@ -21,8 +21,18 @@ DIRECTORY = "leases"
 DURATION_MS = 60_000
 
 
-Pin: TypeAlias = "weakref.ref[object]"
-"""A pin lives as long as its holder, so no interrupt can leave one behind."""
+class Pin:
+    """What keeps an epoch is this object: an interrupt that takes it from its holder leaves no pin behind. `key` stands
+    for it in tables; `gone` gets the key when the object is collected, which happens anywhere, also where this thread
+    holds a lock: it is one C call that takes none, like `deque.append`."""
+
+    __slots__ = ("__weakref__", "key")
+
+    def __init__(self, gone: Callable[[PinKey], None]):
+        self.key: PinKey = weakref.ref(self, gone)
+
+
+PinKey: TypeAlias = weakref.ref[Pin]
 
 
 class _Held:
@@ -30,15 +40,14 @@ class _Held:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[Pin, tuple[int, str]] = {}
-        self._abandoned: deque[Pin] = deque()
-        """Pins whose holders are gone. The collector says so anywhere, also where this thread holds the lock, so that
-        is not taken: they are let go with the next use of pins."""
+        self._held: dict[PinKey, tuple[int, str]] = {}
+        self._abandoned: deque[PinKey] = deque()
+        """Pins that are collected: let go with the next use of pins."""
 
-    def _hold(self, holder: object, epoch: int, purpose: str) -> Pin:
+    def _hold(self, epoch: int, purpose: str) -> Pin:
         """With the lock."""
-        pin = weakref.ref(holder, self._abandoned.append)
-        self._held[pin] = (epoch, purpose)
+        pin = Pin(self._abandoned.append)
+        self._held[pin.key] = (epoch, purpose)
         return pin
 
     def _let_go(self) -> None:
@@ -57,20 +66,20 @@ class Leases(_Held):
         super().__init__()
         self._files = files
 
-    def pin(self, holder: object, epoch: int, purpose: str) -> Pin:
-        """Keep what `epoch` sees until `unpin`, or until the holder is gone."""
+    def pin(self, epoch: int, purpose: str) -> Pin:
+        """Keep what `epoch` sees until `unpin`, or until nobody holds the pin."""
         with self._lock:
-            return self._hold(holder, epoch, purpose)
+            return self._hold(epoch, purpose)
 
     def move(self, pin: Pin, epoch: int) -> None:
         """The pin is needed from `epoch` on only."""
         with self._lock:
-            if pin in self._held:
-                self._held[pin] = (epoch, self._held[pin][1])
+            if pin.key in self._held:
+                self._held[pin.key] = (epoch, self._held[pin.key][1])
 
     def unpin(self, pin: Pin) -> None:
         with self._lock:
-            self._held.pop(pin, None)
+            self._held.pop(pin.key, None)
 
     def held(self, now_ms: int) -> list[dict[str, object]]:
         """All pins, those of other processes included."""
@@ -116,21 +125,21 @@ class ForeignLeases(_Held):
         self._begun = False
         """Whether there may be a file, or a half-written one."""
 
-    def pin(self, holder: object, epoch: int, purpose: str) -> Pin:
+    def pin(self, epoch: int, purpose: str) -> Pin:
         with self._lock:
-            pin = self._hold(holder, epoch, purpose)
+            pin = self._hold(epoch, purpose)
             self._write()
             return pin
 
     def move(self, pin: Pin, epoch: int) -> None:
         with self._lock:
-            if pin in self._held:
-                self._held[pin] = (epoch, self._held[pin][1])
+            if pin.key in self._held:
+                self._held[pin.key] = (epoch, self._held[pin.key][1])
                 self._write()
 
     def unpin(self, pin: Pin) -> None:
         with self._lock:
-            self._held.pop(pin, None)
+            self._held.pop(pin.key, None)
             self._remove_unneeded()
 
     def held(self, now_ms: int) -> list[dict[str, object]]:

@@ -266,7 +266,7 @@ class Snapshot:
     def __init__(self, database: Reading, epoch: int):
         self._database = database
         self.epoch = epoch
-        self._pin: Pin | None = database.pins.pin(self, epoch, "snapshot")
+        self._pin: Pin | None = database.pins.pin(epoch, "snapshot")
 
     def get(self, relation: str, key: Any) -> dict[str, Any] | None:
         return self._database.get(relation, key, at=self.epoch)

@@ -51,7 +51,7 @@ class Subscription:
     def __init__(self, database: Reading, view: ViewTable, after: int, timeout: float | None):
         self._database, self._shape, self._timeout = database, view.shape, timeout
         self.epoch = after
-        self._pin: Pin | None = database.pins.pin(self, min(after, database.epoch), "subscription")
+        self._pin: Pin | None = database.pins.pin(min(after, database.epoch), "subscription")
         self._ready: Iterator[ViewChange] = iter(())
 
     def __iter__(self) -> Subscription:
