@@ -35,11 +35,26 @@ def _leaving_with(code: CodeType) -> frozenset[int]:
     return frozenset(found)
 
 
-class Injector:
-    """Counts bytecodes of one call in this thread and raises before the one that was chosen."""
+@cache
+def _looking(code: CodeType) -> frozenset[int]:
+    """Offsets before which CPython looks for interrupts: behind calls, at the start, and where loops go back."""
+    found: set[int] = set()
+    before = ""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "CACHE":
+            continue
+        if before.startswith("CALL") or instruction.opname in ("RESUME", "JUMP_BACKWARD"):
+            found.add(instruction.offset)
+        before = instruction.opname
+    return frozenset(found)
 
-    def __init__(self, at: int | None = None):
-        self._at, self.count, self.where = at, 0, ""
+
+class Injector:
+    """Counts bytecodes of one call in this thread and raises before the one that was chosen. `real`: counts only those
+    before which the interpreter itself would raise."""
+
+    def __init__(self, at: int | None = None, *, real: bool = False):
+        self._at, self._real, self.count, self.where = at, real, 0, ""
 
     def run(self, call: Callable[[], Any]) -> Any:
         """The call's result; `Injected` if its moment came."""
@@ -59,8 +74,8 @@ class Injector:
 
     def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
         if event == "opcode" and frame.f_lasti not in _leaving_with(frame.f_code):
-            self.count += 1
-            if self.count == self._at:
+            self.count += not self._real or frame.f_lasti in _looking(frame.f_code)
+            if self.count == self._at and not self.where:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
                 sys.settrace(None)
                 raise Injected(self.where)
