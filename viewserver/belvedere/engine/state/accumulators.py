@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from belvedere.engine.delta import take_ids
 from belvedere.engine.kernels import order_by_slot
@@ -19,7 +18,7 @@ from belvedere.engine.state.selection import Arrays, Key, Selection, result_name
 from belvedere.engine.state.tally import ErrorTally, Tally
 from belvedere.engine.vec import Status, Vec
 from belvedere.plan.nodes import Call
-from belvedere.types import BIGINT, DOUBLE, STRING, Type, decimal
+from belvedere.types import BIGINT, Type
 
 SORT_ROWS = 1 << 16
 """Batches from this size on are ordered by group first."""
@@ -197,30 +196,3 @@ class Accumulators:
         """Changes since the last export will not be exported."""
         for selection in self._selections.values():
             selection.settle()
-
-
-def warm() -> None:
-    """Compile (or load from the cache) every kernel, so that the first real batch does not wait for it."""
-    types = (DOUBLE, BIGINT, decimal(38, 2), STRING)
-    totals = (DOUBLE, BIGINT, decimal(38, 2))
-    means = (DOUBLE, DOUBLE, decimal(38, 6))
-    calls = [Call("count", None, BIGINT)]
-    for i, type in enumerate(types):
-        calls += [Call("min", i, type), Call("max", i, type), Call("count", i, BIGINT, distinct=True)]
-    for i, (total, mean) in enumerate(zip(totals, means, strict=True)):
-        calls += [Call("sum", i, total), Call("avg", i, mean)]
-    state = Accumulators(calls, types)
-    columns = (
-        Vec(DOUBLE, np.array([1.0, 1e300])),
-        Vec(BIGINT, np.array([1, 2])),
-        Vec(types[2], np.array([[1, 0], [2, 0]])),
-        Vec(STRING, pa.array(["a", "a longer string"])),
-    )
-    groups = np.array([0, 1], np.int32)
-    ids = np.array([[1, 1], [2, 2]], np.uint64)
-    for weight in (1, -1, 1):
-        state.update(groups, ids, np.full(2, weight, np.int8), columns)
-        state.read(groups)
-    packed = state.export(groups)
-    state.clear(groups)
-    state.import_(groups, packed)
