@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -26,7 +26,8 @@ class Compiled(event.Listener):  # type: ignore[misc]  # numba has no types
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
-        self.names.append(f"{function.__module__}.{function.__qualname__}{event.data['args']}")
+        if function.__module__.startswith("belvedere."):
+            self.names.append(f"{function.__module__}.{function.__qualname__}{event.data['args']}")
 
     def on_end(self, event: Any) -> None:
         """Nothing more to learn."""
@@ -43,8 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
     event.register("numba:compile", COMPILED)
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled() -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Whatever a test creates, writes and reads, in the embedded database, on a shard or in a member of a pool."""
     before = len(COMPILED.names)
     yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numba
+import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
@@ -59,9 +62,11 @@ class Clone:
         assert old in text
         path.write_text(text.replace(old, new))
 
-    def start(self, cache: Path | str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(
+        self, cache: Path | str, *arguments: str, script: str = SCRIPT, **environment: str
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, *arguments],
+            [sys.executable, "-c", script, *arguments],
             env={
                 **{k: v for k, v in os.environ.items() if k != jit.STRICT},
                 "PYTHONPATH": str(self.directory),
@@ -69,6 +74,7 @@ class Clone:
                 **environment,
             },
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
 
@@ -77,8 +83,8 @@ class Clone:
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
     result: dict[str, Any] = json.loads(out)
     return result
 
@@ -167,6 +173,52 @@ def test_kernels_of_a_named_cpu_are_used_by_those_that_can_do_more(clone: Clone,
     clone.run(tmp_path / "shipped", NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES="")
     result = clone.run(tmp_path / "own", BELVEDERE_KERNELS=str(tmp_path / "shipped"))
     assert (result["days"], result["compiled"]) == (DAYS, [])
+
+
+OPEN = "import belvedere; belvedere.open().close()"
+FEW = re.compile(r"^MODULES = \([^)]*\)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A clone that knows of two modules with kernels, so that compiling all of them does not take long."""
+    made = Clone(tmp_path_factory.mktemp("small"))
+    path = made.directory / "belvedere" / "engine" / "state" / "kernel_cache.py"
+    path.write_text(FEW.sub('MODULES = ("expr.calendar", "expr.casts.scan")', path.read_text()))
+    return made
+
+
+def test_opening_a_database_compiles_first_and_says_so_once(small: Clone, tmp_path: Path) -> None:
+    racing = [small.start(tmp_path, script=OPEN), small.start(tmp_path, script=OPEN)]
+    lines = [line for process in racing for line in process.communicate(timeout=300)[1].splitlines()]
+    assert [process.returncode for process in racing] == [0, 0]
+    assert [line.split(",")[0] for line in lines] == ["compiling kernels"]  # the other one waited
+    assert small.start(tmp_path, script=OPEN).communicate(timeout=300)[1] == ""
+    result = small.run(tmp_path)
+    assert (result["days"], result["compiled"]) == (DAYS, [])
+
+
+def test_warm_fills_a_directory_that_an_image_ships(small: Clone, tmp_path: Path) -> None:
+    name = next(iter(baselines.of_machine(Cpu.host().triple.partition("-")[0])))
+    command = f"from belvedere.cli.main import cli; cli(['warm', '--directory', {str(tmp_path)!r}, '--cpu', {name!r}])"
+    process = small.start("/dev/null/no", script=command)
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0 and out.splitlines()[-1] == f"kernels are in {tmp_path}"
+    shipped = {"XDG_CACHE_HOME": "/dev/null/no", "BELVEDERE_KERNELS": str(tmp_path)}
+    assert small.start("/dev/null/no", script=OPEN, **shipped).communicate(timeout=300)[1] == ""
+    result = small.run("/dev/null/no", **shipped)
+    assert (result["days"], result["compiled"]) == (DAYS, [])
+
+
+def test_arrays_of_any_origin_are_given_to_kernels_in_one_form() -> None:
+    numbers = np.arange(6, dtype=np.int64)
+    odd = np.frombuffer(b"x" + numbers.tobytes(), np.int64, 6, 1)
+    fixed = numbers.copy()
+    fixed.flags.writeable = False
+    assert not odd.flags.aligned and not odd.flags.writeable
+    for array in (numbers[::2], odd, fixed, fixed[:0], np.frombuffer(b"", np.int64)):
+        assert numba.typeof(jit.plain(array)) == numba.typeof(numbers)
+        assert jit.plain(array).tolist() == array.tolist()
 
 
 def test_a_cpu_runs_code_for_those_that_can_do_less() -> None:

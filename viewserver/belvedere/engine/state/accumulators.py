@@ -12,6 +12,7 @@ import numpy as np
 
 from belvedere.engine.delta import take_ids
 from belvedere.engine.kernels import order_by_slot
+from belvedere.engine.state.jit import plain
 from belvedere.engine.state.pages import PageStore
 from belvedere.engine.state.ragged import Ragged, fixed, join, split
 from belvedere.engine.state.selection import Arrays, Key, Selection, result_name
@@ -62,7 +63,7 @@ class Accumulators:
             self._update(
                 np.ascontiguousarray(groups[start:stop], np.int32),
                 group_ids[start:stop],
-                np.ascontiguousarray(weight[start:stop], np.int8),
+                plain(weight[start:stop].astype(np.int8, copy=False)),
                 columns if stop - start == count else [c.slice(start, stop) for c in columns],
                 None if error is None else error[start:stop],
             )

@@ -244,9 +244,9 @@ class _Alias:
 
 
 def plain(array: np.ndarray) -> np.ndarray:
-    """The array as kernels take it: contiguous, and typed as writable (kernels never write to their inputs)."""
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
+    """The array as kernels take it: contiguous, aligned, typed as writable (kernels never write to their inputs)."""
+    if not array.flags.c_contiguous or not array.flags.aligned:
+        array = array.copy()
     if not array.flags.writeable and array.size:
         array = np.asarray(_Alias(array))
     return array if array.flags.writeable else array.copy()
