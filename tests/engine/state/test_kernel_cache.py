@@ -130,8 +130,8 @@ def test_other_kernels_are_taken_over_when_a_module_changes(filled: Path, tmp_pa
 def test_a_damaged_file_is_compiled_again(clone: Clone, filled: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     shutil.copytree(filled, cache)
-    (file,) = cache.rglob("*date_rows*")
-    file.write_bytes(file.read_bytes()[:-100])
+    for file in cache.rglob("*date_rows*"):
+        file.write_bytes(file.read_bytes()[:-100])
     result = clone.run(cache)
     assert (result["days"], result["compiled"].count("date_rows")) == (DAYS, 1)
     assert clone.run(cache)["compiled"] == []

@@ -300,8 +300,9 @@ class KernelCache(caching._Cache):
         target_context.refresh()
         if not self._enabled:
             return None
-        self.kept(sig)
         for place in (*places().shipped, places().own):
+            if place == places().own:
+                self.kept(sig)  # takes it over from other sources, if they have it
             payload = _read(place / self._file(sig))
             if payload is not None:
                 return compiler.CompileResult._rebuild(target_context, *payload)
