@@ -13,7 +13,8 @@ from sqlglot import exp
 from belvedere.sql.binder import bind_tree
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.duckdb import to_duckdb
-from belvedere.sql.parser import Source, parse, statements
+from belvedere.sql.parser import Source, statements
+from belvedere.sql.reading import read
 from belvedere.sql.statements import Select
 from belvedere.sql.views import ADHOC
 from belvedere.types import Schema
@@ -21,7 +22,7 @@ from belvedere.types import Schema
 
 def bind_select(source: Source, catalog: Catalog) -> Select:
     """A SELECT statement; its last clauses are checked against its own columns."""
-    tree = parse(source)
+    tree = read(source)
     tail = _take_tail(tree)
     query = bind_tree(source, tree, catalog)
     _tail_sql(source, tail, query.schema)
@@ -31,7 +32,7 @@ def bind_select(source: Source, catalog: Catalog) -> Select:
 def select_to_duckdb(select: Select, relation: Callable[[str], str]) -> str:
     """The whole statement for DuckDB, in the order and up to the number of rows that it asks for."""
     source = statements(select.sql)[0]
-    tail = _take_tail(parse(source))
+    tail = _take_tail(read(source))
     return to_duckdb(select.view.query, relation) + _tail_sql(source, tail, select.view.query.schema)
 
 

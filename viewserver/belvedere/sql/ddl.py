@@ -14,7 +14,8 @@ from belvedere.errors import SqlError
 from belvedere.sql import adhoc, tables, views, writes
 from belvedere.sql.catalog import Catalog
 from belvedere.sql.cursor import Cursor
-from belvedere.sql.parser import Source, parse, statements
+from belvedere.sql.parser import Source, statements
+from belvedere.sql.reading import read
 from belvedere.sql.statements import Describe, Drop, Show, Statement
 from belvedere.sql.views import bind_query
 
@@ -117,7 +118,7 @@ def _show(cursor: Cursor) -> Show:
 
 
 def _write(source: Source, catalog: Catalog) -> Statement:
-    tree = parse(source)
+    tree = read(source)
     if isinstance(tree, exp.Insert):
         return writes.bind_insert(source, tree, catalog)
     if isinstance(tree, exp.Delete):

@@ -12,7 +12,8 @@ from belvedere.sql.binder import bind_tree
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.sql.cursor import Cursor
 from belvedere.sql.durations import EXAMPLE, parse_duration
-from belvedere.sql.parser import Source, parse, statements
+from belvedere.sql.parser import Source, statements
+from belvedere.sql.reading import read
 from belvedere.sql.query import Query, relations
 from belvedere.sql.statements import CreateView, Explain
 from belvedere.types import Kind
@@ -28,7 +29,7 @@ def bind_query(sql: str, catalog: Catalog) -> Query:
         raise Source(sql, found[1].tokens if found else ()).error(
             "expected one query" if found else "an empty query", found[1].tokens[0] if found else None
         )
-    return bind_tree(found[0], parse(found[0]), catalog)
+    return bind_tree(found[0], read(found[0]), catalog)
 
 
 def create_view(cursor: Cursor, catalog: Catalog, or_replace: bool) -> CreateView:
@@ -55,7 +56,7 @@ def create_view(cursor: Cursor, catalog: Catalog, or_replace: bool) -> CreateVie
         else:
             cursor.fail("expected AS SELECT …", "options are KEY (…), RETENTION '1h' and TBLPROPERTIES (…)")
     body = cursor.rest()
-    view = make_view(name, body, parse(body), catalog, key, retention, at)
+    view = make_view(name, body, read(body), catalog, key, retention, at)
     return CreateView(view, or_replace, if_not_exists)
 
 
@@ -165,7 +166,7 @@ def explain(cursor: Cursor, catalog: Catalog) -> Explain:
         return Explain(create_view(cursor, catalog, replace).view, format_)
     if cursor.peek() in ("SELECT", "WITH", "FROM", "("):
         body = cursor.rest()
-        return Explain(make_view(ADHOC, body, parse(body), catalog), format_)
+        return Explain(make_view(ADHOC, body, read(body), catalog), format_)
     if cursor.peek() in ("MATERIALIZED", "VIEW") and cursor.peek(1):
         cursor.accept("MATERIALIZED")
         cursor.accept("VIEW")
