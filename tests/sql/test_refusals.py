@@ -7,7 +7,7 @@ import pytest
 from belvedere.errors import UnsupportedSql
 from tests.sql.support import refused
 
-UNSUPPORTED = [
+UNSUPPORTED: list[tuple[str, str, tuple[int, int], str | None]] = [
     ("SELECT a FROM t ORDER BY a", "ORDER BY is not supported", (1, 17), "sort when you read"),
     ("SELECT a FROM t\n LIMIT 3", "LIMIT is not supported", (2, 2), "limit"),
     ("SELECT a FROM (SELECT a FROM t ORDER BY a) q", "ORDER BY is not supported", (1, 32), None),
@@ -73,6 +73,41 @@ UNSUPPORTED = [
 ]
 
 
+UNSUPPORTED += [
+    ("SELECT a BETWEEN SYMMETRIC 9 AND 1 FROM t", "BETWEEN SYMMETRIC", (1, 18), "smaller bound first"),
+    ("SELECT t.a FROM t OUTER JOIN u ON t.a = u.a", "OUTER JOIN", (1, 19), "LEFT JOIN"),
+    ("SELECT t.a FROM t LEFT INNER JOIN u ON t.a = u.a", "LEFT INNER JOIN", (1, 19), "joins:"),
+    ("SELECT t.a FROM t CROSS JOIN u ON t.a = u.a", "CROSS JOIN with a condition", (1, 19), "no condition"),
+    ("SELECT a FROM t@v1", "this form of alias", (1, 16), "plain name"),
+    ("SELECT substring('abc', 1, 1, 2) FROM t", "substring takes 2 to 3 arguments", (1, 31), None),
+    ("SELECT a FROM . t", "'.' is not supported here", (1, 15), "bare name"),
+    ("SELECT a FROM t *", "'*' is not supported here", (1, 17), None),
+    ("SELECT AS a FROM t", "'AS' is not supported here", (1, 8), None),
+    ("SELECT b FROM t GROUP BY DISTINCT b", "'DISTINCT' is not supported here", (1, 26), None),
+    ("WITH q AS MATERIALIZED (SELECT a FROM t) SELECT a FROM q", "MATERIALIZED", (1, 11), "WITH name AS"),
+    ("WITH q AS NOT MATERIALIZED (SELECT a FROM t) SELECT a FROM q", "'NOT'", (1, 11), None),
+    ("WITH q AS (SELECT a FROM t) (WITH r AS (SELECT a FROM q) SELECT a FROM r)", "not supported", (1, 6), None),
+    ("SELECT cast(d AS STRING FORMAT 'YYYY') FROM t", "CAST … FORMAT", (1, 25), None),
+    ("SELECT cast(s AS varchar(2)) FROM t", "type varchar with a size", (1, 18), "left(s, n)"),
+    ("SELECT count(* EXCEPT (a)) FROM t", "count(* EXCEPT …)", (1, 8), "names the columns"),
+    ("SELECT z.k FROM (t JOIN w ON t.a = w.k) z (k)", "column names for a join", (1, 41), None),
+    ("SELECT a FROM t UNION ALL BY NAME SELECT a FROM u", "BY NAME", (1, 27), "same order"),
+    ("SELECT a FROM t FOR UPDATE", "FOR UPDATE", (1, 17), "snapshot"),
+    ("SELECT AS STRUCT a FROM t", "SELECT AS STRUCT", (1, 11), None),
+    ("SELECT a FROM t START WITH a = 1 CONNECT BY PRIOR a = b", "CONNECT BY", (1, 17), "join"),
+    ("(SELECT a FROM t) JOIN w ON a = k", "a join is only supported in FROM", (1, 24), "SELECT … FROM"),
+    ("SELECT t.a FROM t ASOF JOIN u ON t.a >= u.a", "ASOF JOIN", (1, 19), "max(time)"),
+    ("SELECT a FROM range(10)", "functions in FROM", (1, 15), "a table, a view"),
+    ("SELECT a FROM t, UNNEST(s) x", "functions in FROM", (1, 18), "one row for each value"),
+    ("SELECT /*+ BROADCAST(t) */ a FROM t", "hints are not supported", (1, 8), "remove the hint"),
+    ("SELECT a FROM t GROUP BY a WITH ROLLUP", "ROLLUP", (1, 28), "UNION ALL"),
+    ("SELECT frob(a) FILTER (WHERE f) FROM t", "no function frob", (1, 8), None),
+    ("SELECT stddev(a) FILTER (WHERE f) FROM t", "aggregate function stddev", (1, 8), "bool_and"),
+    ("SELECT explode(s) FROM t", "no function explode", (1, 8), "arrays, maps and structs"),
+    ("SELECT count(a ORDER BY a) FROM t", "ORDER BY and LIMIT inside a function", (1, 14), "order of rows"),
+]
+
+
 @pytest.mark.parametrize(("sql", "message", "position", "hint"), UNSUPPORTED, ids=lambda v: str(v)[:60])
 def test_sql_outside_the_scope(sql: str, message: str, position: tuple[int, int], hint: str | None) -> None:
     refused(sql, message, position, hint, kind=UnsupportedSql)
@@ -120,8 +155,8 @@ MISTAKES = [
     ("SELECT greatest(a) FROM t", "function greatest takes at least 2 arguments", (1, 8), None),
     ("SELECT round(x, a) FROM t", "argument 2 of round must be a constant", (1, 17), None),
     ("SELECT date_trunc('eon', ts) FROM t", "date_trunc knows no unit 'eon'", (1, 19), "units:"),
-    ("SELECT extract(epoch FROM d) FROM t", "extract knows no unit 'epoch'", (1, 27), "units:"),
-    ("SELECT extract(second FROM ts) FROM t", "extract knows no unit 'second'", (1, 28), "second(ts)"),
+    ("SELECT extract(epoch FROM d) FROM t", "extract knows no unit 'epoch'", (1, 16), "units:"),
+    ("SELECT extract(second FROM ts) FROM t", "extract knows no unit 'second'", (1, 16), "second(ts)"),
     ("SELECT cast(d AS int) FROM t", "cannot cast date to int", (1, 13), None),
     ("SELECT cast(a AS decimal(40,2)) FROM t", "decimal(40,2) does not exist", (1, 18), "38"),
     ("SELECT DATE '2020-13-01' FROM t", "date '2020-13-01' is not a date", (1, 13), None),

@@ -8,18 +8,18 @@ Projections appear where something must be computed, or where columns would othe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from belvedere.errors import UnsupportedSql
 from belvedere.plan import build
 from belvedere.plan import nodes as n
 from belvedere.plan.canonical import strip
 from belvedere.plan.demand import Arrangement, Demand, calls_over_base, columns_of
-from belvedere.plan.exprs import text
 from belvedere.plan.sharing import Shared
 from belvedere.sql import query as q
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
-from belvedere.sql.expr import ColumnRef, Expr, columns, remap, substitute
+from belvedere.sql.expr import ColumnRef, Expr, columns, remap, substitute, transform
+from belvedere.sql.text import expr_text
 from belvedere.types import Column
 
 
@@ -228,9 +228,27 @@ def call_text(call: n.Call, source: n.Node) -> str:
     return shown if call.filter is None else f"{shown} filter (where {source.schema[call.filter].name})"
 
 
+def _written(join: q.Join, condition: Expr) -> str:
+    """A condition with the names of its columns, which plans forget."""
+    labels = [*_labels(join.left), *_labels(join.right)]
+    return expr_text(
+        transform(condition, lambda e: replace(e, name=labels[e.index]) if isinstance(e, ColumnRef) else e)
+    )
+
+
+def _labels(query: q.Query) -> list[str]:
+    if isinstance(query, q.Scan):
+        return [f"{query.name}.{c.name}" for c in query.schema]
+    if isinstance(query, q.Filter | q.Distinct):
+        return _labels(query.input)
+    if isinstance(query, q.Join) and len(query.schema) == len(query.left.schema) + len(query.right.schema):
+        return [*_labels(query.left), *_labels(query.right)]
+    return [c.name for c in query.schema]
+
+
 def _refusal(join: q.Join) -> UnsupportedSql:
     line, column = join.position or (None, None)
-    shown = "none is written" if join.condition is None else f"found only: {text(join.condition)}"
+    shown = "none is written" if join.condition is None else f"found only: {_written(join, join.condition)}"
     return UnsupportedSql(
         f"{join.kind.value} join without an equality between its two sides ({shown})",
         line=line,

@@ -13,7 +13,7 @@ from sqlglot import exp
 from belvedere.sql.binder import bind_tree
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.duckdb import to_duckdb
-from belvedere.sql.parser import Source, statements
+from belvedere.sql.parser import Source, first_offset, offset_before, statements, word
 from belvedere.sql.reading import read
 from belvedere.sql.statements import Select
 from belvedere.sql.views import ADHOC
@@ -54,7 +54,9 @@ def _tail_sql(source: Source, tail: dict[str, exp.Expr], schema: Schema) -> str:
         if key in tail:
             value = tail[key].expression
             if not isinstance(value, exp.Literal) or not value.this.isdigit():
-                raise source.error(f"{key.upper()} needs a whole number", value)
+                at = offset_before(source, value, (key.upper(),))
+                at = word(source, (key.upper(),)) if at is None else at
+                raise source.error(f"{key.upper()} needs a whole number", at, f"{key.upper()} 10")
             text += f" {key.upper()} {value.this}"
     return text
 
@@ -71,7 +73,9 @@ def _order_item(source: Source, item: exp.Expr, schema: Schema) -> str:
     if position is None or not 1 <= position <= len(schema):
         names_text = ", ".join(c.name for c in schema)
         raise source.unsupported(
-            "ORDER BY takes columns of the result, or their numbers", node, f"columns: {names_text}"
+            "ORDER BY takes columns of the result, or their numbers",
+            node if first_offset(node) is not None else word(source, ("ORDER BY", "ORDER")),
+            f"columns: {names_text}",
         )
     descending = bool(item.args.get("desc"))
     nulls = "FIRST" if item.args.get("nulls_first") else "LAST"

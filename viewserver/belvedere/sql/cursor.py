@@ -95,4 +95,4 @@ class Cursor:
     def end(self) -> None:
         """Nothing may follow."""
         if not self.done:
-            self.fail("expected the end of the statement")
+            self.fail("expected the end of the statement", "end it here")

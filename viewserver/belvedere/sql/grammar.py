@@ -1,9 +1,9 @@
 """The grammar that is understood: for each kind of node of sqlglot's trees, the words it is written with.
 
-sqlglot reads many dialects and is forgiving: it keeps parts that the binder never asks for (`BETWEEN SYMMETRIC`), and drops
-words without a trace (`FROM . t`). Both would be answered as if the words were not there. So a tree is bound only if its
-text can be written again, word for word, from the parts named here: `belvedere.sql.reading` checks that. A part or a word
-that a newer sqlglot brings is refused until it is added here *and* read by the binder.
+sqlglot reads many dialects and is forgiving: it keeps parts that the binder never asks for (`BETWEEN SYMMETRIC`), and
+drops words without a trace (`FROM . t`). Both would be answered as if the words were not there. So a tree is bound
+only if its text can be written again, word for word, from the parts named here: `belvedere.sql.reading` checks that. A
+part or a word that a newer sqlglot brings is refused until it is added here *and* read by the binder.
 
     {x}         the part x of the node                   WORD        this word
     {x,}        a list, separated by commas              [ … ]       may be missing
@@ -19,6 +19,12 @@ from sqlglot import exp
 _TAIL = "[{order}] [{limit}] [{offset}]"
 _SELECT = "SELECT [ALL] [{distinct}] {expressions,}"
 _FROM = "{from_} [{joins*}]"
+UNION = f"{{this}} UNION <union> {{expression}} {_TAIL}"
+
+
+def _after_with(query: str) -> str:
+    # sqlglot forgets the parentheses of WITH … (SELECT …).
+    return f"( [{{with_}}] {query} | {{with_}} ~( {query} ~) {_TAIL} )"
 
 
 def _operator(*signs: str) -> str:
@@ -27,10 +33,10 @@ def _operator(*signs: str) -> str:
 
 FORMS: dict[type[exp.Expr], str] = {
     # Queries
-    exp.Select: (
-        f"[{{with_}}] ( {_SELECT} [ {_FROM} ] | {_FROM} {_SELECT} ) [{{where}}] [{{group}}] [{{having}}] {_TAIL}"
+    exp.Select: _after_with(
+        f"( {_SELECT} [ {_FROM} ] | {_FROM} {_SELECT} ) [{{where}}] [{{group}}] [{{having}}] {_TAIL}"
     ),
-    exp.Union: f"[{{with_}}] {{this}} UNION <union> {{expression}} {_TAIL}",
+    exp.Union: _after_with(UNION),
     exp.Subquery: f"[{{with_}}] ~( {{this}} ~) [ [AS] {{alias}} ] [{{joins*}}] {_TAIL}",
     exp.With: "WITH {expressions,}",
     exp.CTE: "{alias} [AS] ~( {this} ~)",
@@ -101,7 +107,8 @@ FORMS: dict[type[exp.Expr], str] = {
     exp.DataTypeParam: "{this}",
     exp.Extract: "EXTRACT ~( {this} FROM {expression} ~)",
     exp.Trim: (
-        "TRIM ~( ( [{position!}] [{expression}] [FROM] {this} | {expression} COMMA {this} | {this} COMMA {expression} ) ~)"
+        "TRIM ~( ( [{position!}] [{expression}] [FROM] {this} | {expression} COMMA {this} "
+        "| {this} COMMA {expression} ) ~)"
     ),
     exp.Substring: (
         "( SUBSTRING | SUBSTR ) ~( {this} "
@@ -126,13 +133,20 @@ WITHOUT_WORDS: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.Ordered: ("desc", "nulls_first"),
     exp.Like: ("negate",),
     exp.Group: ("all",),
-    exp.Cast: ("safe",),
     exp.TryCast: ("safe", "requires_string"),
     exp.Div: ("typed", "safe"),
     exp.DPipe: ("safe",),
     exp.Concat: ("safe", "coalesce"),
 }
 """Parts beside those of the form: read by a rule, or set by the dialect for every text alike (`Div.typed`)."""
+
+_QUERIES = (exp.Select, exp.Union, exp.Subquery)
+INSIDE: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = {
+    exp.Order: _QUERIES,
+    exp.Limit: _QUERIES,
+    exp.Offset: _QUERIES,
+}
+"""Where these may stand: sqlglot also reads them as arguments of functions."""
 
 _RELATIONS = (exp.Table, exp.Subquery)
 ONLY: dict[tuple[type[exp.Expr], str], tuple[type[exp.Expr], ...]] = {

@@ -72,6 +72,8 @@ class Source:
             while offset is None and around is not None:  # keywords carry no mark: the nearest part around them does
                 around = around.parent
                 offset = first_offset(around) if around is not None else None
+            if offset is None and self.tokens:
+                offset = self.tokens[0].start
         elif node is None or isinstance(node, int):
             offset = node
         else:

@@ -1,8 +1,8 @@
 """Whether a statement was read to its last word: every part of its tree, and every word of its text.
 
-First the tree: each part of each node must be one that `grammar.FORMS` names. Then the text: it is matched against the forms
-of its own tree, so that a word which left no trace in the tree is found as well. The match keeps the set of places where
-each part may end; identifiers and constants know their place in the text, so there is nearly always one.
+First the tree: each part of each node must be one that `grammar.FORMS` names. Then the text: it is matched against the
+forms of its own tree, so that a word which left no trace in the tree is found as well. The match keeps the set of
+places where each part may end; identifiers and constants know their place in the text, so there is nearly always one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from belvedere.sql import refusals
-from belvedere.sql.grammar import FORMS, ONLY, WITHOUT_WORDS
+from belvedere.sql.grammar import FORMS, INSIDE, ONLY, UNION, WITHOUT_WORDS
 from belvedere.sql.parser import QUOTED, Source, parse, split_words
 from belvedere.sql.types_by_name import TYPE_NAMES
 
@@ -50,11 +50,9 @@ def check(source: Source, tree: exp.Expr) -> None:
         raise refusals.of_node(source, unread.node)
 
 
-@functools.cache
 def parts(kind: type[exp.Expr]) -> frozenset[str]:
     """The parts of a kind of node that are read."""
-    form = FORMS.get(kind)
-    return frozenset() if form is None else _named(_compiled(form)) | set(WITHOUT_WORDS.get(kind, ()))
+    return _PARTS.get(kind, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Unread:
 def _unread(tree: exp.Expr) -> Iterator[Unread]:
     for node in tree.walk(bfs=False):
         kind = type(node)
-        if kind not in FORMS:
+        if kind not in FORMS or (kind in INSIDE and not isinstance(node.parent, INSIDE[kind])):
             yield Unread(node, None, None)
             continue
         for name, value in node.args.items():
@@ -161,6 +159,9 @@ def _named(form: _Form) -> frozenset[str]:
     return frozenset(found)
 
 
+_PARTS = {kind: _named(_compiled(form)) | set(WITHOUT_WORDS.get(kind, ())) for kind, form in FORMS.items()}
+
+
 class _Match:
     """The words of a statement, and how far a tree explains them."""
 
@@ -181,13 +182,13 @@ class _Match:
         return at < len(self.words) and self.words[at][0] == text
 
     def node(self, node: exp.Expr, at: int) -> Ends:
-        """Where the node may end if it begins here. Chains of operators lean to the left: they are climbed in a loop."""
+        """Where the node may end if it begins here. Chains of operators lean to the left and are climbed in a loop."""
         chain = [node]
         while _is_chain(chain[-1]):
             chain.append(chain[-1].this)
         ends = self._whole(chain.pop(), at)
         while chain:
-            form = _compiled(FORMS[type(chain[-1])])
+            form = _compiled(UNION if isinstance(chain[-1], exp.Union) else FORMS[type(chain[-1])])
             ends = self._sequence(chain[-1], form[_spine(form) + 1 :], ends)
             chain.pop()
         return ends
@@ -275,6 +276,8 @@ def _leaf(match: _Match, node: exp.Expr, at: int) -> Ends:
         fits = token.start == start and not (isinstance(node, exp.Star) and token.text != "*")
     else:  # written anew by the parser
         fits = token.text.upper() == node.name.upper()
+        if fits:
+            node.meta.update(start=token.start, end=token.end)  # so that a refusal can point at it
     return frozenset((at + 1,)) if fits else _NONE
 
 
@@ -284,9 +287,9 @@ def _boolean(match: _Match, node: exp.Expr, at: int) -> Ends:
 
 def _type(match: _Match, node: exp.Expr, at: int) -> Ends:
     token = match.token(at)
-    if token is None or token.token_type in _LITERALS:
+    if token is None or token.token_type in QUOTED:
         return _NONE
-    name = token.text.lower()
+    name = match.words[at][0].lower()
     if name not in TYPE_NAMES and name not in ("decimal", "dec", "numeric"):
         return frozenset((at + 1,)) if isinstance(node.this, exp.DataType.Type) else _NONE
     ends = {at + 1}

@@ -1,7 +1,7 @@
 """Why a part of a statement is outside the scope, and what would work instead.
 
-One table for kinds of nodes, one for parts of nodes. What stands in neither is refused as well, by the word of the text where
-reading stopped: never by a name that only sqlglot knows.
+One table for kinds of nodes, one for parts of nodes. What stands in neither is refused as well, by the word of the text
+where reading stopped: never by a name that only sqlglot knows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from sqlglot.tokenizer_core import Token
 
 from belvedere.errors import SqlError
 from belvedere.sql import functions
-from belvedere.sql.parser import Source, first_offset, offset_before, sql_text, word
-from belvedere.sql.types_by_name import KNOWN
+from belvedere.sql.parser import Source, first_offset, offset_before, word
+from belvedere.sql.types_by_name import KNOWN, TYPE_NAMES
 
+AGGREGATES = "aggregates: " + ", ".join(sorted(functions.AGGREGATES))
 _SORT = "a view is a set of rows: sort when you read it"
 _ARRAYS = "use one column for each value"
 _FILTER = "sum(x) FILTER (WHERE key = …), one for each column"
@@ -29,16 +30,21 @@ _JSON = "write the fields you need into columns of their own"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`{text}` in the message is the node as written. `words`: what it begins with in the text, since keywords leave no mark in the tree."""
+    """`{text}` in the message is the node as written. `words`: what it begins with in the text, since keywords leave no
+    mark in the tree."""
 
     message: str
     hint: str
     words: tuple[str, ...] = ()
+    whole: bool = False  # the node that has the part is what it is about
 
     def error(self, source: Source, part: Any, near: exp.Expr) -> SqlError:
-        message = self.message.format(text=sql_text(near)) if "{" in self.message else self.message
+        part = near if self.whole else part
+        message = self.message.format(text=_written(source, near)) if "{" in self.message else self.message
         return source.unsupported(message, _offset(source, self.words, part, near), self.hint)
 
+
+# What several kinds of nodes have in common
 
 _WINDOW = Refusal("window functions are not supported", "aggregate with GROUP BY, and join the result back")
 _PARAMETER = Refusal("parameters are not supported", "write the constant itself", ("?", ":", "$", "@"))
@@ -47,7 +53,7 @@ _NESTED = Refusal("arrays, maps and structs are not supported", _ARRAYS)
 _BITS = Refusal("operators on bits are not supported", "compute them before writing, into a column of their own")
 _JSON_PATH = Refusal("JSON and variant paths are not supported", _JSON)
 _AGGREGATE_ORDER = Refusal(
-    "an order inside an aggregate function is not supported", "the aggregates here do not depend on the order of rows"
+    "ORDER BY and LIMIT inside a function are not supported", "the aggregates here do not depend on the order of rows"
 )
 _NULLS = Refusal(
     "IGNORE NULLS and RESPECT NULLS are not supported",
@@ -59,7 +65,7 @@ _CONSTANT = Refusal("this form of constant is not supported", "write 'text', X'b
 
 KINDS: dict[type[exp.Expr], Refusal] = {
     exp.Window: _WINDOW,
-    exp.WithinGroup: Refusal("WITHIN GROUP is not supported", "aggregates: count, sum, min, max, avg", ("WITHIN",)),
+    exp.WithinGroup: Refusal("WITHIN GROUP is not supported", AGGREGATES, ("WITHIN",)),
     exp.IgnoreNulls: _NULLS,
     exp.RespectNulls: _NULLS,
     exp.HavingMax: _AGGREGATE_ORDER,
@@ -161,7 +167,9 @@ PARTS: dict[str, Refusal] = {
     "settings": Refusal("SETTINGS is not supported", "end the query here", ("SETTINGS",)),
     "options": Refusal("OPTION is not supported", "end the query here", ("OPTION",)),
     "prewhere": Refusal("PREWHERE is not supported", "use WHERE", ("PREWHERE",)),
-    "by_name": Refusal("BY NAME is not supported", "list the columns in the same order on both sides", ("BY",)),
+    "by_name": Refusal(
+        "BY NAME is not supported", "list the columns in the same order on both sides", ("BY", "CORRESPONDING")
+    ),
     # of tables
     "version": _TRAVEL,
     "when": _TRAVEL,
@@ -200,7 +208,7 @@ OWN_PARTS: dict[tuple[type[exp.Expr], str], Refusal] = {
     (exp.Star, "rename"): Refusal("* RENAME is not supported", _STAR, ("RENAME",)),
     (exp.Star, "ilike"): Refusal("* ILIKE is not supported", _STAR, ("ILIKE",)),
     (exp.Table, "db"): Refusal(
-        "table {text} has a schema in its name", "one database has one schema: write the bare name"
+        "table {text} has a schema in its name", "one database has one schema: write the bare name", whole=True
     ),
     (exp.Table, "this"): Refusal("functions in FROM are not supported", "read from a table, a view or (SELECT …)"),
     (exp.Table, "only"): Refusal("FROM ONLY is not supported", "write the name of the table alone", ("ONLY",)),
@@ -208,7 +216,7 @@ OWN_PARTS: dict[tuple[type[exp.Expr], str], Refusal] = {
     (exp.TableAlias, "this"): Refusal("this form of alias is not supported", _PLAIN_NAME, ("@", "$", ":", "?")),
     (exp.TableAlias, "columns"): Refusal("this form of alias is not supported", _PLAIN_NAME),
     (exp.Alias, "alias"): Refusal("this form of alias is not supported", "expression AS name"),
-    (exp.Column, "db"): Refusal("column {text} has too many parts", "write table.column"),
+    (exp.Column, "db"): Refusal("column {text} has too many parts", "write table.column", whole=True),
     (exp.Column, "join_mark"): Refusal("(+) is not supported", "use LEFT JOIN or RIGHT JOIN with ON"),
     (exp.Join, "global_"): Refusal("GLOBAL JOIN is not supported", "remove GLOBAL", ("GLOBAL",)),
     (exp.Join, "match_condition"): Refusal("MATCH_CONDITION is not supported", "JOIN … ON", ("MATCH_CONDITION",)),
@@ -259,6 +267,9 @@ OWN_PARTS: dict[tuple[type[exp.Expr], str], Refusal] = {
 }
 OWN_PARTS.update({(exp.TryCast, name): OWN_PARTS[exp.Cast, name] for name in ("format", "default")})
 
+_WITHOUT_PARENTHESES = {name.replace("_", ""): name for name in functions.NONDETERMINISTIC}
+"""`current_date` and its like are kinds of nodes of their own, by these names."""
+
 _JOINS = {
     "NATURAL": Refusal("NATURAL JOIN is not supported", "name the columns: JOIN … USING (…)", ("NATURAL",)),
     "ASOF": Refusal(
@@ -287,11 +298,11 @@ def of_part(source: Source, node: exp.Expr, name: str | None, value: Any) -> Sql
     if isinstance(node, exp.DataType | exp.DataTypeParam):
         return _of_type(source, node)
     if name is None:
-        called = sql_text(node).lower().removesuffix("()") if isinstance(node, exp.Func) else ""
-        if called in functions.NONDETERMINISTIC:
-            return nondeterministic(source, called, word(source, (called.upper(),)))
+        called = _WITHOUT_PARENTHESES.get(type(node).__name__.lower())
+        if called is not None:
+            return nondeterministic(source, called, word(source, (called.upper(),)) or node)
         kind = KINDS.get(type(node))
-        if kind is None and isinstance(node, exp.Order) and isinstance(node.parent, exp.Anonymous):
+        if kind is None and isinstance(node, exp.Order | exp.Limit | exp.Offset):
             kind = _AGGREGATE_ORDER
         return None if kind is None else kind.error(source, node, node.parent or node)
     refusal = OWN_PARTS.get((type(node), name)) or PARTS.get(name)
@@ -313,13 +324,21 @@ def nondeterministic(source: Source, name: str, at: exp.Expr | int | None) -> Sq
 
 def of_word(source: Source, token: Token) -> SqlError:
     """The refusal of a word that nothing in the statement accounts for."""
+    if source.tokens[0].text.upper() == "FROM" and word(source, ("SELECT",)) is None:
+        return source.error("SELECT is missing", source.tokens[0], "SELECT * FROM t")
+    before = source.tokens[max(source.tokens.index(token) - 1, 0)]
+    if token.text == "(" and before.text.lower() in TYPE_NAMES:
+        return source.unsupported(
+            f"type {before.text.lower()} with a size is not supported", before, "use string, and left(s, n) to cut it"
+        )
     hint = _HINTS.get(token.text.upper().split(" ")[0], "remove it, or check the words around it")
     return source.unsupported(f"{token.text!r} is not supported here", token, hint)
 
 
 def of_node(source: Source, node: exp.Expr) -> SqlError:
-    """The last resort: the part as it would be written."""
-    return source.unsupported(f"{sql_text(node)!r} is not supported here", node, "write it with other words")
+    """The last resort: the word at which the node begins."""
+    start = first_offset(node)
+    return of_word(source, next((t for t in source.tokens if t.start == start), source.tokens[0]))
 
 
 def _of_type(source: Source, node: exp.Expr) -> SqlError:
@@ -333,7 +352,28 @@ def _of_type(source: Source, node: exp.Expr) -> SqlError:
         if after is not None and token.start > after and token.text.upper() in ("AS", "::"):
             at = following.start
             break
-    return source.unsupported(f"type {sql_text(inner).lower()} is not supported", at or inner, f"types: {KNOWN}")
+    text = "" if at is None else f" {_type_text(source, at)}"
+    return source.unsupported(f"type{text} is not supported", inner if at is None else at, f"types: {KNOWN}")
+
+
+def _type_text(source: Source, at: int) -> str:
+    """A type as written: a name, and what its brackets hold."""
+    depth, end = 0, at
+    for token in source.tokens:
+        if token.start < at:
+            continue
+        depth += token.text.count("<") + token.text.count("(")
+        if depth <= 0 and token.start > at:
+            break
+        depth -= token.text.count(">") + token.text.count(")")
+        end = token.end
+    return source.text[at : end + 1].lower()
+
+
+def _written(source: Source, node: exp.Expr) -> str:
+    """The text from the first to the last mark inside a node."""
+    marks = [n.meta for n in node.walk() if "start" in n.meta]
+    return source.text[min(m["start"] for m in marks) : max(m["end"] for m in marks) + 1] if marks else "here"
 
 
 def _offset(source: Source, words: tuple[str, ...], part: Any, near: exp.Expr) -> int | exp.Expr | None:

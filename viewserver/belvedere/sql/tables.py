@@ -22,6 +22,10 @@ def create_table(cursor: Cursor) -> CreateTable:
     inline: list[str] = []
     key: list[tuple[str, Token]] = []
     while True:
+        if cursor.peek() in ("UNIQUE", "CHECK", "FOREIGN", "INDEX") and cursor.peek(1) in ("(", "KEY"):
+            raise cursor.source.unsupported(
+                f"{cursor.peek()} is not supported", cursor.token, "only PRIMARY KEY constraints are kept"
+            )
         if cursor.peek() in ("PRIMARY", "CONSTRAINT"):
             if cursor.accept("CONSTRAINT"):
                 cursor.identifier("a constraint name")
@@ -83,19 +87,27 @@ def _column(cursor: Cursor) -> tuple[Column, Token, bool]:
     name, token = cursor.identifier("a column name")
     cursor.accept(":")
     type_ = _type(cursor)
-    nullable, is_key = True, False
+    nullable: bool | None = None
+    is_key = False
     while cursor.peek() not in (",", ")", ""):
+        at, said = cursor.token, (nullable, is_key)
         if cursor.accept("NOT", "NULL"):
-            nullable = False
+            nullable = False if nullable is None else nullable
         elif cursor.accept("PRIMARY", "KEY"):
             is_key = True
-        elif not cursor.accept("NULL"):
+        elif cursor.accept("NULL"):
+            nullable = True if nullable is None else nullable
+        else:
             raise cursor.source.unsupported(
                 f"{cursor.peek()} of column {name!r} is not supported",
                 cursor.token,
                 "only NOT NULL and PRIMARY KEY are kept",
             )
-    return Column(name, type_, nullable), token, is_key
+        if said == (nullable, is_key) or (nullable and is_key):
+            raise cursor.source.error(
+                f"the options of column {name!r} repeat or contradict each other", at, "NOT NULL or PRIMARY KEY, once"
+            )
+    return Column(name, type_, nullable is not False), token, is_key
 
 
 def _type(cursor: Cursor) -> Type:

@@ -39,7 +39,9 @@ def named_type(name: str, sizes: Sequence[int]) -> Type:
     if name not in TYPE_NAMES:
         instead = _INSTEAD.get(name)
         raise ValueError(f"type {name} is not supported; " + (f"use {instead}" if instead else f"types: {KNOWN}"))
-    if sizes and name not in ("varchar", "char"):
+    if sizes and name in ("varchar", "char"):
+        raise ValueError(f"type {name} with a length is not supported; use string: lengths are not checked")
+    if sizes:
         raise ValueError(f"type {name} takes no size")
     return TYPE_NAMES[name]
 

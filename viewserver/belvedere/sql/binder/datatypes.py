@@ -58,7 +58,10 @@ def bind_type(source: Source, node: exp.DataType, cast: exp.Expr) -> Type:
         raise source.unsupported(
             f"type {text} is not supported", at, f"use {instead}" if instead else f"types: {KNOWN}"
         )
-    if node.expressions and name not in (_Name.VARCHAR, _Name.CHAR):
+    if node.expressions and name in (_Name.VARCHAR, _Name.CHAR):
+        text = sql_text(node).lower()
+        raise source.unsupported(f"type {text} is not supported", at, "use string, and left(s, n) to cut it")
+    if node.expressions:
         raise source.error(f"type {sql_text(node).lower()} takes no size", at, "only decimal(p,s) has sizes")
     return found
 

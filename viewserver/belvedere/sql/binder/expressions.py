@@ -44,7 +44,6 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GTE: "ge",
     exp.NullSafeEQ: "null_safe_eq",
 }
-_AGGREGATES_HINT = "aggregates: " + ", ".join(sorted(functions.AGGREGATES))
 _FUNCTIONS_HINT = "the functions are listed in docs/reference/sql.md"
 _SCALAR_HINT = "join with a subquery in FROM, or make it a view of its own"
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
@@ -319,7 +318,7 @@ class ExpressionBinder:
     def _filter(self, node: exp.Expr) -> Expr:
         inner = node.this
         if not isinstance(inner, exp.Anonymous) or functions.find(inner.name) is not None:
-            raise self.source.error("FILTER needs an aggregate function before it", node, _AGGREGATES_HINT)
+            raise self.source.error("FILTER needs an aggregate function before it", node, refusals.AGGREGATES)
         if inner.name.lower() not in functions.AGGREGATES:
             return self._call(inner)  # which says why there is no such aggregate
         return self._aggregate(inner, node.expression.this)
@@ -341,7 +340,7 @@ class ExpressionBinder:
         if name in functions.NONDETERMINISTIC:
             raise refusals.nondeterministic(self.source, name, node)
         if name in functions.OTHER_AGGREGATES:
-            raise self.source.unsupported(f"aggregate function {name} is not supported", node, _AGGREGATES_HINT)
+            raise self.source.unsupported(f"aggregate function {name} is not supported", node, refusals.AGGREGATES)
         if name in functions.WINDOW_ONLY:
             raise self.source.unsupported(f"window function {name} is not supported", node, "aggregate with GROUP BY")
         function = functions.find(name)

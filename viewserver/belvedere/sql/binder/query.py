@@ -31,8 +31,12 @@ def bind(ctx: Context, node: exp.Expr) -> Query:
         return bind_select(ctx, node)
     if isinstance(node, exp.Union):
         return _union(ctx, node)
-    if isinstance(node, exp.Subquery | exp.Paren):
+    if isinstance(node, exp.Subquery):
         refuse_order(ctx, node)
+        if node.args.get("joins"):
+            raise ctx.source.unsupported(
+                "a join is only supported in FROM", node.args["joins"][0], "SELECT … FROM (SELECT …) AS q JOIN …"
+            )
         return bind(ctx, node.this)
     if isinstance(node, exp.Values):
         raise ctx.source.unsupported("VALUES is not supported as a query", node, "put the rows into a table")

@@ -93,14 +93,24 @@ def _named(ctx: Context, node: exp.Table) -> Relation:
 def _nested(ctx: Context, node: exp.Expr) -> Relation:
     inner = node.this
     alias = node.args.get("alias")
-    if isinstance(inner, exp.Table):  # a parenthesised join
+    named = isinstance(inner, exp.Subquery) and (inner.args.get("joins") or inner.args.get("alias"))
+    if isinstance(inner, exp.Table) or named:  # a parenthesised join
         relation = _relation(ctx, inner)
         if alias is None or not alias.name:
             return relation
+        if alias.args.get("columns"):
+            raise ctx.source.unsupported(
+                "column names for a join in parentheses are not supported",
+                alias,
+                "name them: (SELECT x AS a FROM …) AS q",
+            )
         columns = tuple(replace(c, qualifier=alias.name) for c in relation.columns)
         return Relation(relation.query, columns)
     # A query in FROM sees nothing of its neighbours, nor of the query around a subquery.
-    query = ctx.bind(replace(ctx, outer=None), node if node.args.get("order") or node.args.get("limit") else inner)
+    query = ctx.bind(
+        replace(ctx, outer=None),
+        node if any(node.args.get(k) for k in ("order", "limit", "offset", "with_")) else inner,
+    )
     return _aliased(ctx, query, alias, None, node)
 
 
@@ -115,14 +125,14 @@ def _aliased(ctx: Context, query: Query, alias: exp.TableAlias | None, name: str
 def rename(ctx: Context, query: Query, names: list[str], node: exp.Expr) -> Query:
     """The same rows under other column names."""
     if len(names) != len(query.schema):
-        raise ctx.source.error(f"{len(names)} column names for {len(query.schema)} columns", node)
+        listed = ", ".join(c.name for c in query.schema)
+        raise ctx.source.error(f"{len(names)} column names for {len(query.schema)} columns", node, f"columns: {listed}")
     refs = tuple(c.expr for c in relation_columns(None, query.schema))
     schema = tuple(replace(c, name=n) for c, n in zip(query.schema, names, strict=True))
     return Project(query, refs, schema)
 
 
 _JOINS = "JOIN, LEFT JOIN, RIGHT JOIN, FULL JOIN, CROSS JOIN, LEFT SEMI JOIN, LEFT ANTI JOIN"
-_WORDS = ("OUTER", "CROSS", "INNER", "SEMI", "ANTI", "JOIN")
 _SIDES = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
 
 
@@ -132,9 +142,13 @@ def _kind(ctx: Context, join: exp.Join) -> JoinKind:
     fits = {"": True, "INNER": not side, "CROSS": not side and not conditions, "OUTER": bool(side)}
     fits.update(dict.fromkeys(("SEMI", "ANTI"), side in ("", "LEFT")))
     if not fits.get(kind, False) or (side and side not in _SIDES):
-        what = " ".join(w for w in (side, kind) if w) + " JOIN" + (" with a condition" if kind == "CROSS" else "")
-        hint = "CROSS JOIN takes no condition" if kind == "CROSS" else f"joins: {_JOINS}"
-        raise ctx.source.unsupported(f"{what} is not supported", offset_before(ctx.source, join.this, _WORDS), hint)
+        what = (
+            " ".join(w for w in (side, kind) if w)
+            + " JOIN"
+            + (" with a condition" if kind == "CROSS" and not side else "")
+        )
+        hint = "CROSS JOIN takes no condition" if what.endswith("condition") else f"joins: {_JOINS}"
+        raise ctx.source.unsupported(f"{what} is not supported", _first_word(ctx, join), hint)
     if kind in ("SEMI", "ANTI"):
         return JoinKind.SEMI if kind == "SEMI" else JoinKind.ANTI
     if side:
@@ -224,6 +238,19 @@ def _make(
 
 def _padded(schema: Schema, pads: bool) -> Schema:
     return tuple(Column(c.name, c.type, True) for c in schema) if pads else schema
+
+
+def _first_word(ctx: Context, join: exp.Join) -> int | None:
+    """Where `LEFT OUTER JOIN` and its like begin."""
+    at = _at(ctx, join)
+    words = {word for key in ("side", "kind") for word in str(join.args.get(key) or "").upper().split()}
+    for token in reversed(ctx.source.tokens):
+        if at is None or token.start >= at:
+            continue
+        if token.text.upper() not in words:
+            break
+        at = token.start
+    return at
 
 
 def _at(ctx: Context, join: exp.Join) -> int | None:

@@ -149,8 +149,6 @@ def _group(ctx: Context, scope: Scope, items: list[Item], group: exp.Group | Non
     names: list[str] = []
     binder = ExpressionBinder(ctx.source, scope, "GROUP BY")
     for node in nodes:
-        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
-            raise _grouping(ctx, node)
         expr, name = _group_item(ctx, scope, binder, items, node)
         if expr not in groups:
             groups.append(expr)
