@@ -86,7 +86,7 @@ UNSUPPORTED += [
     ("SELECT b FROM t GROUP BY DISTINCT b", "'DISTINCT' is not supported here", (1, 26), None),
     ("WITH q AS MATERIALIZED (SELECT a FROM t) SELECT a FROM q", "MATERIALIZED", (1, 11), "WITH name AS"),
     ("WITH q AS NOT MATERIALIZED (SELECT a FROM t) SELECT a FROM q", "'NOT'", (1, 11), None),
-    ("WITH q AS (SELECT a FROM t) (WITH r AS (SELECT a FROM q) SELECT a FROM r)", "not supported", (1, 6), None),
+    ("WITH q AS (SELECT a FROM t) (WITH r AS (SELECT a FROM q) SELECT a FROM r)", "not supported", (1, 29), None),
     ("SELECT cast(d AS STRING FORMAT 'YYYY') FROM t", "CAST … FORMAT", (1, 25), None),
     ("SELECT cast(s AS varchar(2)) FROM t", "type varchar with a size", (1, 18), "left(s, n)"),
     ("SELECT count(* EXCEPT (a)) FROM t", "count(* EXCEPT …)", (1, 8), "names the columns"),
