@@ -56,7 +56,7 @@ def compile_kernels(say: Callable[[str], None] = _log.warning) -> None:
         where = (
             places.own if places.lasting else "memory: no cache directory can be written, the next start does it again"
         )
-        say(f"compiling kernels, once per version, with {how} (about {max(8, 40 // processes)} s), into {where}")
+        say(f"compiling kernels, once per version, with {how} (up to a minute), into {where}")
         _compile_beside(processes)
         for kernel, declared in kernels():  # what the other processes left, if one failed
             if not kernel.kept(declared):
