@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,11 +21,13 @@ from belvedere.embedded import ddl, rows, status
 from belvedere.embedded.instance import Instance
 from belvedere.embedded.leases import Leases
 from belvedere.embedded.options import Options
-from belvedere.embedded.reading import After, Moment, to_table
+from belvedere.embedded.reading import After, Moment, together
 from belvedere.embedded.rows import is_frame
-from belvedere.embedded.statements import Result, Statements
-from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
+from belvedere.embedded.statements import NO_PREFIXES, Result, Statements
+from belvedere.engine.delta import Changes
+from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError, DiskError
+from belvedere.model.ranges import KeyRange
 from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
@@ -35,9 +37,8 @@ from belvedere.store.embedded.changelog import Change
 from belvedere.store.embedded.commit import Entry, Token
 from belvedere.store.embedded.describe import ViewShape, schema_json, table_json
 from belvedere.store.embedded.files import Files
+from belvedere.store.embedded.ordered import base_range
 from belvedere.store.embedded.views import Row, ViewTable
-
-_SCAN_ROWS = 1 << 17
 
 
 class Database(Statements):
@@ -95,36 +96,17 @@ class Database(Statements):
     def _retention_ms(self, shape: ViewShape) -> int:
         return self.options.retention_ms if shape.retention_ms is None else shape.retention_ms
 
-    def _base_rows(self, table: TableDef) -> tuple[int, Delta]:
-        return self._runtime.call(lambda: (self.epoch, self._scan_base(table.name)))
-
-    def _scan_base(self, name: str) -> Delta:
-        held = self._runtime.engine.tables[name]
-        columns = self._runtime.catalog.tables[name].columns
-        parts: list[Delta] = []
-        start: int | None = 0
-        while start is not None:
-            delta, start = held.scan(start, _SCAN_ROWS, range(len(columns)))
-            if len(delta):
-                parts.append(delta)
-        return concat_deltas(parts) if parts else empty_delta(columns)
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
+        return self._runtime.call(lambda: base_range(self._runtime.engine.tables[table.name], wanted, columns))
 
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
         return self._runtime.call(lambda: self._runtime.engine.tables[table.name].get(id))
 
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+    def _consistent(
+        self, names: set[str], prefixes: Mapping[str, Sequence[Any]] = NO_PREFIXES
+    ) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
         def collect() -> tuple[int, dict[str, pa.Table], dict[str, int]]:
-            out, failed = {}, {}
-            for name in sorted(names):
-                table = self._runtime.catalog.tables.get(name)
-                if table is not None:
-                    shape = ViewShape(name, 0, table.columns, len(table.columns), table.key_positions)
-                    out[name] = to_table(shape, self._scan_base(name))
-                else:
-                    view = self._runtime.tables[name]
-                    out[name] = to_table(view.shape, view.rows()[1])
-                    failed[name] = len(view.quarantine)
-            return self.epoch, out, failed
+            return self.epoch, *together(names, prefixes, self._runtime.engine.tables, self._runtime.tables)
 
         return self._runtime.call(collect)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -19,12 +19,14 @@ import pyarrow as pa
 from belvedere.embedded import ddl, status
 from belvedere.embedded.leases import ForeignLeases
 from belvedere.embedded.options import Options
-from belvedere.embedded.reading import to_table
+from belvedere.embedded.reading import together
 from belvedere.embedded.runtime import merge_changes
-from belvedere.embedded.statements import Result, Statements
-from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
+from belvedere.embedded.statements import NO_PREFIXES, Result, Statements
+from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.engine.vec import Vec
 from belvedere.errors import Closed, Damaged, EpochExpired, StorageError
+from belvedere.model.ranges import KeyRange
 from belvedere.plan.nodes import Plan, View
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
@@ -34,6 +36,7 @@ from belvedere.store.embedded import changes as codec
 from belvedere.store.embedded.changelog import Change, Position
 from belvedere.store.embedded.describe import ViewShape, schema_of, table_of
 from belvedere.store.embedded.files import Files
+from belvedere.store.embedded.ordered import base_range
 from belvedere.store.embedded.records import Record
 from belvedere.store.embedded.snapshot import Snapshot
 from belvedere.store.embedded.tail import ChangelogTail, Gone, LogTail, newest_epoch
@@ -42,7 +45,6 @@ from belvedere.store.embedded.views import Row, ViewTable
 T = TypeVar("T")
 _ATTEMPTS = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
-_SCAN_ROWS = 1 << 17
 _COUNTED_BYTES = 256 << 20
 """Up to this size of snapshot and log, `status` loads base tables to count their rows."""
 
@@ -283,27 +285,23 @@ class Reader(Statements):
             self._refresh()
             return self._again(lambda: action(self._follow_bases()))
 
-    def _base_rows(self, table: TableDef) -> tuple[int, Delta]:
-        return self._with_bases(lambda bases: (self._epoch, _scan(bases[table.name])))
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
+        return self._with_bases(lambda bases: base_range(bases[table.name], wanted, columns))
 
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
         return self._with_bases(lambda bases: bases[table.name].get(id))
 
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
-        def collect(bases: dict[str, DeltaTable]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
-            out, failed = {}, {}
-            for name in sorted(names):
-                if name in bases:
-                    table = bases[name].table
-                    shape = ViewShape(name, 0, table.columns, len(table.columns), table.key_positions)
-                    out[name] = to_table(shape, _scan(bases[name]))
-                else:
-                    view = self._tables[name]
-                    out[name] = to_table(view.shape, view.rows()[1])
-                    failed[name] = len(view.quarantine)
-            return self._epoch, out, failed
+    def _consistent(
+        self, names: set[str], prefixes: Mapping[str, Sequence[Any]] = NO_PREFIXES
+    ) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+        def collect(bases: Mapping[str, DeltaTable]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+            return self._epoch, *together(names, prefixes, bases, self._tables)
 
-        return self._with_bases(collect)
+        with self._guard:
+            self._refresh()
+            if names <= self._tables.keys():
+                return collect({})  # base tables are loaded only where they are asked for
+            return self._with_bases(collect)
 
     # ------------------------------------------------------------------ statements
 
@@ -376,14 +374,3 @@ class Reader(Statements):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _scan(table: DeltaTable) -> Delta:
-    columns = table.table.columns
-    parts: list[Delta] = []
-    start: int | None = 0
-    while start is not None:
-        delta, start = table.scan(start, _SCAN_ROWS, range(len(columns)))
-        if len(delta):
-            parts.append(delta)
-    return concat_deltas(parts) if parts else empty_delta(columns)

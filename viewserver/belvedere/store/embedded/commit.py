@@ -44,6 +44,10 @@ class Token:
             raise ValueError(f"{value!r} is no token: give what put, delete or write returned, or an epoch number")
         return Token(int(text))
 
+    def joined_with(self, other: Token) -> Token:
+        """One token that includes both: epochs of one history, so the later one."""
+        return max(self, other)
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
