@@ -51,10 +51,10 @@ def _looking(code: CodeType) -> frozenset[int]:
 
 class Injector:
     """Counts bytecodes of one call in this thread and raises before the one that was chosen. `real`: counts only those
-    before which the interpreter itself would raise."""
+    before which the interpreter itself would raise. `spared`: files whose code is left alone."""
 
-    def __init__(self, at: int | None = None, *, real: bool = False):
-        self._at, self._real, self.count, self.where = at, real, 0, ""
+    def __init__(self, at: int | None = None, *, real: bool = False, spared: tuple[str, ...] = ()):
+        self._at, self._real, self._spared, self.count, self.where = at, real, spared, 0, ""
 
     def run(self, call: Callable[[], Any]) -> Any:
         """The call's result; `Injected` if its moment came."""
@@ -67,7 +67,7 @@ class Injector:
             sys.settrace(before)
 
     def _enter(self, frame: FrameType, outermost: CodeType) -> Any:
-        if frame.f_code is outermost or frame.f_code.co_filename == __file__:
+        if frame.f_code is outermost or frame.f_code.co_filename.endswith((__file__, *self._spared)):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._step

@@ -12,7 +12,6 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
 
 from belvedere.errors import DiskError
 from belvedere.store.embedded.files import Files
@@ -29,10 +28,15 @@ class Pin:
     __slots__ = ("__weakref__", "key")
 
     def __init__(self, gone: Callable[[PinKey], None]):
-        self.key: PinKey = weakref.ref(self, gone)
+        self.key = PinKey(self, gone)
 
 
-PinKey: TypeAlias = weakref.ref[Pin]
+class PinKey(weakref.ref[Pin]):
+    """Itself, also when the pin is gone: a plain weak reference could not be looked up then."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
 
 class _Held:

@@ -43,6 +43,7 @@ class Pins:
         self._abandoned: deque[PinKey] = deque()
         """Pins that are collected: let go when the next one is written."""
         self._written: protocol.Pin | None = None
+        self._leaving: protocol.Pin | None = None
         self._since = 0
         self._closed = False
         self._renewing = False
@@ -155,11 +156,15 @@ class Pins:
     def _release(self) -> None:
         with self._writing:
             with self._lock:
-                if self._held or self._written is None:
+                if self._held or (self._written is None and self._leaving is None):
                     return
-                pin, self._written = self._written, None
+                # remembered until it is removed: an interrupt may come first, and `close` is called again
+                self._leaving = self._written or self._leaving
+                self._written, pin = None, self._leaving
             with contextlib.suppress(errors.BelvedereError):  # its lease ends by itself
-                self._stores(Deadline(self._timeout)).remove_documents([pin.document])
+                if pin is not None:
+                    self._stores(Deadline(self._timeout)).remove_documents([pin.document])
+            self._leaving = None
 
     def _renew_in_background(self) -> None:
         if not self._renewing and not self._closed:

@@ -86,6 +86,7 @@ class Entry:
 
     def finish(self, epoch: int, error: BaseException | None = None) -> None:
         """Called once, by the writing thread."""
+        self.on_join = self.on_fail = None  # they know the database, which must not live as long as its threads
         self._epoch, self._error, self._finished = epoch, error, True
         self._done.open()
 
