@@ -112,12 +112,11 @@ def test_base_writes_return_though_nobody_takes_what_is_pushed(tmp_path: Path, s
     """A pool that hangs: no write waits for it, up to the limit of the backlog, and there it is refused, not held."""
     store = opened(tmp_path, session_timeout=60.0, backlog_limit=1 << 20)
     store.push_to([silent])
-    write(store)
-    until(lambda: under_way(store) == len(NODES), 10.0)
     taken: list[int] = []
     refused: list[str] = []
 
     def write_on() -> None:
+        write(store)
         try:
             for key in range(1000, 2000):
                 store.base.put(ORDERS.name, changes_of([Change(key, {"a": key, "b": "x" * 10_000})]))
@@ -129,6 +128,7 @@ def test_base_writes_return_though_nobody_takes_what_is_pushed(tmp_path: Path, s
     writer.start()
     writer.join(30.0)
     assert not writer.is_alive(), "a write waits"
+    until(lambda: under_way(store) == len(NODES), 10.0)
     assert len(taken) > 50 and "1.0 MiB are allowed" in refused[0]
     assert not any(store.pushers.positions.get(source.id) > 0 for source in store.sources()), "nobody took anything"
     keys = [row["id"] for batch in store.base.scan(ORDERS.name) for row in batch.to_pylist()]

@@ -106,5 +106,3 @@ def test_pins_are_listed_again_after_the_horizon_was_raised() -> None:
     found = [horizon for horizon, _ in table.collected[collected:]]
     assert horizon_of([name for name in table.documents if name.startswith(HORIZONS)]) > pinned, "it was raised"
     assert found and max(found) <= pinned
-
-

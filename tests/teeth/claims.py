@@ -94,8 +94,6 @@ BREAKS = [
         noticed_by=(
             "tests/store/test_commit.py::test_a_failed_sync_stops_everything_and_names_the_reason",
             "tests/store/test_log.py::test_a_failed_sync_stops_the_log_for_good",
-            "tests/store/test_faults.py::"
-            "test_an_input_output_error_stops_the_database_with_its_reason_and_a_restart_mends_it",
         ),
     ),
     Break(

@@ -78,8 +78,8 @@ GUARANTEES = [
         name="reads of a snapshot follow the pool",
         claim="cluster 2 snapshot consistency: one snapshot, one epoch",
         file=f"{CLUSTER}/client/database.py",
-        find="limit=limit, at=self._known)",
-        instead="limit=limit)",
+        find="        super().__init__(database, self._known)",
+        instead="        super().__init__(database, None)",
         noticed_by=(
             "tests/cluster/test_client_property.py",
             "tests/cluster/test_client.py::test_a_snapshot_is_pinned_and_stays",
@@ -293,7 +293,7 @@ ROWS = [
         hangs=True,
     ),
     Break(
-        name="silence is borne for ever",
+        name="a server that says nothing is waited for",
         claim="a pool that does not get on says why: silence",
         file=f"{PROTOCOL}/patience.py",
         find="        return self.silence(now) > self._quiet_ms << min(self.silences, MOST_DOUBLINGS)",

@@ -67,8 +67,8 @@ SNAPSHOT_CONSISTENCY = [
         name="a snapshot reads what is newest",
         claim="2 snapshot consistency: reads of one snapshot are of one epoch",
         file=f"{EMBEDDED}/reading.py",
-        find="        if epoch is None or epoch >= now:\n            return rows",
-        instead="        if now >= 0:\n            return rows",
+        find="            rows = self._range_at(found, range, which, self._moment(at, found))",
+        instead="            rows = found.range(range, which)[1]",
         noticed_by=(
             "tests/store/test_database.py::test_a_snapshot_reads_several_views_at_one_epoch_while_writes_go_on",
             "tests/store/test_database.py::test_replacing_a_view_swaps_it_and_its_dependants_at_one_epoch",
@@ -204,9 +204,9 @@ READ_YOUR_WRITES = [
         name="a reading process goes back to its beginning",
         claim="5 read your writes: epochs never go back, across restarts of the writer",
         file=f"{EMBEDDED}/reader.py",
-        find="        self._refresh()\n        return self._epoch\n",
-        instead="        self._refresh()\n        self._turn = getattr(self, '_turn', 0) + 1\n"
-        "        return self._epoch - 1000 * (self._turn % 2)\n",
+        find="            self._refresh()\n            return self._at.epoch\n",
+        instead="            self._refresh()\n            self._turn = getattr(self, '_turn', 0) + 1\n"
+        "            return self._at.epoch - 1000 * (self._turn % 2)\n",
         noticed_by=("tests/store/test_crash.py",),
     ),
 ]

@@ -40,7 +40,6 @@ from belvedere.simulate.scheduler import MS, Action
 from belvedere.simulate.zookeeper import Record
 from belvedere.store.seam import TableWrite
 
-
 EXPECTED = ("epoch ",)
 """How failures begin that histories cause on purpose: an epoch is planned for another engine, or is not open here."""
 
