@@ -274,7 +274,7 @@ def test_words_are_not_ignored_in_the_query_of_a_manifest_or_of_explain() -> Non
     manifest = (
         f"apiVersion: belvedere.dev/v1alpha1\nkind: MaterializedView\nmetadata: {{name: v}}\nspec:\n  query: {query}\n"
     )
-    with pytest.raises(UnsupportedSql, match="spec.query: BETWEEN SYMMETRIC is not supported at line 1, column 33"):
+    with pytest.raises(UnsupportedSql, match=r"spec\.query: BETWEEN SYMMETRIC is not supported at line 1, column 33"):
         list(parse_manifests(manifest, lambda: CATALOG))
     for prefix in ("CREATE MATERIALIZED VIEW v AS ", "EXPLAIN ", "EXPLAIN CREATE MATERIALIZED VIEW v AS ", ""):
         with pytest.raises(UnsupportedSql) as caught:
