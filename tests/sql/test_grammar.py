@@ -227,7 +227,7 @@ _NO_OPS = {
     ("INTO", "TABLE"),
     ("RETENTION", "INTERVAL"),
 }
-_TYPES = re.compile("CHAR|TEXT|STR|CLOB|DEC|NUM|INT|FIXED|LONG|BINARY|STAMP|BYTES|BLOB")
+_TYPES = re.compile("CHAR|TEXT|STR|CLOB|DEC|NUM|INT|FIXED|LONG|DOUBLE|BINARY|STAMP|BYTES|BLOB")
 """`DECIMAL 1` is a cast; of a constant that has the type already, or under a comparison, it may change nothing."""
 
 

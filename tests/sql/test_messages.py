@@ -12,6 +12,7 @@ from belvedere.plan import nodes as n
 from belvedere.plan.planner import plan_views
 from belvedere.sql import bind_query, functions, parse_statement
 from belvedere.sql.catalog import ViewDef
+from belvedere.sql.manifest import parse_manifests
 from belvedere.sql.refusals import KINDS, OWN_PARTS, PARTS
 from tests.sql.support import CATALOG, bound, refused, shape
 
@@ -266,3 +267,16 @@ def test_columns_left_out_of_a_star_are_left_out_under_in() -> None:
     sql = "SELECT k FROM w WHERE (k, v) IN (SELECT * EXCEPT (c) FROM u)"
     assert repr(bind_query(sql, CATALOG).schema) == repr(bind_query("SELECT k FROM w", CATALOG).schema)
     refused("SELECT k FROM w WHERE k IN (SELECT * EXCEPT (c) FROM u)", "IN compares 1 value with 2 columns", (1, 23))
+
+
+def test_words_are_not_ignored_in_the_query_of_a_manifest_or_of_explain() -> None:
+    query = "SELECT a FROM t WHERE a BETWEEN SYMMETRIC 9 AND 1"
+    manifest = (
+        f"apiVersion: belvedere.dev/v1alpha1\nkind: MaterializedView\nmetadata: {{name: v}}\nspec:\n  query: {query}\n"
+    )
+    with pytest.raises(UnsupportedSql, match=r"spec\.query: BETWEEN SYMMETRIC is not supported at line 1, column 33"):
+        list(parse_manifests(manifest, lambda: CATALOG))
+    for prefix in ("CREATE MATERIALIZED VIEW v AS ", "EXPLAIN ", "EXPLAIN CREATE MATERIALIZED VIEW v AS ", ""):
+        with pytest.raises(UnsupportedSql) as caught:
+            parse_statement(prefix + query, CATALOG)
+        assert caught.value.column == len(prefix) + 33

@@ -169,6 +169,7 @@ class _Match:
         words = split_words(source.tokens)
         self.words = [("" if token.token_type in QUOTED else text.upper(), token) for text, token in words]
         self.furthest = 0
+        self.known: dict[tuple[int, int], Ends] = {}  # by node and place: the options of a form share their parts
 
     def first_unread(self, tree: exp.Expr) -> Token | None:
         """The first word that no part of the tree is written with."""
@@ -194,6 +195,12 @@ class _Match:
         return ends
 
     def _whole(self, node: exp.Expr, at: int) -> Ends:
+        place = (id(node), at)
+        if place not in self.known:
+            self.known[place] = self._unknown(node, at)
+        return self.known[place]
+
+    def _unknown(self, node: exp.Expr, at: int) -> Ends:
         form = FORMS.get(type(node))
         if form is None:
             self.furthest = max(self.furthest, at)
