@@ -21,7 +21,7 @@ from belvedere.protocol import assign, membership, pins, withdraw
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import Entry, SourceId
 from belvedere.protocol.membership import Leadership, Membership
-from belvedere.protocol.messages import Epoch, EpochPlan, PoolState
+from belvedere.protocol.messages import PROTOCOL, Epoch, EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
 from belvedere.protocol.tidying import CATALOGS, PLANS
 from belvedere.simulate import faults, payloads, schema
@@ -165,11 +165,13 @@ class History:
             self._check_collected()
         if draw.random() < LOSES:
             self._lose_commits()
+        state = self.around.zookeeper.record.state
+        self.trace.effects["pool that speaks the next protocol"] += state is not None and state.protocol > PROTOCOL
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
 
     def _encore(self) -> None:
-        """One more write, whose leader is lost as soon as it is committed: nobody but its successor can tell readers."""
+        """One more write, whose leader is lost as soon as it is committed: only its successor can tell readers."""
         self._lose_leader = True
         self.writer.write()
         self._drain(self.around.scheduler.now + CALM)

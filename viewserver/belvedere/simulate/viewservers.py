@@ -40,7 +40,6 @@ from belvedere.simulate.scheduler import MS, Action
 from belvedere.simulate.zookeeper import Record
 from belvedere.store.seam import TableWrite
 
-
 EXPECTED = ("epoch ",)
 """How failures begin that histories cause on purpose: an epoch is planned for another engine, or is not open here."""
 
@@ -136,6 +135,7 @@ class ViewServerProcess(Process):
         """That of which the record was asked."""
         self._payloads: dict[Batch, bytes] = {}
         self._hung_until = 0
+        self._is_out = False
         self._hung: Compute | None = None
         self._fiber: Fiber | None = None
 
@@ -161,6 +161,9 @@ class ViewServerProcess(Process):
             case Adopt(generation):
                 if not self.protocols[0] <= generation.protocol <= self.protocols[1]:
                     raise Wrong(f"{self.name} speaks protocols {self.protocols}, its generation {generation.protocol}")
+                if self._is_out:
+                    self._is_out = False
+                    self._effect("came back after it was left out")
                 self._attempt = generation.number
                 self._writes.clear()
                 self._do(instruction)
@@ -168,6 +171,7 @@ class ViewServerProcess(Process):
                 self._attempt = Attempt(-1)
                 self._writes.clear()
                 self._do(instruction)
+                self._is_out = True
                 self._effect("was told that it is left out")
             case Open() | Compute() | Persist() | Settle():
                 self._do(instruction)
@@ -277,6 +281,8 @@ class ViewServerProcess(Process):
             # Damaged: to someone who slept, plans and catalogs of long ago seem to be missing.
             if isinstance(error, WorkError) and not error.reason.startswith(EXPECTED) and "simulated" not in str(error):
                 raise
+            if " is planned for engine " in str(error):
+                self._effect("refused a plan of another engine")
             if isinstance(error, BelowHorizon):
                 self._effect("was refused a load below the horizon")
             self._given_up = task.attempt

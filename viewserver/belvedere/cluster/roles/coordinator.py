@@ -542,9 +542,7 @@ class Listing:
     What was shown stays so: a source never ends before where it ended the last time, whatever copies have come since
     and push its later chunks out (`Store.chunks`): the machine relies on what it has seen."""
 
-    def __init__(
-        self, store: Store, limit: int = INPUT_CHUNKS, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: Store, limit: int = INPUT_CHUNKS, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._limit, self._clock = store, limit, clock
         self._facts: list[SourceFact] = []
         self._listed = -SOURCES_SECONDS
