@@ -96,7 +96,7 @@ class History:
         zookeeper.on_record = self._recorded
         self.cluster = Cluster(self.around, self.random, self._make)
         self.writer = Writer(self.around, self.random, self.sources, self.shape.deletes, self.shape.keys)
-        self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan)
+        self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan, self.random)
         self.writer.has_column = self.ddl.has_column
         self.readers: list[Reader] = []
         self.subscribers: list[Subscriber] = []
@@ -288,6 +288,8 @@ class History:
         if self.around.network.backlog():
             return f"{self.around.network.backlog()} messages are under way"
         for server in self.cluster.viewservers:
+            if server.machine.generation is not None and server.machine.committed < state.committed:
+                return f"{server.name} does not know that epoch {state.committed} is committed"
             if server.work.kept.batches:
                 return f"{server.name} keeps {server.work.kept.batches} batches"
         named = {state.committed_plan.document} if state.committed_plan is not None else set()
