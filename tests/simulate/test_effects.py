@@ -12,6 +12,7 @@ import pytest
 from belvedere.protocol.exactly_once import Chunk, Seq, SourceId, choose
 from belvedere.protocol.pressure import Pressure
 from belvedere.protocol.reads import Session
+from belvedere.simulate.coordinators import REFUSED, SILENCE
 from belvedere.simulate.faults import KINDS
 from belvedere.simulate.history import History
 from belvedere.simulate.oracle import Wrong
@@ -45,7 +46,9 @@ def effects() -> Counter[str]:
                     found[f"source with {len(region.parents)} parents committed"] += 1
             found["epoch"] += result.epochs
             found["change of the catalog"] += history.ddl.done
+            found["change of the catalog refused"] += history.ddl.refused
             found["read"] += sum(reader.reads for reader in history.readers)
+            found["change of a view followed"] += sum(subscriber.changes for subscriber in history.subscribers)
             found["history with recoveries"] += state.generation > 2
     return found
 
@@ -91,6 +94,32 @@ def effects() -> Counter[str]:
         ("leader lost in a commit", 5),
         ("leader paused before a commit", 5),
         ("server stopped before a write", 5),
+        ("hangs", 10),
+        ("server hangs before a stage", 5),
+        ("waits for the store in the middle of a stage", 5),
+        ("was told that it is left out", 3),
+        ("came back after it was left out", 2),
+        (SILENCE, 10),
+        ("no room to spill", 10),
+        ("had no room to keep a batch", 5),
+        ("answered with an old record", 2),
+        ("document read damaged", 1),
+        ("damage found while reading", 2),
+        ("put repeated by its client", 20),
+        ("subscription resumed", 20),
+        ("change of a view followed", 50),
+        ("pin renewed", 100),
+        ("pin renewed too late", 5),
+        ("found a process gone before its session", 2),
+        ("lease ended before its session was heard of", 2),
+        ("leader lost right after a commit", 5),
+        ("ZooKeeper lost a commit", 2),
+        (REFUSED, 2),
+        ("refused a plan of another engine", 1),
+        ("found two rings in one generation", 1),
+        ("refused a member of another protocol", 1),
+        ("pool that speaks the next protocol", 1),
+        ("change of the catalog refused", 1),
     ],
 )
 def test_it_happens(effects: Counter[str], effect: str, least: int) -> None:

@@ -841,4 +841,28 @@ BREAKS = [
         ),
         noticed_by=(HISTORIES,),
     ),
+    Break(
+        name="a record that went back is believed",
+        claim="a pool whose ZooKeeper lost a commit refuses to go on",
+        file="viewserver/belvedere/cluster/roles/owner.py",
+        find="    if published > committed:",
+        instead="    if published > committed + (1 << 60):",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="commits do not wait for names",
+        claim="no commit follows one with other names before that is published",
+        file="viewserver/belvedere/protocol/naming.py",
+        find=("        if self.unpublished is not None:\n            return []\n        turns"),
+        instead="        turns",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="who is left out keeps its work",
+        claim="a member that is left out gives up its work",
+        file="viewserver/belvedere/protocol/viewserver.py",
+        find="        return [GiveUp(generation.number), note]",
+        instead="        return [note]",
+        noticed_by=(HISTORIES,),
+    ),
 ]

@@ -244,7 +244,7 @@ class Collection:
         return _sealed(json.dumps(former + [(now - (self._time - at), epoch) for at, epoch in self._commits]).encode())
 
     def restore(self, data: bytes | None, now: int) -> None:
-        """What the leader before has written down. If that is damaged, or of a version that wrote it otherwise, its commits
+        """What the leader before has written down. If that is damaged, or of a version that wrote it otherwise, commits
         count from this takeover: too late is safe, and a leader that cannot read it must lead all the same."""
         self._pass(now)
         off = 2 * CLOCK_OFF_MS  # its clock and this one

@@ -21,7 +21,7 @@ from belvedere.protocol import assign, membership, pins, withdraw
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import Entry, SourceId
 from belvedere.protocol.membership import Leadership, Membership
-from belvedere.protocol.messages import Epoch, EpochPlan, PoolState
+from belvedere.protocol.messages import PROTOCOL, Epoch, EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
 from belvedere.protocol.tidying import CATALOGS, PLANS
 from belvedere.simulate import faults, payloads, schema
@@ -96,7 +96,7 @@ class History:
         zookeeper.on_record = self._recorded
         self.cluster = Cluster(self.around, self.random, self._make)
         self.writer = Writer(self.around, self.random, self.sources, self.shape.deletes, self.shape.keys)
-        self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan)
+        self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan, self.random)
         self.writer.has_column = self.ddl.has_column
         self.readers: list[Reader] = []
         self.subscribers: list[Subscriber] = []
@@ -165,11 +165,13 @@ class History:
             self._check_collected()
         if draw.random() < LOSES:
             self._lose_commits()
+        state = self.around.zookeeper.record.state
+        self.trace.effects["pool that speaks the next protocol"] += state is not None and state.protocol > PROTOCOL
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
 
     def _encore(self) -> None:
-        """One more write, whose leader is lost as soon as it is committed: nobody but its successor can tell readers."""
+        """One more write, whose leader is lost as soon as it is committed: only its successor can tell readers."""
         self._lose_leader = True
         self.writer.write()
         self._drain(self.around.scheduler.now + CALM)
@@ -286,6 +288,8 @@ class History:
         if self.around.network.backlog():
             return f"{self.around.network.backlog()} messages are under way"
         for server in self.cluster.viewservers:
+            if server.machine.generation is not None and server.machine.committed < state.committed:
+                return f"{server.name} does not know that epoch {state.committed} is committed"
             if server.work.kept.batches:
                 return f"{server.name} keeps {server.work.kept.batches} batches"
         named = {state.committed_plan.document} if state.committed_plan is not None else set()

@@ -212,8 +212,8 @@ class Oracle:
                     raise Wrong(f"epoch {truth.epoch}: a row of view {name} changed, and the store does not tell so")
 
     def check_horizon(self, horizon: int, now: int, retention: int) -> None:
-        """The store is told that nobody reads below the horizon any more: what was the newest epoch until then must have
-        been superseded for the retention. All in milliseconds."""
+        """The store is told that nobody reads below the horizon any more: what was the newest epoch until then must
+        have been superseded for the retention. All in milliseconds."""
         truth = self.at(Epoch(horizon))
         if truth is not None and now - truth.at < retention:
             kept = now - truth.at

@@ -131,6 +131,7 @@ class Ddl:
     leader: Callable[[], CoordinatorProcess | None]
     newest_plan: Callable[[], EpochPlan | None]
     """The newest plan in the record."""
+    random: random.Random
     done: int = 0
     refused: int = 0
     _users: list[_User] = field(default_factory=list)
@@ -238,7 +239,8 @@ class Ddl:
             offered = CatalogOffered(
                 self._tickets, compiled.version, following, compiled.stages, compiled.made, present
             )
-            delay = self.around.network.delay()
+            # People think before they change something, and somebody else may be quicker.
+            delay = self.around.network.delay() + self.random.choice((0, 0, 100, 400)) * MS
             self.around.scheduler.after(delay, lambda: leader.offer(offered))
 
     def _happened(self, user: _User) -> None:

@@ -135,6 +135,7 @@ class ViewServerProcess(Process):
         """That of which the record was asked."""
         self._payloads: dict[Batch, bytes] = {}
         self._hung_until = 0
+        self._is_out = False
         self._hung: Compute | None = None
         self._fiber: Fiber | None = None
 
@@ -160,6 +161,9 @@ class ViewServerProcess(Process):
             case Adopt(generation):
                 if not self.protocols[0] <= generation.protocol <= self.protocols[1]:
                     raise Wrong(f"{self.name} speaks protocols {self.protocols}, its generation {generation.protocol}")
+                if self._is_out:
+                    self._is_out = False
+                    self._effect("came back after it was left out")
                 self._attempt = generation.number
                 self._writes.clear()
                 self._do(instruction)
@@ -167,6 +171,7 @@ class ViewServerProcess(Process):
                 self._attempt = Attempt(-1)
                 self._writes.clear()
                 self._do(instruction)
+                self._is_out = True
                 self._effect("was told that it is left out")
             case Open() | Compute() | Persist() | Settle():
                 self._do(instruction)
@@ -276,6 +281,8 @@ class ViewServerProcess(Process):
             # Damaged: to someone who slept, plans and catalogs of long ago seem to be missing.
             if isinstance(error, WorkError) and not error.reason.startswith(EXPECTED) and "simulated" not in str(error):
                 raise
+            if " is planned for engine " in str(error):
+                self._effect("refused a plan of another engine")
             if isinstance(error, BelowHorizon):
                 self._effect("was refused a load below the horizon")
             self._given_up = task.attempt
