@@ -24,7 +24,7 @@ SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
 
-.PHONY: help demo test test-long java check format bench simulate torture venv
+.PHONY: help demo test test-long java check format bench simulate torture teeth venv
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ simulate: $(READY) ## Simulated clusters with faults: SEEDS=n [FIRST=m] [BUG="a 
 
 torture: $(READY) ## A real cluster under load, kill -9, pauses and scaling: MINUTES=n
 	@$(BIN)/python -m tests.torture.run --minutes $(MINUTES)
+
+teeth: $(READY) ## Breaks that tests must notice, planted one by one: [ONLY="part of a name"] [TEETH_ARGS="--list"]
+	@$(BIN)/python -m tests.teeth $(if $(ONLY),"$(ONLY)") $(TEETH_ARGS)
 
 venv: $(READY) ## Only set up; prints where the environment is
 	@echo $(VENV)

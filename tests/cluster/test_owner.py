@@ -6,6 +6,7 @@ import pytest
 
 from belvedere.cluster.roles import owner
 from belvedere.errors import Incompatible
+from belvedere.protocol.messages import Epoch
 from belvedere.store.memory import MemoryStore
 
 
@@ -43,3 +44,10 @@ def test_two_pools_that_begin_at_once_are_both_refused_or_one_wins() -> None:
     store.list_documents = race  # type: ignore[method-assign]
     with pytest.raises(Incompatible, match="belongs to pool 'bank'"):
         owner.claim(store, "shop", recorded=False)
+
+
+def test_a_record_behind_what_is_published_is_refused_by_name() -> None:
+    owner.check_committed("shop", Epoch(10), Epoch(10))
+    owner.check_committed("shop", Epoch(10), Epoch(11))
+    with pytest.raises(Incompatible, match=r"published epoch 11 of pool 'shop', .* says that 10 "):
+        owner.check_committed("shop", Epoch(11), Epoch(10))

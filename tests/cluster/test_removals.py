@@ -38,10 +38,9 @@ def test_what_was_said_several_times_is_removed_once_and_the_rest_stays(monkeypa
     assert not gathered.due
 
 
-def test_it_is_due_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_due_again_after_a_pause() -> None:
     now = 100.0
-    monkeypatch.setattr(removals.time, "monotonic", lambda: now)
-    gathered = Removals(filled())
+    gathered = Removals(filled(), lambda: now)
     gathered.add(chunks=(chunk(0),))
     gathered.remove(*gathered.take())
     gathered.add(chunks=(chunk(1),))

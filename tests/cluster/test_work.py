@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from belvedere.cluster import catalogs
 from belvedere.cluster.work import Distribution, DistributorWork, ServerWork, WorkError, failure, ring_of
 from belvedere.embedded.rows import Rows
 from belvedere.engine.shard import view_table
+from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol.driving import Adopt, Compute, Distribute, Open, Persist
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece, Seq, SourceId, WriterId
 from belvedere.protocol.flow import pieces_of
@@ -290,6 +292,18 @@ def test_failures_name_the_reason() -> None:
     failed = failure(Epoch(3), Attempt(1), WorkError("division by zero", "spend"))
     assert (failed.view, failed.reason) == ("spend", "division by zero")
     assert failure(Epoch(3), Attempt(1), KeyError("x")).reason == "KeyError: 'x'"
+
+
+def test_a_plan_of_another_engine_is_refused_by_all_who_carry_it_out() -> None:
+    table = begun(1, 1)
+    (server,) = table.servers.values()
+    plan = replace(table.plan(2), engine=ENGINE_VERSION + 1)
+    told = f"planned for engine {ENGINE_VERSION + 1}, this process has engine {ENGINE_VERSION}"
+    with pytest.raises(WorkError, match=told):
+        server.open(Open(plan, table.current.number))
+    for name, distributor in table.distributors.items():
+        with pytest.raises(WorkError, match=told):
+            distributor.distribute(Distribute(plan, table.current, pieces_of(plan, table.current, name)))
 
 
 def test_a_store_that_fails_in_the_middle_can_be_asked_again() -> None:

@@ -163,6 +163,8 @@ class TableTop:
                 self._later(name, lambda: d.DocumentsListed(request, self._list(prefixes)))
             case d.ReadInput(request):
                 self._later(name, lambda: d.InputRead(request, tuple(self.chunks), tuple(self.sources)))
+            case d.Publish(plan):
+                self._later(name, lambda: d.Published(plan.epoch))
             case d.RemoveChunks(chunks):
                 self.chunks = [chunk for chunk in self.chunks if chunk.id not in chunks]
             case d.RemoveDocuments(names):

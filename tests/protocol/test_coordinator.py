@@ -317,3 +317,14 @@ def test_the_only_server_is_kept_even_if_it_seems_unreachable() -> None:
     table.write("a")
     table.run_until(lambda: not table.chunks)
     assert table.leader().epochs.generation.servers == (only,)
+
+
+def test_members_that_are_left_out_are_told_so() -> None:
+    table = pool(3, servers=3)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 1)
+    machine = table.leader()
+    out = machine.epochs.generation.servers[0]
+    table._tell(machine.me, d.Unreachable(out, "it does not answer"))
+    table.run_until(lambda: out not in machine.epochs.generation.servers)
+    table.run_until(lambda: table.machines[out].generation is None)

@@ -81,3 +81,13 @@ def test_generations_without_this_distributor_are_not_its_own() -> None:
     assert (machine.attempt, machine.committed) == (2, 9)
     machine.handle(d.Received(LEADER, Released(ME)))
     assert machine.released
+
+
+def test_a_distributor_that_is_left_out_reports_nothing_of_its_attempt_any_more() -> None:
+    machine = Distributor(ME)
+    begin = Begin(generation(1), plan(10, "d1"), Epoch(0))
+    machine.handle(d.Received(LEADER, begin))
+    machine.handle(d.Received(LEADER, Idle(generation(2, (OTHER,)), Epoch(0))))
+    assert machine.generation is None
+    assert machine.handle(d.Distributed(Epoch(10), Attempt(1), {0: (1,)})) == []
+    assert machine.handle(d.Received(LEADER, begin)) == []

@@ -200,6 +200,23 @@ def test_leaders_may_change_more_often_than_the_retention_passes() -> None:
     assert remembered is not None and len(remembered) < 20_000
 
 
+def test_commits_that_were_written_down_and_are_damaged_count_from_the_takeover() -> None:
+    """A bit that is wrong would shorten the retention, or end every leader that reads it."""
+    before = Collection(1000, 2000)
+    before.take_over(Epoch(7), (), 0)
+    remembered = before.to_remember(0)
+    assert remembered is not None
+    now = 2 * CLOCK_OFF_MS + 5_000
+    for at in range(len(remembered)):
+        damaged = remembered[:at] + bytes([remembered[at] ^ 4]) + remembered[at + 1 :]
+        after = Collection(1000, 2000)
+        after.restore(damaged, now)
+        assert after.choose((), now) is None, f"byte {at}"
+    after = Collection(1000, 2000)
+    after.restore(remembered, now)
+    assert after.choose((), now) == horizon_document(Epoch(7))
+
+
 def test_what_a_leader_before_saw_says_nothing_about_late_writers() -> None:
     before, after = Collection(1000, 1000), Collection(1000, 1000)
     before.take_over(Epoch(5), [], 0)

@@ -36,6 +36,19 @@ def test_the_oldest_chunks_are_taken_first_over_all_sources() -> None:
     assert pressure(60).take(index, {}, eo.positions(index)) == {A: 0, B: 1}
 
 
+def test_a_clock_that_is_ahead_does_not_starve_its_sources() -> None:
+    """B's writer is an hour ahead, and A always has something that seems older: B waits for what was there before."""
+    taking = pressure(10)
+    b = chunk(0, B, 0, 0, at=3_600_000)
+    planned: dict[SourceId, Seq] = {}
+    for number in range(1, 5):
+        index = [b, *(chunk(i, A, i, i, at=i) for i in range(number, number + 2))]
+        planned |= taking.take(index, planned, eo.positions(index))
+        if B in planned:
+            return
+    raise AssertionError(f"B gets nothing: {planned}")
+
+
 def test_the_order_of_a_source_goes_before_age() -> None:
     index = [chunk(1, A, 0, 0, at=9), chunk(2, A, 1, 1, at=1), chunk(3, B, 0, 0, at=5)]
     assert pressure(10).take(index, {}, eo.positions(index)) == {B: 0}

@@ -19,12 +19,13 @@ from belvedere.protocol.messages import (
     Failed,
     Generation,
     Idle,
+    PoolState,
     Released,
     Sent,
     Term,
 )
 from belvedere.protocol.ring import MemberId
-from belvedere.protocol.viewserver import Phase, ViewServer
+from belvedere.protocol.viewserver import Phase, ViewServer, overtaken
 
 ME, OTHER, LEADER, FEEDER = MemberId("v1"), MemberId("v2"), MemberId("c1"), MemberId("d1")
 
@@ -194,3 +195,29 @@ def test_whatever_the_order_each_stage_is_computed_once_with_all_its_batches(see
         carry_out(server.hear(message))
     assert order == [(epoch, stage) for epoch in epochs for stage in range(stages)]
     assert acknowledged == epochs
+
+
+def test_a_server_that_is_left_out_gives_up_its_work_and_comes_back_with_a_later_generation() -> None:
+    server = Server()
+    server.hear(begin(10, 1), batch(10, 0, 0), Expect(Epoch(10), Attempt(1), 0, 1))
+    without = Idle(generation(2, (OTHER,)), Epoch(0))
+    assert kinds(server.hear(without)) == ["GiveUp", "Note"]
+    assert server.computed(10, 0) == [] and server.machine.generation is None
+    assert server.hear(without, begin(10, 1), batch(10, 1, 0), batch(10, 0, 0, attempt=2)) == []
+    assert kinds(server.hear(batch(20, 0, 0, attempt=3), begin(20, 3, committed=10))) == [
+        "Keep",
+        "Adopt",
+        "Keep",
+        "Open",
+    ]
+
+
+def test_an_attempt_writes_while_the_record_says_that_it_is_current_and_not_committed() -> None:
+    def asked(committed: int, generation: int) -> str:
+        state = PoolState("c", generation=Attempt(generation), committed=Epoch(committed))
+        return overtaken(state, Epoch(10), Attempt(3))
+
+    assert asked(9, 3) == ""
+    assert "epoch 10 is committed" in asked(10, 3) and "epoch 11 is committed" in asked(11, 4)
+    assert "in generation 4" in asked(9, 4)
+    assert "no record" in overtaken(None, Epoch(10), Attempt(3))

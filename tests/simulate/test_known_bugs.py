@@ -13,6 +13,9 @@ SEEDS = 200
 _VIEW = "is wrong in the store|read view|answered a read of view|was written as"
 _STUCK = "not drained"
 
+THEMES = {"late computation written": "late computation"}
+"""Bugs that need so much at once that they are looked for in histories of their theme."""
+
 SYMPTOMS = {
     "acknowledge before INPUT is durable": f"not committed to its end|{_VIEW}",
     "no wait for markers": _VIEW,
@@ -26,6 +29,7 @@ SYMPTOMS = {
     "withdraw without drain": f"{_VIEW}|{_STUCK}",
     "plan from reports instead of INPUT": _STUCK,
     "plan not durable before work": "the record points to the plan of epoch",
+    "late computation written": _VIEW,
     "tombstones collected early": _VIEW,
     "wrong tie rule": _VIEW,
     "bounded queue inside an epoch": _STUCK,
@@ -36,14 +40,16 @@ SYMPTOMS = {
 @pytest.mark.parametrize("bug", SYMPTOMS)
 def test_a_known_bug_is_caught(bug: str) -> None:
     raised = []
-    for caught in runner.run_many(0, SEEDS, bug):
+    theme = THEMES.get(bug)
+    for seed in range(SEEDS):
+        caught = runner.run(seed, bug, theme=theme)
         if caught.judged:
             break
-        raised.append(caught.wrong)  # the engine noticed it before the judge could
+        raised += [caught.wrong] if caught.wrong else []  # the engine noticed it before the judge could
     else:
         raise AssertionError(f"{bug}: {SEEDS} histories and the judge finds nothing wrong; raised was {raised}")
     assert re.search(SYMPTOMS[bug], caught.wrong), f"{bug} shows as something else: {caught.wrong}"
-    assert not runner.run(caught.seed).wrong, "the same history without the bug must be right"
+    assert not runner.run(caught.seed, theme=theme).wrong, "the same history without the bug must be right"
 
 
 def test_all_rules_have_a_bug() -> None:

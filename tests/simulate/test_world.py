@@ -341,7 +341,7 @@ def test_a_change_of_the_catalog_that_is_accepted_must_not_get_lost() -> None:
 
 
 def test_views_must_be_those_that_the_statements_say() -> None:
-    history = History(0, faults=False)
+    history = History(0, faulty=False)
     history.run()
     truth = history.oracle.last
     assert truth is not None and truth.served
@@ -357,17 +357,17 @@ def test_readers_notice_an_epoch_that_is_told_wrong() -> None:
 
     committed_of = calls.committed_of
     with mock.patch.object(calls, "committed_of", ahead), pytest.raises(Wrong, match="was told that epoch"):
-        History(0, faults=False).run()
+        History(0, faulty=False).run()
 
 
 @pytest.mark.parametrize(("answer", "wrong"), [(True, "and does not"), (False, "nobody can tell")])
 def test_readers_notice_a_token_that_is_judged_wrong(answer: bool, wrong: str) -> None:
     with mock.patch.object(readers, "covers", return_value=answer), pytest.raises(Wrong, match=wrong):
-        History(0, faults=False).run()
+        History(0, faulty=False).run()
 
 
 def test_a_session_notices_that_it_goes_back_in_a_source() -> None:
-    history = History(0, faults=False)
+    history = History(0, faulty=False)
     history.run()
     (reader, *_), truth = history.readers, history.oracle.last
     assert truth is not None
@@ -385,7 +385,7 @@ def test_tables_are_swept_and_one_that_is_needed_is_missed() -> None:
         return [name for name in tables if name.startswith("view ")]
 
     with mock.patch.object(sweep, "garbage", too_much), pytest.raises(Wrong, match="view"):
-        History(0, faults=False).run()
+        History(0, faulty=False).run()
 
 
 def test_a_change_that_the_store_does_not_tell_of_is_noticed() -> None:
@@ -395,9 +395,9 @@ def test_a_change_that_the_store_does_not_tell_of_is_noticed() -> None:
         return [replace(write, logged=False) for write in finish(self, persist)]
 
     with mock.patch.object(ServerWork, "finish", silent), pytest.raises(Wrong, match="does not tell so"):
-        History(0, faults=False).run()
+        History(0, faulty=False).run()
 
 
 def test_histories_without_faults_are_right_as_well() -> None:
     for seed in range(6):
-        assert History(seed, faults=False).run().epochs > 3
+        assert History(seed, faulty=False).run().epochs > 3

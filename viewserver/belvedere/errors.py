@@ -10,6 +10,7 @@ and give a hint where one exists.
     ├── DataError                values that do not fit their column; nothing of the call was written
     ├── NotYet                   a read that could not include a token's write in time
     ├── EpochExpired             an epoch older than what is retained
+    │   └── BelowHorizon         ... said by the store: what the read would have to see may be gone
     ├── ViewReplaced             a subscription whose view got another shape
     ├── Locked                   another process writes this database
     ├── Closed                   the database was closed, or stopped after an I/O failure
@@ -63,6 +64,11 @@ class NotYet(BelvedereError):
 
 class EpochExpired(BelvedereError):
     """The epoch asked for is older than the retention keeps."""
+
+
+class BelowHorizon(EpochExpired):
+    """A store was asked for versions below its horizon: some of them may be gone, and an answer could be wrong. Who
+    computes an epoch that is not committed never asks that; who does is late, and others have committed the epoch."""
 
 
 class ViewReplaced(BelvedereError):

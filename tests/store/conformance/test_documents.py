@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from belvedere.errors import Damaged
+from belvedere.errors import Contradiction, Damaged
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from belvedere.store.seam import InputSize, Store
 
@@ -55,7 +55,17 @@ def test_chunks_come_back_as_they_were_put(store: Store) -> None:
 
 def test_a_repeated_chunk_changes_nothing(store: Store) -> None:
     store.put_chunk(chunk(1, last=3), b"one")
-    store.put_chunk(chunk(1, last=9), b"two")
+    store.put_chunk(chunk(1, last=3), b"one")
+    assert store.chunks() == [chunk(1, last=3)]
+    assert store.get_chunks([chunk(1).id]) == [b"one"]
+
+
+@pytest.mark.parametrize(("last", "payload"), [(9, b"one"), (3, b"two"), (9, b"two")])
+def test_an_id_with_another_content_is_refused(store: Store, last: int, payload: bytes) -> None:
+    """Two writers of one name: whichever is second is told, and nothing of it is taken for durable."""
+    store.put_chunk(chunk(1, last=3), b"one")
+    with pytest.raises(Contradiction, match="chunk 1 of writer 'w' is in INPUT already with another content"):
+        store.put_chunk(chunk(1, last=last), payload)
     assert store.chunks() == [chunk(1, last=3)]
     assert store.get_chunks([chunk(1).id]) == [b"one"]
 

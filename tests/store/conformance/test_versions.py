@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.errors import DataError
+from belvedere.errors import BelowHorizon, DataError
 from belvedere.store import seam
 from belvedere.store.seam import Store, TableWrite
 from tests.store.conformance.rows import BUCKETS, by_id, changed, collect, id_of, ids, read, scan, values, write
@@ -250,6 +250,31 @@ def test_collections_may_be_repeated_and_go_back(store: Store) -> None:
     collect(store, 20)
     store.collect(5, 5)
     assert [read(store, [1], below)[0] for below in (21, 31)] == [b"20", b"30"]
+
+
+@pytest.mark.parametrize("below", [1, 29, 30])
+def test_reads_below_the_horizon_are_refused(store: Store, below: int) -> None:
+    """What is left below it looks like an answer: the row of epoch 10 would be missing."""
+    for epoch in (10, 20, 30):
+        write(store, epoch, {1: b"%d" % epoch})
+    assert read(store, [1], 20) == [b"10"]
+    collect(store, 30)
+    for table in ("t", "no such table"):
+        with pytest.raises(BelowHorizon, match=f"{table}.* below epoch {below} .* before 30"):
+            read(store, [1], below, table)
+        with pytest.raises(BelowHorizon, match=f"{table}.* below epoch {below} .* before 30"):
+            scan(store, below=below, table=table)
+        with pytest.raises(BelowHorizon):
+            store.read_some(table, ids(1), below)
+    assert read(store, [1], 31) == [b"30"] and scan(store, below=31) == by_id([(1, b"30")])
+
+
+def test_a_refusal_stays_when_a_collection_goes_back(store: Store) -> None:
+    write(store, 10, {1: b"10"})
+    collect(store, 30)
+    store.collect(5, 5)
+    with pytest.raises(BelowHorizon):
+        read(store, [1], 11)
 
 
 # --- random histories

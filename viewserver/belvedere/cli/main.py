@@ -37,6 +37,7 @@ COMMANDS = {
     "distributor": ("roles", "distributor"),
     "viewserver": ("roles", "viewserver"),
     "store": ("roles", "store"),
+    "warm": ("warm", "warm"),
     "completion": ("completion", "completion"),
 }
 

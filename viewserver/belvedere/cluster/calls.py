@@ -76,6 +76,10 @@ def publish(store: Store, plan: EpochPlan) -> None:
     store.write(plan.epoch, [TableWrite(COMMITTED_TABLE, COMMITTED_ID, value, logged=True)])
 
 
+NEWEST = 1 << 62
+"""Later than every epoch."""
+
+
 class Readable(Protocol):
     """What of a store it takes to read versioned rows."""
 

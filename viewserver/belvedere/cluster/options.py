@@ -12,6 +12,7 @@ from typing import Literal
 from belvedere.errors import DataError
 from belvedere.protocol.membership import OLDEST_PROTOCOL
 from belvedere.protocol.messages import PROTOCOL, Role
+from belvedere.protocol.pins import LARGEST_STEP_MS
 
 TEST_PROTOCOL = "BELVEDERE_TEST_PROTOCOL"
 """For tests of rolling upgrades only: a process that speaks this protocol and the one before it, and that adds a field
@@ -72,6 +73,13 @@ class Options:
             raise DataError("role store: give the directory of its data with --directory or BELVEDERE_DIRECTORY")
         if not 1.0 <= self.session_timeout <= 60.0:
             raise DataError(f"session timeout {self.session_timeout:g} s: it can be 1 to 60 s")
+        least = self.session_timeout + LARGEST_STEP_MS / 1000
+        if self.role is Role.COORDINATOR and self.retention < least:
+            raise DataError(
+                f"retention {self.retention:g} s: with a session timeout of {self.session_timeout:g} s it is at least"
+                f" {least:g} s; nobody notices who stands still for less than the session timeout, and steps of a clock"
+                f" take up to {LARGEST_STEP_MS / 1000:g} s off"
+            )
         if self.backlog_limit is not None and self.backlog_limit < 0:
             raise DataError(f"backlog limit {self.backlog_limit}: a number of bytes, 0 for none")
         if not self.name:

@@ -16,8 +16,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from belvedere.cluster.transport import Payload, Transport
+from belvedere.cluster.transport import Payload
 from belvedere.protocol.messages import Member, Message
 from belvedere.protocol.ring import MemberId
 
@@ -27,9 +28,21 @@ STRANGER_SECONDS = 60.0
 _Letter = tuple[MemberId, Message, Payload | None]
 
 
+class Posts(Protocol):
+    """What is needed of a `Transport`."""
+
+    def know(self, peer: MemberId, address: str) -> None: ...
+
+    def send(self, peer: MemberId, message: Message, payload: Payload | None = None) -> None: ...
+
+    def forget(self, peer: MemberId) -> None: ...
+
+
 class Peers:
-    def __init__(self, transport: Transport, may_act: Callable[[], bool]) -> None:
-        self._transport, self._may_act = transport, may_act
+    def __init__(
+        self, transport: Posts, may_act: Callable[[], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._transport, self._may_act, self._clock = transport, may_act, clock
         self._lock = threading.Lock()
         self._known: dict[MemberId, Member] = {}
         self._gone: set[MemberId] = set()
@@ -47,7 +60,7 @@ class Peers:
                 self._transport.know(member.id, member.address)
                 for letter in self._strangers.pop(member.id, (0.0, ()))[1]:
                     self._post(letter)
-            overdue = time.monotonic() - STRANGER_SECONDS
+            overdue = self._clock() - STRANGER_SECONDS
             self._strangers = {to: one for to, one in self._strangers.items() if one[0] > overdue}
 
     def send(self, to: MemberId, message: Message, payload: Payload | None = None) -> None:
@@ -57,7 +70,7 @@ class Peers:
             if to in self._known:
                 self._post(letter)
             elif to not in self._gone:
-                self._strangers.setdefault(to, (time.monotonic(), []))[1].append(letter)
+                self._strangers.setdefault(to, (self._clock(), []))[1].append(letter)
 
     def forget(self, member: MemberId) -> None:
         with self._lock:

@@ -419,7 +419,7 @@ class Process:
         coordination = self._start_coordination()
         with contextlib.ExitStack() as undo:
             undo.callback(coordination.close)
-            me = MemberId(f"{self.options.name}-{secrets.token_hex(3)}")
+            me = MemberId(f"{self.options.name}-{secrets.token_hex(16)}")
             opened = self._find_store(coordination)
             store, cluster = opened.store, opened.store.identity()
             self._check_record(coordination, cluster)

@@ -6,6 +6,7 @@ What the trouble is stays visible meanwhile (`trouble`): status, /readyz and the
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -17,7 +18,7 @@ from belvedere import errors
 from belvedere.cluster.logs import Log
 from belvedere.cluster.loop import Pauses
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
-from belvedere.store.seam import InputSize, SourceInfo, Store, TableWrite
+from belvedere.store.seam import InputSize, SourceInfo, Store, TableWrite, write_groups
 
 T = TypeVar("T")
 TROUBLES = (errors.Unavailable, errors.DiskError)
@@ -138,7 +139,9 @@ class Retrying:
         raise Superseded
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
-        self.insist(lambda: self._store.write(epoch, writes))
+        """Group by group, as the store would cut it: whether the result is wanted is asked before each."""
+        for group in write_groups(writes):
+            self.insist(functools.partial(self._store.write, epoch, group))
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         return iter(self.insist(lambda: list(self._store.changed(table, after, upto))))

@@ -4,6 +4,7 @@ No threads, no clock and no network in here: a real process calls it from its co
 loop. Only `ServerWork.keep`, `ServerWork.read` and `DistributorWork.written` may be called from other threads as well.
 
     ServerWork        Adopt -> adopt     Open -> open      Keep -> keep      Compute -> compute (batches to send)
+                      GiveUp -> give_up
                       Persist -> finish (what to write), then persisted      Settle -> settle
     DistributorWork   Distribute -> distribute (batches to send, then `distributed()`)       Settle -> settle
 
@@ -225,6 +226,13 @@ class ServerWork:
         with self._owning:
             self._ownership.adopt(generation.number, ring, adopt.committed)
         self._generation = generation
+
+    def give_up(self, generation: Attempt) -> None:
+        """Others go on without this server, in this generation: drop what came for lower ones, and the state, which is
+        theirs now. What was read from here can be read: it is of epochs that this server has processed."""
+        self.kept.forget(lambda epoch, attempt: attempt < generation)
+        self._open = self._generation = self._catalog = None
+        self._shard = self._make_shard()
 
     def open(self, open: Open) -> None:
         """Begin the epoch with the catalog and the slices of its plan."""

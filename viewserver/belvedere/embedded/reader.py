@@ -49,6 +49,12 @@ _COUNTED_BYTES = 256 << 20
 """Up to this size of snapshot and log, `status` loads base tables to count their rows."""
 
 
+class _Committed:
+    """The epoch of the tables of one load: those of an earlier one stay at theirs."""
+
+    epoch = 0
+
+
 class Reader(Statements):
     """A database open for reading only; same methods, but for those that write."""
 
@@ -57,26 +63,30 @@ class Reader(Statements):
         self._guard = threading.RLock()
         self._leases = ForeignLeases(files, self._now_ms)
         self._closed = False
-        self._pause = threading.Event()
+        self._torn = True
         with self._guard:
-            self._again(self._load)
+            self._again(lambda: None)
 
     # ------------------------------------------------------------------ following
 
     def _again(self, action: Callable[[], T]) -> T:
-        """Do it; while the writer replaces what is being read, from the start again."""
+        """Do it; while the writer replaces what is being read, from the start again. So it is after an interrupt, which
+        may have left the state between two epochs."""
         for attempt in range(_ATTEMPTS):
             try:
-                if attempt:
+                if attempt or self._torn:
                     self._load()
-                return action()
+                self._torn = True
+                result = action()
+                self._torn = False
+                return result
             except (Gone, FileNotFoundError):
-                self._pause.wait(_LONGEST_PAUSE)
+                time.sleep(_LONGEST_PAUSE)
             except Damaged:
                 # a snapshot that was replaced while it was read looks damaged; one that is stays so
                 if attempt >= 3:
                     raise
-                self._pause.wait(_LONGEST_PAUSE)
+                time.sleep(_LONGEST_PAUSE)
         raise StorageError("the writer replaces snapshots faster than they can be read; try again")
 
     def _load(self) -> None:
@@ -85,7 +95,7 @@ class Reader(Statements):
         self._gone: list[ViewTable] = []
         self._known: dict[tuple[str, int], ViewShape] = {}
         self._bases: dict[str, DeltaTable] | None = None
-        self._epoch = 0
+        self._at = at = _Committed()
         self._bound: Catalog | None = None
         self._catalog_json: dict[str, Any] = {"tables": [], "views": []}
         first = min(changelog.list_segments(self._files), default=0)
@@ -93,11 +103,11 @@ class Reader(Statements):
         if snapshot is not None:
             manifest = snapshot.manifest
             position = Position(*manifest["changelog"])
-            self._epoch = manifest["epoch"]
+            at.epoch = manifest["epoch"]
             self._catalog_json = manifest["catalog"]
             self._known = {(s["name"], s["version"]): ViewShape.of(s) for s in manifest["shapes"]}
             for view in manifest["views"]:
-                table = ViewTable(ViewShape.of(view), lambda: self._epoch, view["since"])
+                table = ViewTable(ViewShape.of(view), lambda: at.epoch, view["since"])
                 table.load(snapshot.arrays(view["file"]))
                 self._tables[view["name"]] = table
         elif first:
@@ -122,7 +132,7 @@ class Reader(Statements):
 
     def _apply(self, parts: list[Change]) -> None:
         """One epoch; readers of this process see it at once."""
-        epoch = parts[-1].epoch
+        epoch, at = parts[-1].epoch, self._at
         rows: dict[str, list[Delta]] = {}
         fresh: dict[str, ViewTable] = {}
         for change in parts:
@@ -132,7 +142,7 @@ class Reader(Statements):
                 old = self._tables.get(shape.name)
                 if start["since"] == epoch or old is None:
                     self._retire(old, epoch)
-                    fresh[shape.name] = ViewTable(shape, lambda: self._epoch, start["since"])
+                    fresh[shape.name] = ViewTable(shape, lambda: at.epoch, start["since"])
                 else:
                     old.restart(shape)
         for change in parts:
@@ -153,7 +163,7 @@ class Reader(Statements):
             if "catalog" in change.meta:
                 self._catalog_json, self._bound = change.meta["catalog"], None
         self._tables = tables
-        self._epoch = epoch
+        at.epoch = epoch
         for table in touched:
             table.finish()
 
@@ -176,16 +186,22 @@ class Reader(Statements):
 
     @property
     def epoch(self) -> int:
-        self._refresh()
-        return self._epoch
+        with self._guard:
+            self._refresh()
+            return self._at.epoch
+
+    @property
+    def _epoch(self) -> int:
+        return self._at.epoch
 
     @property
     def pins(self) -> ForeignLeases:
         return self._leases
 
     def _views(self) -> dict[str, ViewTable]:
-        self._refresh()
-        return self._tables
+        with self._guard:
+            self._refresh()
+            return self._tables
 
     def _retired(self) -> list[ViewTable]:
         return self._gone
@@ -215,7 +231,7 @@ class Reader(Statements):
         while self.epoch < epoch:
             if end is not None and time.monotonic() >= end:
                 return False
-            self._pause.wait(pause if end is None else min(pause, max(0.0, end - time.monotonic())))
+            time.sleep(pause if end is None else min(pause, max(0.0, end - time.monotonic())))
             pause = min(pause * 2, _LONGEST_PAUSE)
         return True
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from belvedere.embedded import order
 from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
+from belvedere.embedded.leases import Pin
 from belvedere.embedded.subscribe import Subscription
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.state.delta_table import DeltaTable
@@ -282,7 +283,7 @@ class Snapshot(SnapshotReads):
         super().__init__(database, epoch)
         self._database = database
         self.epoch = epoch
-        self._pin: int | None = database.pins.pin(epoch, "snapshot")
+        self._pin: Pin | None = database.pins.pin(epoch, "snapshot")
 
     def close(self) -> None:
         if self._pin is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from belvedere.embedded import verify as verification
 from belvedere.embedded.reading import Reading
 from belvedere.embedded.recompute import connect
 from belvedere.errors import CatalogError
+from belvedere.model.session import Session, SessionDatabase
 from belvedere.plan.explain import explain
 from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
@@ -53,6 +54,19 @@ class Executing(ABC):
     @abstractmethod
     def _plan(self) -> tuple[Plan, Any]:
         """What is maintained now, and the sizes of its state, if known."""
+
+    @abstractmethod
+    def _token(self, value: Any) -> Token:
+        """A token from its text or an epoch."""
+
+    def session(self, *, after: Any = None, timeout: float | None = None) -> Session:
+        """Reads that include the session's own writes and never go back: `with db.session() as s: s.put(…); s.get(…)`.
+
+        `after`: go on where another session was, with its token or the token's text. `timeout`: seconds that a read
+        waits for what it must include.
+        """
+        # the reads are in `Reading` here and in the cluster's client there, with the same signatures
+        return Session(cast(SessionDatabase, self), self._token, after, timeout)
 
     def execute(self, sql: str, *, wait: bool = True) -> Result:
         """Carry out one statement. DDL and writes give a token, queries an Arrow table, EXPLAIN and SHOW CREATE text.
@@ -160,6 +174,9 @@ class Executing(ABC):
 
 class Statements(Reading, Executing):
     """Statements over the tables of views in memory."""
+
+    def _token(self, value: Any) -> Token:
+        return Token.parse(value)
 
     def _row_counts(self) -> Mapping[str, int]:
         return {name: len(table) for name, table in self._views().items()}

@@ -29,7 +29,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from belvedere.errors import Contradiction, Damaged
 from belvedere.protocol import wire
@@ -52,6 +52,7 @@ from belvedere.protocol.driving import (
     MembersChanged,
     Note,
     Publish,
+    Published,
     ReadDocument,
     ReadInput,
     Received,
@@ -66,7 +67,7 @@ from belvedere.protocol.driving import (
     Unreachable,
     WriteDocument,
 )
-from belvedere.protocol.epoch import MAX_OPEN, Epochs, OpenEpoch, name_of
+from belvedere.protocol.epoch import MAX_OPEN, Epochs, OpenEpoch, Proposal, name_of
 from belvedere.protocol.exactly_once import Chunk, Piece, Seq, SourceId, collectable
 from belvedere.protocol.membership import (
     CLOCK_OFF_MS,
@@ -94,6 +95,7 @@ from belvedere.protocol.messages import (
     Released,
     Sent,
 )
+from belvedere.protocol.naming import Naming
 from belvedere.protocol.options import Options as Options
 from belvedere.protocol.patience import Patience
 from belvedere.protocol.pins import Collection
@@ -112,17 +114,6 @@ class Phase(enum.Enum):
     FOLLOWING = "following"
     RESTORING = "restoring"
     LEADING = "leading"
-
-
-@dataclass(frozen=True)
-class _Proposal:
-    """What is on its way into the record."""
-
-    state: PoolState
-    commit: Epoch | None = None
-    generation: Generation | None = None
-    plan: EpochPlan | None = None
-    pointer: Pointer | None = None
 
 
 class Coordinator:
@@ -153,10 +144,11 @@ class Coordinator:
         self._tidying = Tidying()
         self._rounds = Rounds(self.collection, self._asking, options.collect_ms, self._unneeded)
         self._catalog = CatalogBook(options.target_ms)
+        self._naming = Naming()
         self._asking.forget()
         self._planning = False
         self._prepared: tuple[EpochPlan, Pointer] | None = None
-        self._proposal: _Proposal | None = None
+        self._proposal: Proposal | None = None
         self._regenerate = True
         self._plan_at = 0
         self.patience = Patience(options.quiet_ms, self._now)
@@ -192,6 +184,9 @@ class Coordinator:
                 return [*self._asking.answered(event), *self._advance()]
             case StoreFailed(request, reason):
                 return self._asking.failed(request, reason, self._now)
+            case Published(epoch):
+                self._naming.published(epoch)
+                return self._advance()
             case CatalogOffered():
                 return [*self._offered(event), *self._advance()]
 
@@ -270,6 +265,7 @@ class Coordinator:
             epochs.last_plan = self._restoring[state.committed_plan.document]
             self._tidying.committed(epochs.last_plan, state.committed_plan.document)
             self._committed_positions = epochs.last_plan.positions
+            self._naming.restore(epochs.last_plan)
             found.append(Publish(epochs.last_plan))  # the predecessor may not have come to it
         for pointer in state.open:
             plan = self._restoring[pointer.document]
@@ -306,7 +302,7 @@ class Coordinator:
         old = self.leadership.state
         if self._proposal is not None or old is None or not self.leadership.acting:
             return []
-        commits = self.epochs.committable
+        commits = self._naming.may_commit(self.epochs.committable)
         commit = commits[-1] if commits else None
         generation = self._next_generation(old, len(self.epochs.open) - len(commits))
         plan, pointer = None, None
@@ -325,7 +321,7 @@ class Coordinator:
             stalled="" if commit is not None else self.patience.stalled,
         )
         epoch = None if commit is None else commit.plan.epoch
-        self._proposal = _Proposal(state, epoch, generation, plan, pointer)
+        self._proposal = Proposal(state, epoch, generation, plan, pointer)
         return self._led(self.leadership.propose(state))
 
     def _next_generation(self, old: PoolState, open_epochs: int) -> Generation | None:
@@ -390,6 +386,7 @@ class Coordinator:
             self._catalog.observe(plan, took)
             self.collection.committed(plan.epoch, self._now)
             self._tidying.committed(plan, done.pointer.document)
+            self._naming.committed(plan)
             self._committed_positions = plan.positions
         found += self._tidy_input()
         old = self._tidying.superseded(epoch)
@@ -435,7 +432,9 @@ class Coordinator:
                 found += self._begin(begin)
         if not begins:
             found += self._to_all(Idle(generation, self.epochs.committed))
-        return found
+        # Those that are there and have no part in it may still be at work in an older one.
+        left_out = self.membership.onlookers(generation)
+        return found + [Send(member, Idle(generation, self.epochs.committed)) for member in left_out]
 
     def _planned(self, plan: EpochPlan, pointer: Pointer) -> list[CoordinatorInstruction]:
         self._prepared = None
@@ -474,7 +473,7 @@ class Coordinator:
     def _plan(self) -> list[CoordinatorInstruction]:
         holding = self.assign.holds or self.withdraw.holds
         busy = self._planning or self._prepared is not None
-        open_epochs = len(self.epochs.open) - len(self.epochs.committable)
+        open_epochs = len(self.epochs.open) - len(self._naming.may_commit(self.epochs.committable))
         if busy or holding or not self.epochs.staffed or open_epochs >= MAX_OPEN or self._now < self._plan_at:
             return []
         if self._catalog.waits or self.patience.failures:  # first get through what there is

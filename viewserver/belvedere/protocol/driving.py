@@ -131,11 +131,20 @@ class Compute:
 
 @dataclass(frozen=True)
 class Persist:
-    """Finish the epoch in the shard and write its changes to the store, again and again until it is done or a higher
-    attempt is adopted; then `Persisted`. The next epoch may be opened meanwhile."""
+    """Finish the epoch in the shard. Then read the record, and unless the attempt is `viewserver.overtaken` write the
+    changes to the store, again and again until it is done or a higher attempt is adopted; then `Persisted`. The next
+    epoch may be opened meanwhile."""
 
     epoch: Epoch
     attempt: Attempt
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """The pool goes on without this server, in this generation: drop all work of lower attempts, and write nothing
+    more of it."""
+
+    generation: Attempt
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,7 @@ class Settle:
 
 
 ServerEvent: TypeAlias = Tick | Received | Computed | Persisted | WorkFailed
-ServerInstruction: TypeAlias = Send | Note | Adopt | Open | Keep | Compute | Persist | Settle
+ServerInstruction: TypeAlias = Send | Note | Adopt | Open | Keep | Compute | Persist | GiveUp | Settle
 
 # ---------------------------------------------------------------------- distributor (INPUT: see exactly_once.Filter)
 
@@ -332,10 +341,17 @@ class ListDocuments:
 
 @dataclass(frozen=True)
 class Publish:
-    """The epoch is committed: let readers know (the versioned row in the store, waiting clients). Best effort: a later
-    one covers an earlier one, unless names mean something else from that one on."""
+    """The epoch is committed: let readers know (the versioned row in the store, waiting clients), then `Published`.
+    Best effort: a later one covers an earlier one, unless names mean something else from that one on."""
 
     plan: EpochPlan
+
+
+@dataclass(frozen=True)
+class Published:
+    """Readers of the store can know that this epoch is committed."""
+
+    epoch: Epoch
 
 
 @dataclass(frozen=True)
@@ -408,6 +424,7 @@ CoordinatorEvent: TypeAlias = (
     | StoreFailed
     | CatalogOffered
     | DocumentsListed
+    | Published
 )
 CoordinatorInstruction: TypeAlias = (
     Send

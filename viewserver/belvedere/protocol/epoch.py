@@ -42,6 +42,7 @@ from belvedere.protocol.messages import (
     Expect,
     Generation,
     Pointer,
+    PoolState,
     Sent,
 )
 from belvedere.protocol.pressure import Finished
@@ -180,3 +181,14 @@ class Epochs:
         self.open = [found for found in self.open if found.plan.epoch > epoch]
         self.committed = max(self.committed, epoch)
         return gone
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What is on its way into the record."""
+
+    state: PoolState
+    commit: Epoch | None = None
+    generation: Generation | None = None
+    plan: EpochPlan | None = None
+    pointer: Pointer | None = None

@@ -34,6 +34,7 @@ from belvedere.protocol.driving import (
 from belvedere.protocol.exactly_once import Piece
 from belvedere.protocol.messages import (
     NEVER,
+    NO_ATTEMPT,
     Attempt,
     Begin,
     Committed,
@@ -68,11 +69,13 @@ class Distributor:
     generation: Generation | None = None
     committed: Epoch = NEVER
     released: bool = False
+    _heard: Attempt = NO_ATTEMPT
+    """The newest generation that this distributor has heard of, with or without it."""
     _begun: set[Epoch] = field(default_factory=set)
 
     @property
     def attempt(self) -> Attempt:
-        return Attempt(-1) if self.generation is None else self.generation.number
+        return NO_ATTEMPT if self.generation is None else self.generation.number
 
     def handle(self, event: DistributorEvent) -> list[DistributorInstruction]:
         match event:
@@ -100,8 +103,10 @@ class Distributor:
         return attempt == self.attempt and epoch in self._begun
 
     def _adopt(self, generation: Generation, committed: Epoch) -> None:
-        if generation.number > self.attempt and self.me in generation.distributors:
-            self.generation = generation
+        """Or give up what is under way, if the pool goes on without this distributor."""
+        if generation.number > self._heard:
+            self._heard = generation.number
+            self.generation = generation if self.me in generation.distributors else None
             self.committed = max(self.committed, committed)
             self._begun = set()
 

@@ -160,6 +160,20 @@ class Membership:
         others = [m for name, m in self._members.items() if name not in spared and not m.leaving]
         return roles <= {member.role for member in others if not self._is_shunned(member.id)}
 
+    def onlookers(self, generation: Generation) -> tuple[MemberId, ...]:
+        """Members that are there, speak its protocol and have no part in this generation."""
+        present = {*generation.servers, *generation.distributors}
+        return tuple(
+            sorted(
+                member.id
+                for member in self._members.values()
+                if member.role in _TAKING_PART
+                and member.id not in present
+                and member.cluster == self.cluster
+                and member.oldest_protocol <= generation.protocol <= member.newest_protocol
+            )
+        )
+
     def change(self, current: Generation | None, protocol: int = 0) -> Wanted:
         """What should become of the present generation (None: there is none yet). `protocol`: what the record says; a
         new leader knows of no generation, and must not go back all the same."""

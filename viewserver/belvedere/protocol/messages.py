@@ -21,6 +21,8 @@ PROTOCOL = 1
 Epoch = NewType("Epoch", int)
 Attempt = NewType("Attempt", int)
 """Number of a generation. Grows with every change of members or leader."""
+NO_ATTEMPT = Attempt(-1)
+"""Of who has no part in any generation."""
 Term = NewType("Term", int)
 """Number of a leader."""
 Stage: TypeAlias = int
@@ -198,7 +200,8 @@ class Committed:
 
 @dataclass(frozen=True)
 class Idle:
-    """Leader to everyone in a new generation when no epoch is open: adopt it, there is nothing to do yet."""
+    """Leader to everyone in a new generation when no epoch is open: adopt it, there is nothing to do yet. Also to
+    members that are there and have no part in it: give up what you do in a lower one."""
 
     generation: Generation
     committed: Epoch

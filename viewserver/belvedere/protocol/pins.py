@@ -35,6 +35,7 @@ Why it is safe:
 from __future__ import annotations
 
 import enum
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -118,6 +119,17 @@ def term_of(document: str) -> int:
     """Of a document below `COMMITS`."""
     term = document.removeprefix(COMMITS)
     return int(term) if term.isdecimal() else -1
+
+
+def _sealed(content: bytes) -> bytes:
+    """With a digest: an epoch or a time with a wrong bit in it would make what is still wanted look old."""
+    return hashlib.blake2b(content, digest_size=8).hexdigest().encode() + b" " + content
+
+
+def _unsealed(data: bytes) -> bytes | None:
+    """None if it is not what was sealed."""
+    content = data.partition(b" ")[2]
+    return content if _sealed(content) == data else None
 
 
 class Phase(enum.Enum):
@@ -229,13 +241,15 @@ class Collection:
         self._remembered_at = self._time
         self._forget()
         former = [(mark.told, mark.epoch) for mark in self._former]  # as it was told: errors of clocks do not add up
-        return json.dumps(former + [(now - (self._time - at), epoch) for at, epoch in self._commits]).encode()
+        return _sealed(json.dumps(former + [(now - (self._time - at), epoch) for at, epoch in self._commits]).encode())
 
     def restore(self, data: bytes | None, now: int) -> None:
-        """What the leader before has written down."""
+        """What the leader before has written down. If that is damaged, or of a version that wrote it otherwise, its commits
+        count from this takeover: too late is safe, and a leader that cannot read it must lead all the same."""
         self._pass(now)
         off = 2 * CLOCK_OFF_MS  # its clock and this one
-        marks = [] if data is None else json.loads(data)
+        content = None if data is None else _unsealed(data)
+        marks = [] if content is None else json.loads(content)
         self._former = [_Mark(self._time - max(0, now - told - off), told, Epoch(epoch)) for told, epoch in marks]
 
     def give_up(self) -> None:

@@ -119,6 +119,9 @@ class Pressure:
         """Bytes that went between members for each row, and for each byte, that was planned."""
         self._spill_factor = 1.0
         self._line = Line()
+        self._round = 0
+        self._seen: dict[ChunkId, int] = {}
+        """In which round each chunk of the index was first there."""
         self._rows_before = 0.0
         self.fan_out = 1.0
         """Rows that went between members for each row planned, for people."""
@@ -151,7 +154,10 @@ class Pressure:
         pieces: dict[SourceId, list[Piece]] = {}
         for piece in choose(planned, bounds, index):
             pieces.setdefault(piece.source, []).append(piece)
-        return _fill(pieces, chunks, *self.room())
+        self._round += 1
+        self._seen = {id: self._seen.get(id, self._round) for id in chunks}
+        ages = {id: (self._seen[id], chunk.at) for id, chunk in chunks.items()}
+        return _fill(pieces, chunks, ages, *self.room())
 
     def _learn_duration(self, epoch: Finished) -> None:
         # Two epochs are open at a time: how long one takes depends on the one before it as well.
@@ -179,10 +185,16 @@ def _believe(before: float, found: float) -> float:
 
 
 def _fill(
-    pieces: Mapping[SourceId, Sequence[Piece]], chunks: Mapping[ChunkId, Chunk], rows: int, size: int
+    pieces: Mapping[SourceId, Sequence[Piece]],
+    chunks: Mapping[ChunkId, Chunk],
+    ages: Mapping[ChunkId, tuple[int, int]],
+    rows: int,
+    size: int,
 ) -> dict[SourceId, Seq]:
-    """Oldest first over all sources, each source in its order. A source whose next chunk does not fit gets no more."""
-    heads = [(chunks[run[0].chunk].at, source, 0) for source, run in pieces.items()]
+    """Oldest first over all sources, each source in its order. A source whose next chunk does not fit gets no more.
+    `ages`: in which round a chunk was first seen, and only then what the clock of its writer said: one that is wrong
+    holds its sources up for as long as what was there already takes, and no longer."""
+    heads = [(ages[run[0].chunk], source, 0) for source, run in pieces.items()]
     heapq.heapify(heads)
     found: dict[SourceId, Seq] = {}
     while heads:
@@ -196,5 +208,5 @@ def _fill(
         if min(rows, size) <= 0:
             break
         if i + 1 < len(pieces[source]):
-            heapq.heappush(heads, (chunks[pieces[source][i + 1].chunk].at, source, i + 1))
+            heapq.heappush(heads, (ages[pieces[source][i + 1].chunk], source, i + 1))
     return found

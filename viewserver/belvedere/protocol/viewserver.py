@@ -1,6 +1,8 @@
 """A view server's part in epochs: what to keep, what to compute, when to acknowledge.
 
     nobody ──Begin / Idle (k)──▶ in generation k ──Begin / Idle (k' > k)──▶ in generation k'   (Adopt: undo, own)
+       ▲                               └──Idle (k' > k) without this server──┐                 (GiveUp)
+       └─────────────────────────────────────────────────────────────────────┘
 
     an epoch:   WAITING ──its turn──▶ OPEN ──stage 0 complete──▶ COMPUTING 0 ──▶ … ──▶ COMPUTING last ──▶ WRITING
                    │                    ▲                             │                                   │ Persisted
@@ -21,7 +23,11 @@ Why it is safe:
    finished, and that is not committed, is done again with everyone else.
 3. `Done` is said after everything is durable, for this attempt only. A server of a lower generation may still write;
    it writes the bytes that the epoch has in any generation, since plan, order and state below the epoch are the same.
-4. Nothing here is remembered over a restart: a new incarnation has another name, and is a member of no generation
+4. State below the epoch is the same only while the epoch is not committed: afterwards versions that it needs may be
+   collected, and a server that was left out while its session lives does not notice. So the store refuses loads below
+   its horizon, and between the last load and the first write the record is asked (`overtaken`). As long as it says that
+   the epoch is not committed, all loads before were complete, on any store; how late the write is does not matter then.
+5. Nothing here is remembered over a restart: a new incarnation has another name, and is a member of no generation
    before the leader has begun one with it."""
 
 from __future__ import annotations
@@ -35,6 +41,7 @@ from belvedere.protocol.driving import (
     Adopt,
     Compute,
     Computed,
+    GiveUp,
     Keep,
     Note,
     Open,
@@ -50,6 +57,7 @@ from belvedere.protocol.driving import (
 )
 from belvedere.protocol.messages import (
     NEVER,
+    NO_ATTEMPT,
     Attempt,
     Batch,
     Begin,
@@ -61,11 +69,24 @@ from belvedere.protocol.messages import (
     Failed,
     Generation,
     Idle,
+    PoolState,
     Released,
     Sent,
     Stage,
 )
 from belvedere.protocol.ring import MemberId
+
+
+def overtaken(state: PoolState | None, epoch: Epoch, attempt: Attempt) -> str:
+    """Why nothing of this attempt may be written any more; empty if it may. `state`: the record, read after the last
+    load of the attempt and before its first write, and not older than that (`Coordination.read`)."""
+    if state is None:
+        return f"epoch {epoch}, attempt {attempt}: the pool has no record any more"
+    if state.committed >= epoch:
+        return f"epoch {epoch}, attempt {attempt}: epoch {state.committed} is committed, others have done it"
+    if state.generation != attempt:
+        return f"epoch {epoch}, attempt {attempt}: the pool is in generation {state.generation}"
+    return ""
 
 
 class Phase(enum.Enum):
@@ -95,6 +116,8 @@ class ViewServer:
     generation: Generation | None = None
     committed: Epoch = NEVER
     released: bool = False
+    _heard: Attempt = NO_ATTEMPT
+    """The newest generation that this server has heard of, with or without it."""
     _works: dict[Epoch, _Work] = field(default_factory=dict)
     _early: list[Batch] = field(default_factory=list)
 
@@ -116,7 +139,7 @@ class ViewServer:
 
     @property
     def attempt(self) -> Attempt:
-        return Attempt(-1) if self.generation is None else self.generation.number
+        return NO_ATTEMPT if self.generation is None else self.generation.number
 
     def phases(self) -> dict[Epoch, tuple[Phase, Stage]]:
         """For status and tests."""
@@ -144,8 +167,11 @@ class ViewServer:
         return []
 
     def _adopt(self, generation: Generation, committed: Epoch) -> list[ServerInstruction]:
-        if generation.number <= self.attempt or self.me not in generation.servers:
+        if generation.number <= self._heard:
             return []
+        self._heard = generation.number
+        if self.me not in generation.servers:
+            return self._left_out(generation)
         self.generation = generation
         self.committed = max(self.committed, committed)
         self._works = {}
@@ -154,6 +180,15 @@ class ViewServer:
         for batch in early:
             found += self._batch(batch)
         return found
+
+    def _left_out(self, generation: Generation) -> list[ServerInstruction]:
+        """Others do what this server was doing."""
+        before, self.generation, self._works = self.generation, None, {}
+        self._early = [batch for batch in self._early if batch.attempt > generation.number]
+        if before is None:
+            return []
+        note = Note("left out", {"generation": generation.number, "was_in": before.number})
+        return [GiveUp(generation.number), note]
 
     def _begin(self, generation: Generation, plan: EpochPlan) -> list[ServerInstruction]:
         if generation.number != self.attempt or plan.epoch <= self.committed:
@@ -164,10 +199,10 @@ class ViewServer:
         return self._proceed()
 
     def _batch(self, batch: Batch) -> list[ServerInstruction]:
-        if batch.attempt > self.attempt:
+        if batch.attempt > self._heard:
             self._early.append(batch)
             return [Keep(batch)]
-        if batch.attempt < self.attempt or batch.epoch <= self.committed:
+        if batch.attempt != self.attempt or batch.epoch <= self.committed:
             return []
         if not self._work(batch.epoch).inbox.batch(batch.sender, batch.stage, batch.number):
             return []

@@ -243,6 +243,17 @@ def _former_owner() -> list[Patch]:
     return [(reads.Ownership, "may_answer_all", may_answer_all)]
 
 
+@_bug("late computation written")
+def _late_computation() -> list[Patch]:
+    """A server that was left out goes on with its attempt: loads that come too late are answered, and nobody asks
+    whether the epoch is committed before it is written."""
+    return [
+        (MemoryStore, "_check_horizon", lambda self, table, below: None),
+        (viewserver, "overtaken", lambda state, epoch, attempt: ""),
+        (viewserver.ViewServer, "_left_out", lambda self, generation: []),
+    ]
+
+
 # ---------------------------------------------------------------------- rows
 
 

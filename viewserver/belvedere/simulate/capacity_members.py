@@ -282,6 +282,7 @@ class Leader(Node):
                 self._later(lambda: d.DocumentsListed(request, ()))
             case d.Publish(plan):
                 self.pool.published(plan)
+                self._later(lambda: d.Published(plan.epoch))
             case d.RemoveChunks(chunks):
                 for chunk in chunks:
                     self.pool.chunks.pop(chunk, None)

@@ -15,10 +15,11 @@ from belvedere.simulate.coordinators import CoordinatorProcess
 from belvedere.simulate.distributors import DistributorProcess
 from belvedere.simulate.process import Process, Surroundings
 from belvedere.simulate.scheduler import MS
+from belvedere.simulate.versions import NEXT, THIS, Version
 from belvedere.simulate.viewservers import ViewServerProcess
 
-Make = Callable[[str, str, int], Process]
-"""(role, host, incarnation)"""
+Make = Callable[[str, str, int, Version], Process]
+"""(role, host, incarnation, version of the software)"""
 
 LARGEST = {"viewserver": 5, "distributor": 4}
 
@@ -32,8 +33,11 @@ class Cluster:
         """Restart at once."""
         self.skews: tuple[int, ...] = (0,)
         """How far the clocks of new processes are off, milliseconds."""
+        self.upgraded = False
+        """Whether processes that start are of the next version."""
         self._random = rng
         self._make = make
+        self._versions: dict[str, Version] = {}
         self._wanted: set[str] = set()
         self._hosts: dict[str, int] = {}
         around.gone = self._gone
@@ -42,13 +46,15 @@ class Cluster:
         for _ in range(count):
             self.add(role)
 
-    def add(self, role: str) -> str | None:
-        """The new host, unless there are enough."""
+    def add(self, role: str, version: Version | None = None) -> str | None:
+        """The new host, unless there are enough. `version`: of the software on it, if it is a special one."""
         if role in LARGEST and len(self.wanted(role)) >= LARGEST[role]:
             return None
         number = self._hosts[role] = self._hosts.get(role, 0) + 1
         host = f"{role}-{number}"
         self._wanted.add(host)
+        if version is not None:
+            self._versions[host] = version
         self._start(role, host, 1)
         return host
 
@@ -62,8 +68,25 @@ class Cluster:
     def wanted(self, role: str) -> list[str]:
         return sorted(host for host in self._wanted if host.split("-")[0] == role)
 
+    def remove(self, host: str) -> None:
+        """Its process ends, and nobody starts another one there."""
+        process = self.processes[host]
+        self._wanted.discard(host)
+        if process.alive:
+            process.crash()
+
+    def end_versions(self) -> None:
+        """All that run are of this version, or all of the next one."""
+        for host in sorted(self._versions):
+            self.remove(host)
+        for process in list(self.processes.values()):
+            if self.upgraded and process.alive and process.protocols != NEXT.protocols:
+                process.crash()
+
     def _start(self, role: str, host: str, incarnation: int) -> None:
-        process = self.processes[host] = self._make(role, host, incarnation)
+        version = self._versions.get(host) or (NEXT if self.upgraded else THIS)
+        process = self.processes[host] = self._make(role, host, incarnation, version)
+        process.protocols = version.protocols
         process.skew = self._random.choice(self.skews)
         process.start()
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
+from belvedere.cluster import calls
 from belvedere.cluster.clock import Clock
+from belvedere.cluster.roles import owner
+from belvedere.cluster.roles.coordinator import WAITING_MS, Listing
+from belvedere.cluster.roles.deaths import Deaths
+from belvedere.cluster.roles.publishing import Unpublished
+from belvedere.cluster.roles.removals import Removals
 from belvedere.cluster.roles.sweep import Sweep
-from belvedere.protocol.coordinator import Coordinator, Options
+from belvedere.errors import BelvedereError, Incompatible
+from belvedere.protocol.coordinator import Coordinator, Options, Phase
 from belvedere.protocol.driving import (
     CatalogOffered,
     CatalogTaken,
@@ -21,8 +28,10 @@ from belvedere.protocol.driving import (
     ForgetSources,
     InputRead,
     ListDocuments,
+    Note,
     MembersChanged,
     Publish,
+    Published,
     ReadDocument,
     ReadInput,
     ReadRecord,
@@ -32,7 +41,6 @@ from belvedere.protocol.driving import (
     RemoveDocuments,
     Resign,
     SessionChanged,
-    SourceFact,
     StoreFailed,
     Swap,
     Swapped,
@@ -42,13 +50,18 @@ from belvedere.protocol.driving import (
 )
 from belvedere.protocol.messages import Epoch, EpochPlan, Member, PoolState, Role
 from belvedere.protocol.ring import MemberId
-from belvedere.simulate.process import CLUSTER, Process, Surroundings
-from belvedere.simulate.scheduler import MS, Action
+from belvedere.simulate.process import ADDRESS, CLUSTER, Process, Surroundings
+from belvedere.simulate.scheduler import MS, SECOND, Action
 from belvedere.simulate.zookeeper import Record
 from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import Store
 
 TICK = 50 * MS
+REFUSED = "refused to lead: ZooKeeper has lost what it acknowledged"
+SILENCE = "nothing was heard for so long that another generation began"
+PUBLISH_PAUSE = 100 * MS
+LISTED_CHUNKS = 6
+"""Of each source, that a plan looks at: so few that there are often more."""
 SWEEP = 500 * MS
 """The shortest time between two looks at tables that nobody needs."""
 
@@ -77,15 +90,24 @@ class CoordinatorProcess(Process):
         on_committed: Action,
         on_published: OnPublished,
         nemesis: Nemesis | None,
+        probes: Callable[[MemberId], bool] | None = None,
     ) -> None:
+        """`probes`: whether the process of that name is gone, for those who look (`Deaths`); None: nobody looks."""
         super().__init__(around, host, incarnation)
         self.machine = Coordinator(self.name, CLUSTER, options)
-        self._unpublished: EpochPlan | None = None
+        self._unpublished = Unpublished()
         self.committed: EpochPlan | None = None
         """The newest epoch that it knows to be committed."""
         self._sweep = Sweep(cast(Store, _Tables(self)))
         self._sweep_at = 0
-        scheduler = around.scheduler
+        scheduler, memory = around.scheduler, around.store.memory
+        seconds = self._seconds = lambda: scheduler.now / SECOND
+        self._listing = Listing(memory, LISTED_CHUNKS, seconds)
+        self._removals = Removals(memory, seconds)
+        self._deaths = Deaths(_Soon(self), lambda member: self.suspect(member), self._is_refused, seconds)
+        self._probes = probes
+        self.on_collect: Callable[[Epoch], None] = lambda horizon: None
+        self._silences = 0
         self._clock = Clock(lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / 1_000_000)
         self._on_taken, self._on_committed, self._on_published = on_taken, on_committed, on_published
         self._nemesis = nemesis
@@ -112,7 +134,28 @@ class CoordinatorProcess(Process):
                 self.end_session()
                 return
             self.tell(self.machine, Tick(now))
+            self._look_around()
+            before, self._silences = self._silences, self.machine.patience.silences
+            if self._silences > before:
+                self._effect(SILENCE)
         self.around.scheduler.after(TICK, self._tick)
+
+    def _look_around(self) -> None:
+        """What the real driver does at each tick."""
+        if self._removals.due and self.may_act():
+            chunks, documents = self._removals.take()
+            self.attempt(lambda: self._removals.remove(chunks, documents))
+        if self._probes is not None:
+            waiting = self.machine.waits_for(WAITING_MS)
+            waited_for = [member for member in self.peers.members() if member.id in waiting] if waiting else []
+            self._deaths.look({}, waited_for)
+
+    def _is_refused(self, address: str) -> bool:
+        assert self._probes is not None
+        refused = self._probes(MemberId(address.removeprefix(ADDRESS)))
+        if refused:
+            self._effect("found a process gone before its session")
+        return refused
 
     def received(self, event: Received, payload: bytes | None) -> None:
         self.tell(self.machine, event)
@@ -128,11 +171,15 @@ class CoordinatorProcess(Process):
 
     # ------------------------------------------------------------------ instructions
 
+    def noted(self, note: Note) -> None:
+        if note.event == "leading":  # what was read in an earlier term may be old by now
+            self._listing = Listing(self.around.store.memory, LISTED_CHUNKS, self._seconds)
+
     def carry_out(self, instruction: Any) -> None:
         zookeeper, memory = self.around.zookeeper, self.around.store.memory
         match instruction:
             case ReadRecord(request):
-                zookeeper.read(self.name, lambda found: self._record_read(request, found))
+                self._read_record(request)
             case Create() | Swap() if self._nemesis is not None and self._nemesis.proposing(self):
                 self._todo.appendleft(instruction)
             case Create(request, state):
@@ -142,28 +189,30 @@ class CoordinatorProcess(Process):
             case WriteDocument(request, name, data):
                 self._ask(request, lambda: memory.put_document(name, data), lambda _: DocumentWritten(request))
             case ReadDocument(request, name):
-                self._ask(request, lambda: memory.get_document(name), lambda data: DocumentRead(request, data))
+                self._ask(request, lambda: self._read(name), lambda data: DocumentRead(request, data))
             case ReadInput(request):
-                self._read_input(request)
+                self._ask(request, self._listing.read, lambda found: InputRead(request, *found))
             case ListDocuments(request, prefixes):
                 self._ask(request, lambda: _names(memory, prefixes), lambda names: DocumentsListed(request, names))
             case Publish(plan):
-                self._unpublished = self.committed = plan
+                self.committed = plan
                 self._on_committed()
-                self._publish(plan)
+                if self._unpublished.add(plan):
+                    self._publish_next()
             case RemoveChunks(chunks):
-                self.attempt(lambda: memory.remove_chunks(chunks))
+                self._removals.add(chunks=chunks)
             case ForgetSources(sources):
                 # Whoever does not find a source takes it for committed: readers must know of that first.
-                if self._unpublished is None:
+                if not self._unpublished.waiting:
                     self.attempt(lambda: memory.forget_sources(sources))
             case RemoveDocuments(names):
-                self.attempt(lambda: memory.remove_documents(names))
+                self._removals.add(documents=names)
             case Collect(horizon, tombstones):
+                self.on_collect(horizon)
                 self.attempt(lambda: memory.collect(horizon, tombstones))
                 self._drop_tables(horizon)
             case Forget(member):
-                self.around.network.forget(self.name, member)
+                self.peers.forget(member)
             case Resign(reason):
                 if reason.startswith(("the clock of", "time went on by")):
                     self._effect("stood back since its clock is off")
@@ -173,6 +222,31 @@ class CoordinatorProcess(Process):
                 self._on_taken(instruction)
             case _:
                 raise AssertionError(f"a coordinator cannot {instruction}")
+
+    def _read_record(self, request: int) -> None:
+        """As the real driver does: a candidate first looks what the store has published."""
+        taking_over = self.machine.phase is Phase.FOLLOWING
+        try:
+            with self.around.store.reading():
+                published = calls.read_committed(self.around.store.memory, calls.NEWEST) if taking_over else None
+        except BelvedereError:
+            event = RecordRead(request, None, failed=True)
+            self.around.scheduler.after(1 * MS, lambda: self.call(lambda: self.tell(self.machine, event)))
+            return
+
+        def read(found: Record | None) -> None:
+            if published is not None and found is not None and found.state is not None:
+                try:
+                    owner.check_committed(CLUSTER, published.epoch, found.state.committed)
+                except Incompatible:
+                    self._effect(REFUSED)
+                    self.around.gone(self, True)
+                    self._end("gives up for good")
+                    self.around.zookeeper.leave(self.name)
+                    return
+            self._record_read(request, found)
+
+        self.around.zookeeper.read(self.name, lambda found: self.call(lambda: read(found)), synced=taking_over)
 
     def _record_read(self, request: int, found: Record | None) -> None:
         if found is None:
@@ -200,38 +274,27 @@ class CoordinatorProcess(Process):
 
         self.around.store.ask(call, answer, failed)
 
-    def _read_input(self, request: int) -> None:
-        """The listing first, then the index: two calls, between which much may happen."""
-        memory = self.around.store.memory
+    def _read(self, name: str) -> bytes | None:
+        data = self.around.store.memory.get_document(name)
+        return None if data is None else self.around.store.damage(data)
 
-        def failed(reason: str) -> None:
-            self.call(lambda: self.tell(self.machine, StoreFailed(request, reason)))
+    def _publish_next(self) -> None:
+        """One after the other, as long as there is something."""
+        plan = self._unpublished.next()
+        if plan is None:
+            return
 
-        def listed(facts: list[SourceFact]) -> None:
-            def indexed(chunks: Any) -> None:
-                self.call(lambda: self.tell(self.machine, InputRead(request, chunks, facts)))
-
-            self.call(lambda: self.around.store.ask(memory.chunks, indexed, failed))
-
-        def listing() -> list[SourceFact]:
-            return [SourceFact(s.id, s.parents, s.last, s.node) for s in memory.sources()]
-
-        self.around.store.ask(listing, listed, failed)
-
-    def _publish(self, plan: EpochPlan) -> None:
-        """Until it is done, or there is a newer one."""
-
-        def published(_: None) -> None:
-            if self._unpublished is plan:
-                self._unpublished = None
+        def published() -> None:
+            self.tell(self.machine, Published(plan.epoch))
+            self._publish_next()
 
         def failed(_: str) -> None:
-            if self._unpublished is plan:
-                self._publish(plan)
+            self._unpublished.failed()
+            self.around.scheduler.after(PUBLISH_PAUSE, lambda: self.call(self._publish_next))
 
         self.around.store.ask(
             lambda: self._on_published(plan),
-            lambda done: self.call(lambda: published(done)),
+            lambda _: self.call(published),
             lambda reason: self.call(lambda: failed(reason)),
         )
 
@@ -248,6 +311,25 @@ class CoordinatorProcess(Process):
     def attempt(self, call: Callable[[], None]) -> None:
         """Best effort."""
         self.around.store.ask(call, lambda _: None, lambda _: None)
+
+
+class _Soon:
+    """A worker whose calls take no time of the loop."""
+
+    def __init__(self, process: CoordinatorProcess) -> None:
+        self._process, self._waiting = process, 0
+
+    def do(self, call: Action) -> None:
+        def done() -> None:
+            self._waiting -= 1
+            self._process.call(call)
+
+        self._waiting += 1
+        around = self._process.around
+        around.scheduler.after(around.network.delay(), done)
+
+    def waiting(self) -> int:
+        return self._waiting
 
 
 class _Tables:

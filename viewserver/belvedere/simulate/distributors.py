@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from belvedere.cluster.work import WorkError, failure
 from belvedere.errors import BelvedereError
 from belvedere.protocol import exactly_once as eo
-from belvedere.protocol.driving import Distribute, Distributed, Received, Settle, WorkFailed
+from belvedere.protocol.driving import Distribute, Distributed, Received, Settle
 from belvedere.protocol.exactly_once import ChunkId, Entry, RequestId, SourceId, WriterId
 from belvedere.protocol.flow import Distributor
 from belvedere.protocol.messages import Batch, Epoch, Role
@@ -121,17 +122,16 @@ class DistributorProcess(Process):
 
     def _distribute(self, distribute: Distribute) -> None:
         """All batches of one instruction; a session that is suspended meanwhile holds them up like instructions."""
-        if not self.connected:
+        if not self.may_act():
             self.around.scheduler.after(5 * MS, lambda: self.call(lambda: self._distribute(distribute)))
             return
         try:
             with self.around.store.reading():
                 distribution = self._work.distribute(distribute)
                 dispatches: Iterable[Dispatch] = list(distribution)
-        except BelvedereError as error:
-            failed = WorkFailed(distribute.plan.epoch, distribute.generation.number, str(error))
-            self.tell(self.machine, failed)
+        except (BelvedereError, WorkError) as error:
+            self.tell(self.machine, failure(distribute.plan.epoch, distribute.generation.number, error))
             return
         for dispatch in dispatches:
-            self.around.network.send(self.name, dispatch.to, dispatch.batch, dispatch.payload)
+            self.peers.send(dispatch.to, dispatch.batch, dispatch.payload)
         self.tell(self.machine, distribution.distributed())

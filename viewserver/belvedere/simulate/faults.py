@@ -6,16 +6,21 @@ everything fails gets nowhere.
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from belvedere.protocol.messages import Role
+from belvedere.cluster.work import ServerWork
+from belvedere.protocol.messages import PROTOCOL, Role
 from belvedere.simulate.cluster import Cluster
 from belvedere.simulate.process import Process
 from belvedere.simulate.scheduler import MS, Action
 from belvedere.simulate.shape import Shape
 from belvedere.simulate.sources import Sources
+from belvedere.simulate.versions import Version
+from belvedere.simulate.viewservers import ViewServerProcess
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,9 @@ class Nemesis:
         weather.repeated, weather.slow = shape.repeated, shape.slow
         zookeeper.unknown, zookeeper.slow = shape.zookeeper_unknown, shape.zookeeper_slow
         store.delay, store.fails, store.late = shape.store_delay, shape.store_fails, shape.store_late
-        store.late_writes, store.unreadable = shape.late_writes, shape.store_unreadable
+        store.late_writes, store.unreadable, store.damaged = shape.late_writes, shape.store_unreadable, shape.damaged
+        zookeeper.stale = shape.zookeeper_stale
+        around.leases = shape.leases
         self.sources.habits.repeats, self.sources.habits.batch = shape.push_repeats, shape.push_batch
         if shape.clocks_are_off:
             self.cluster.skews = (0, -3_000, -400, 700, 4_000)
@@ -105,6 +112,31 @@ class Nemesis:
         self.pause(process, self._long())
         return True
 
+    def forgets(self) -> bool:
+        """Whether a view server that opens an epoch has nothing in its cache."""
+        return self.active and self.random.random() < self.shape.forgets
+
+    def computing(self, process: Process, last: bool) -> int:
+        """A view server is about to compute a stage. For how long it hangs before. Before the last one, after which it
+        needs nobody any more to write, more often."""
+        running = process.alive and not process.paused
+        if not (self.active and running and self.random.random() < self.shape.hangs * (3 if last else 0.5)):
+            return 0
+        self._struck("server hangs before a stage")
+        return int(self.shape.quiet_ms * MS * self.random.choice((0.5, 1.5, 3.0, 6.0)))
+
+    def loading(self) -> int:
+        """For how long the store lets someone wait who loads in the middle of a stage; 0: it answers at once."""
+        if not (self.active and self.random.random() < self.shape.loads_wait):
+            return 0
+        return int(self.shape.quiet_ms * MS * self.random.choice((0.01, 0.1, 2.0, 6.0)))
+
+    def spilling(self) -> None:
+        """Somebody is about to spill."""
+        if self.active and self.random.random() < self.shape.spill_fails:
+            self.around.trace.effects["no room to spill"] += 1
+            raise OSError(errno.ENOSPC, "simulated: no space left on device")
+
     def _loses_leader(self, process: Process) -> bool:
         running = process.alive and not process.paused
         return self.active and running and self.random.random() < self.shape.leader_fails / 2
@@ -118,13 +150,16 @@ class Nemesis:
         weather, zookeeper, store = around.network.weather, around.zookeeper.trouble, around.store.trouble
         weather.delay, weather.lost, weather.repeated, weather.slow = 300, 0.0, 0.0, 0.0
         store.delay = 500
-        zookeeper.unknown = zookeeper.slow = 0.0
-        store.fails = store.late = store.late_writes = store.unreadable = 0.0
+        zookeeper.unknown = zookeeper.slow = zookeeper.stale = 0.0
+        store.fails = store.late = store.late_writes = store.unreadable = store.damaged = 0.0
         store.down_until = 0
         self.sources.habits.repeats = 0.0
         for process in list(self.cluster.processes.values()):
             process.skew = 0
             process.resume()
+            if isinstance(process, ViewServerProcess):
+                process.go_on()
+        self.cluster.end_versions()
 
     def _struck(self, what: str) -> None:
         self.struck.append(what)
@@ -284,6 +319,58 @@ class Nemesis:
         for server in self.cluster.viewservers:
             server.forget_some(self.random.choice((0.3, 1.0)))
 
+    def hang(self) -> None:
+        """A view server computes nothing for longer than the leader is patient, while its session lives: it is left
+        out with work in progress, and goes on with it. What it needs for that it has to load."""
+        servers = [server for server in self.cluster.viewservers if not server.paused]
+        if len(servers) > 1 and not any(server.hangs for server in servers):
+            self.random.choice(servers).hang(int(self.shape.quiet_ms * MS * self.random.choice((0.3, 1.3, 3.0, 6.0))))
+
+    def demote(self) -> None:
+        """The leader is not the elected one any more, most often when it has a plan ready; then it is again, after
+        others have led."""
+        self._demote_when_prepared(60)
+        for later in (500, 1_000):
+            self.around.scheduler.after(self.random.randint(later // 2, later) * MS, self._demote)
+
+    def _demote_when_prepared(self, looks: int) -> None:
+        leader = self.cluster.leader()
+        if looks and (leader is None or leader.machine._prepared is None):
+            self.around.scheduler.after(5 * MS, lambda: self._demote_when_prepared(looks - 1))
+        else:
+            self._demote()
+
+    def _demote(self) -> None:
+        leader, zookeeper = self.cluster.leader(), self.around.zookeeper
+        if leader is not None and self.active:
+            self._tell(f"{leader.name} is not elected any more")
+            zookeeper.resign(leader.name)
+            self.around.scheduler.after(50 * MS, lambda: zookeeper.campaign(leader.name))
+
+    def other_engine(self) -> None:
+        self._guest(Version(engine=True))
+
+    def other_ring(self) -> None:
+        self._guest(Version(ring=True))
+
+    def other_protocol(self) -> None:
+        """One that speaks none of the pool's."""
+        self._guest(Version(protocols=(PROTOCOL + 3, PROTOCOL + 4)))
+
+    def _guest(self, version: Version) -> None:
+        """A member of another version, that somebody takes away again."""
+        host = self.cluster.add(self.random.choice(("viewserver", "distributor")), version)
+        if host is not None:
+            stay = self.random.randint(100, 900) * MS
+            self.around.scheduler.after(stay, lambda: self.cluster.remove(host))
+
+    def upgrade(self) -> None:
+        """From now on processes that start speak the next protocol as well, and somebody is started again."""
+        self.cluster.upgraded = True
+        process = self.anyone()
+        if process is not None:
+            process.crash()
+
     def scale_down(self) -> None:
         hosts = self.cluster.wanted(self.random.choice(("viewserver", "viewserver", "distributor")))
         self.cluster.withdraw(self.random.choice(hosts))
@@ -311,4 +398,30 @@ KINDS = (
     Kind("scale down", 1.5, Nemesis.scale_down),
     Kind("visit", 2.5, Nemesis.visit),
     Kind("evict", 2, Nemesis.evict),
+    Kind("demote", 1.5, Nemesis.demote),
+    Kind("hang", 1.5, Nemesis.hang),
+    Kind("other engine", 0.5, Nemesis.other_engine),
+    Kind("other ring", 0.5, Nemesis.other_ring),
+    Kind("other protocol", 0.5, Nemesis.other_protocol),
+    Kind("upgrade", 0.7, Nemesis.upgrade),
 )
+
+
+def spilling(work: ServerWork, spills: Action) -> None:
+    """Whenever this view server spills, `spills` is called first, and may raise."""
+
+    def before(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            spills()
+            return call(*arguments)
+
+        return called
+
+    def make() -> Any:
+        shard = made()
+        shard._budget.note_spill = before(shard._budget.note_spill)  # type: ignore[method-assign]
+        return shard
+
+    made, work._make_shard = work._make_shard, make
+    work._shard = make()
+    work.kept._append = before(work.kept._append)  # type: ignore[method-assign]

@@ -6,44 +6,65 @@ begin: members start, the catalog is offered  ▶  turmoil: writes, DDL, faults,
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 from belvedere.cluster import calls, catalogs
+from belvedere.cluster.roles import coordinator, deaths
 from belvedere.cluster.work import DistributorWork, ServerWork
-from belvedere.protocol import pins
+from belvedere.protocol import assign, membership, pins, withdraw
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import Entry, SourceId
-from belvedere.protocol.messages import EpochPlan, PoolState
+from belvedere.protocol.membership import Leadership, Membership
+from belvedere.protocol.messages import Epoch, EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
 from belvedere.protocol.tidying import CATALOGS, PLANS
-from belvedere.simulate import payloads, schema
+from belvedere.simulate import faults, payloads, schema
 from belvedere.simulate import shape as shapes
 from belvedere.simulate.cluster import Cluster
-from belvedere.simulate.coordinators import CoordinatorProcess
+from belvedere.simulate.coordinators import REFUSED, SILENCE, TICK, CoordinatorProcess
 from belvedere.simulate.distributors import DistributorProcess
 from belvedere.simulate.faults import Nemesis
 from belvedere.simulate.network import Network, Weather
 from belvedere.simulate.oracle import Oracle, Wrong
-from belvedere.simulate.process import Process, Surroundings
+from belvedere.simulate.process import CLUSTER, Process, Surroundings
 from belvedere.simulate.readers import LEASE, Reader
 from belvedere.simulate.scheduler import MS, SECOND, Scheduler
 from belvedere.simulate.sources import Answer, Habits, Sources
 from belvedere.simulate.store import LATEST, SimulatedStore
 from belvedere.simulate.store import Trouble as StoreTrouble
+from belvedere.simulate.subscribers import Subscriber
 from belvedere.simulate.trace import RECORD, Trace
-from belvedere.simulate.users import Ddl, Writer
+from belvedere.simulate.users import Ddl, Statement, Writer
+from belvedere.simulate.versions import OtherWork, Version
 from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.simulate.zookeeper import Trouble, ZooKeeper
 
 SESSION = 800 * MS
 LARGEST_STEP_MS = 1_000
 """In place of the one in `protocol.pins`; small jumps of clocks are smaller than this, big ones bigger."""
+SCALED: tuple[tuple[Any, str, float], ...] = (
+    (pins, "LARGEST_STEP_MS", LARGEST_STEP_MS),
+    (membership, "STAND_BACK_MS", 1_000),
+    (assign, "DRAIN_MS", 600),
+    (withdraw, "DRAIN_MS", 600),
+    (coordinator, "SOURCES_SECONDS", 0.3),
+    (deaths, "PROBE_SECONDS", 0.1),
+)
+"""What takes place of times that are as long as a history, or longer: members that are left out come back in it."""
 AFTERWARDS = 1_500 * MS
 """Readers go on so long after all faults have ended."""
+ENCORE = 0.3
+LOSES = 0.1
+LOST = 4 * SECOND
+MOST_SILENCES = 2
+SILENCES_PER_STRIKE = 1.0
+LONGEST_CALM = 30 * SECOND
 CALM = 60 * SECOND
 """How long a cluster may take to drain once all faults have ended, virtual time."""
 
@@ -60,10 +81,10 @@ class Result:
 
 
 class History:
-    def __init__(self, seed: int, trace: Trace | None = None, faults: bool = True) -> None:
+    def __init__(self, seed: int, trace: Trace | None = None, faulty: bool = True, theme: str | None = None) -> None:
         self.seed = seed
         self.random = random.Random(seed)
-        self.shape = shapes.draw(self.random)
+        self.shape = shapes.draw(self.random, theme)
         self.trace = trace or Trace()
         scheduler = Scheduler()
         network = Network(scheduler, self.random, Weather(), self.trace)
@@ -74,25 +95,33 @@ class History:
         self.oracle = Oracle(self.sources, store.memory)
         zookeeper.on_record = self._recorded
         self.cluster = Cluster(self.around, self.random, self._make)
-        self.writer = Writer(self.around, self.random, self.sources, self.shape.deletes)
+        self.writer = Writer(self.around, self.random, self.sources, self.shape.deletes, self.shape.keys)
         self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan)
+        self.writer.has_column = self.ddl.has_column
         self.readers: list[Reader] = []
+        self.subscribers: list[Subscriber] = []
+        self._lost: Epoch | None = None
+        """The last epoch that was committed when ZooKeeper lost it."""
+        self._lose_leader = False
+        """Right after the next commit."""
         self.options = Options(
             epoch_ms=self.shape.epoch_ms,
             collect_ms=300,
-            quiet_ms=3_000,
+            quiet_ms=self.shape.quiet_ms,
             retention_ms=self.shape.retention_ms,
             late_writer_ms=(SESSION + LATEST) // MS,
             max_rows=self.shape.plan_rows,
             memory=self.shape.plan_memory,
         )
-        self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faults else None
+        self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faulty else None
 
     # ------------------------------------------------------------------ the run
 
     def run(self) -> Result:
-        # Time is scaled: sessions live for less than a second, and so steps of a clock are smaller.
-        with mock.patch.object(pins, "LARGEST_STEP_MS", LARGEST_STEP_MS):
+        # Time is scaled: sessions live for less than a second, a history for a few.
+        with contextlib.ExitStack() as stack:
+            for module, name, value in (*SCALED, (membership, "SHUN_MS", self.shape.shun_ms)):
+                stack.enter_context(mock.patch.object(module, name, value))
             try:
                 return self._run()
             finally:
@@ -101,6 +130,7 @@ class History:
     def _run(self) -> Result:
         draw, scheduler = self.random, self.around.scheduler
         for table, keys in schema.KEYS.items():
+            keys *= self.shape.keys
             cuts = sorted({0, keys, *(draw.randrange(keys) for _ in range(draw.choice((0, 1, 2))))})
             for low, high in itertools.pairwise(cuts):
                 self.sources.create(table, low, high)
@@ -120,7 +150,11 @@ class History:
             self.nemesis.stop()
         self.trace.calm(scheduler.now)
         self.cluster.hasty = True
-        self._drain(scheduler.now + CALM)
+        calm, silent = scheduler.now, self.trace.effects[SILENCE]
+        self._drain(calm + CALM)
+        if draw.random() < ENCORE:
+            self._encore()
+        self._check_silences(calm, silent)
         scheduler.run_until(max(scheduler.now, stop + AFTERWARDS) + LATEST)
         self.oracle.check_retained(self.around.store.memory.collected())
         clocks_are_right = self.nemesis is None or not self.nemesis.clocks_are_off
@@ -129,8 +163,40 @@ class History:
                 # One that was written before the end of the faults may have come as late as anything can.
                 scheduler.run_until(scheduler.now + (LEASE + LARGEST_STEP_MS) * MS + SECOND)
             self._check_collected()
+        if draw.random() < LOSES:
+            self._lose_commits()
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
+
+    def _encore(self) -> None:
+        """One more write, whose leader is lost as soon as it is committed: nobody but its successor can tell readers."""
+        self._lose_leader = True
+        self.writer.write()
+        self._drain(self.around.scheduler.now + CALM)
+
+    def _lose_commits(self) -> None:
+        """ZooKeeper goes back to before the last commit: the pool must say so, and commit nothing any more."""
+        committed = self.oracle.last
+        if not self.around.zookeeper.lose() or committed is None:
+            return
+        self.trace.effects["ZooKeeper lost a commit"] += 1
+        self._lost = committed.epoch
+        self.writer.write()
+        self.around.scheduler.run_until(self.around.scheduler.now + LOST)
+        if not self.trace.effects[REFUSED]:
+            raise Wrong("ZooKeeper lost a commit, and nobody said so")
+
+    def _check_silences(self, calm: int, before: int) -> None:
+        """That everything is drained in the end must not hide what costs a silence each time: what was under way when
+        the faults ended may do so once or twice, and nothing after it."""
+        silences = self.trace.effects[SILENCE] - before
+        strikes = 0 if self.nemesis is None else len(self.nemesis.struck)
+        if silences > MOST_SILENCES or before > SILENCES_PER_STRIKE * (strikes + 1):
+            told = f"{before} silences while there were faults, which struck {strikes} times, and {silences} after"
+            raise Wrong(f"the pool stood still too often: {told}")
+        if self.around.scheduler.now - calm > LONGEST_CALM:
+            seconds = (self.around.scheduler.now - calm) / SECOND
+            raise Wrong(f"the pool took {seconds:.1f} s to come to rest after all faults had ended")
 
     def _draw_catalog(self) -> None:
         draw = self.random
@@ -138,18 +204,19 @@ class History:
         draw.shuffle(pool)
         first = pool[: draw.choice((1, 2))]
         self.ddl.begin(first)
-        later: list[str | schema.View] = []
+        later: list[list[Statement]] = [[] for _ in range(self.shape.users)]
         names = {view.name for view in first}
         for _ in range(self.shape.ddl):
-            candidates: list[str | schema.View] = [*pool[len(first) : len(first) + 1], *first]
+            candidates: list[Statement] = [*pool[len(first) : len(first) + 1], *first]
             candidates += [schema.LEVELS] if "spend" in names else []
             candidates += [schema.BIGGER] if "big" in names else []
             candidates += [schema.SPEND_ON_A] if "spend" in names else []
             candidates += [f"DROP MATERIALIZED VIEW {view.name}" for view in first]
-            later.append(draw.choice(candidates))
+            candidates += [schema.ADD_NOTE, schema.NOTES, schema.CREATE_EXTRA, schema.DROP_EXTRA]
+            draw.choice(later).append(draw.choice(candidates))
 
         def begin() -> None:
-            self.ddl.todo += later
+            self.ddl.begin_changes(later)
 
         self.around.scheduler.at(draw.randint(1, 4) * SECOND, begin)
 
@@ -176,6 +243,10 @@ class History:
             )
             reader.schedule(start, stop, self.shape.reads)
             self.readers.append(reader)
+        for number in range(self.shape.subscribers):
+            subscriber = Subscriber(self.around, self.random, self.oracle, self.readers[0].newest, number)
+            subscriber.schedule(start, stop, self.shape.reads)
+            self.subscribers.append(subscriber)
 
     def _drain(self, until: int) -> None:
         scheduler = self.around.scheduler
@@ -204,6 +275,9 @@ class History:
         truth = self.oracle.last
         if truth is None or truth.building:
             return "views are under construction"
+        published = calls.read_committed(self.around.store.memory, calls.NEWEST)
+        if published is None or published.epoch < state.committed:
+            return f"epoch {state.committed} is committed, and readers of the store do not know"
         if self.around.store.memory.chunks():
             return f"INPUT has {len(self.around.store.memory.chunks())} chunks"
         leaving = [p.name for p in self.cluster.processes.values() if p.alive and p.leaving]
@@ -212,7 +286,7 @@ class History:
         if self.around.network.backlog():
             return f"{self.around.network.backlog()} messages are under way"
         for server in self.cluster.viewservers:
-            if isinstance(server.work, ServerWork) and server.work.kept.batches:
+            if server.work.kept.batches:
                 return f"{server.name} keeps {server.work.kept.batches} batches"
         named = {state.committed_plan.document} if state.committed_plan is not None else set()
         plans = set(self.around.store.memory.list_documents(PLANS)) - named
@@ -238,22 +312,46 @@ class History:
 
     # ------------------------------------------------------------------ between the parts
 
-    def _make(self, role: str, host: str, incarnation: int) -> Process:
+    def _make(self, role: str, host: str, incarnation: int, version: Version) -> Process:
         around, memory = self.around, self.around.store.memory
         name = MemberId(f"{host}.{incarnation}")
+        work: Any
         if role == "coordinator":
-            return CoordinatorProcess(
-                around, host, incarnation, self.options, self.ddl.taken, self._told, self._published, self.nemesis
+            probes = self._is_gone if self.shape.probes else None
+            made = CoordinatorProcess(
+                around,
+                host,
+                incarnation,
+                self.options,
+                self.ddl.taken,
+                self._told,
+                self._published,
+                self.nemesis,
+                probes,
             )
+            made.on_collect = self._collecting
+            oldest, newest = version.protocols
+            made.machine.membership = Membership(CLUSTER, oldest=oldest, newest=newest)
+            made.machine.leadership = Leadership(name, CLUSTER, oldest=oldest, newest=newest)
+            return made
         if role == "distributor":
             work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
-            return DistributorProcess(around, host, incarnation, work, payloads.encode)
-        return ViewServerProcess(
-            around, host, incarnation, self._make_work(name), self.shape.compute_time, self.nemesis
-        )
+            return DistributorProcess(around, host, incarnation, self._of(version, work), payloads.encode)
+        work = self._of(version, self._make_work(name))
+        return ViewServerProcess(around, host, incarnation, work, self.shape.compute_time, self.nemesis)
+
+    def _of(self, version: Version, work: Any) -> Any:
+        return OtherWork(work, version) if version.engine or version.ring else work
 
     def _make_work(self, name: MemberId) -> ServerWork:
-        return ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self.shape.memory)
+        work = ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self.shape.memory)
+        if self.nemesis is not None and self.shape.spill_fails:
+            faults.spilling(work, self.nemesis.spilling)
+        return work
+
+    def _is_gone(self, name: MemberId) -> bool:
+        """Whether nobody listens any more where this process did."""
+        return all(process.name != name or not process.alive for process in self.cluster.processes.values())
 
     def _push(self, source: SourceId, entries: tuple[Entry, ...], answer: Answer) -> None:
         """A request to a random distributor, that may have gone meanwhile; the answer may get lost."""
@@ -284,6 +382,11 @@ class History:
         if self.readers and self.random.random() < 0.1:
             self.random.choice(self.readers).ask_both()
 
+    def _collecting(self, horizon: Epoch) -> None:
+        if self.nemesis is None or not self.nemesis.clocks_are_off:
+            least = self.options.retention_ms - 2 * TICK // MS  # a leader knows the time of its last tick
+            self.oracle.check_horizon(horizon, self.around.scheduler.clock(), least)
+
     def _published(self, plan: EpochPlan) -> None:
         """Readers may know it from now on."""
         calls.publish(self.around.store.memory, plan)
@@ -292,8 +395,17 @@ class History:
         if self.trace.enabled:
             told = f"committed {after.committed}, open {[p.epoch for p in after.open]}, generation {after.generation}"
             self.trace.record(self.around.scheduler.now, RECORD, f"{after.leader} term {after.term}: {told}")
-        self.oracle.recorded(before, after)
+        if self._lost is not None:
+            if after.committed > self._lost:
+                raise Wrong(f"ZooKeeper lost epoch {self._lost}, and epoch {after.committed} is committed all the same")
+            return  # what a leader writes that does not know yet
+        self.oracle.recorded(before, after, self.around.scheduler.clock())
         self.ddl.recorded()
+        leader = self.cluster.leader()
+        if self._lose_leader and before is not None and after.committed > before.committed and leader is not None:
+            self._lose_leader = False
+            self.trace.effects["leader lost right after a commit"] += 1
+            self.around.scheduler.after(0, leader.crash)
         truth = self.oracle.last
         if truth is not None and truth.epoch == after.committed and truth.document and not truth.building:
             self.ddl.check(truth)

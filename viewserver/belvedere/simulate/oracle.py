@@ -22,6 +22,7 @@ from belvedere.cluster.catalogs import ServedView
 from belvedere.engine.shard import decode_view_rows, view_table
 from belvedere.protocol import wire
 from belvedere.protocol.exactly_once import START, Seq, SourceId
+from belvedere.protocol.membership import CLOCK_OFF_MS
 from belvedere.protocol.messages import Epoch, EpochPlan, Pointer, PoolState
 from belvedere.protocol.ring import BUCKETS
 from belvedere.simulate import documents
@@ -31,6 +32,10 @@ from belvedere.simulate.sources import Sources
 from belvedere.store.memory import MemoryStore
 
 Rows: TypeAlias = Counter[Row]
+
+
+FARTHEST_MS = CLOCK_OFF_MS + 1_500
+"""Ahead of the true time that an epoch may be named: what a leader's clock may be off, and what notices may take."""
 
 
 class Wrong(AssertionError):
@@ -47,6 +52,8 @@ class Truth:
     served: dict[str, ServedView]
     building: frozenset[int]
     document: bytes
+    at: int = 0
+    """When it was committed, milliseconds."""
 
 
 @dataclass
@@ -75,26 +82,32 @@ class Oracle:
 
     # ------------------------------------------------------------------ the record
 
-    def recorded(self, before: PoolState | None, after: PoolState) -> None:
-        """The record has changed."""
+    def recorded(self, before: PoolState | None, after: PoolState, now: int = 0) -> None:
+        """The record has changed. `now`: the true time, milliseconds; 0: it does not matter."""
+        now = now or FARTHEST_MS << 40
         old = before or PoolState(after.cluster)
-        for what, was, now in (
+        for what, was, found in (
             ("term", old.term, after.term),
             ("generation", old.generation, after.generation),
             ("committed epoch", old.committed, after.committed),
+            ("protocol", 0 if before is None else old.protocol, after.protocol),
         ):
-            if now < was:
-                raise Wrong(f"the {what} of the record went back from {was} to {now} (written by {after.leader})")
+            if found < was:
+                raise Wrong(f"the {what} of the record went back from {was} to {found} (written by {after.leader})")
+        if before is not None and after.leader != before.leader and after.term == before.term:
+            raise Wrong(f"{before.leader} and {after.leader} both lead in term {after.term}")
         if len(after.open) > 2:
             raise Wrong(f"{len(after.open)} epochs are open")
         for pointer in after.open:
             self._know(pointer)
+            if pointer.epoch > max(now + FARTHEST_MS, old.committed + 2):
+                raise Wrong(f"epoch {pointer.epoch} is named after a time that is {pointer.epoch - now} ms ahead")
         known = {*after.open, after.committed_plan}
         for pointer in old.open:
             if pointer not in known and not pointer.epoch < after.committed:
                 raise Wrong(f"the plan of epoch {pointer.epoch} was in the record and is given up")
         if after.committed > old.committed:
-            self._committed(old, after)
+            self._committed(old, after, now)
 
     def _know(self, pointer: Pointer) -> None:
         """A plan that the record points to must be in the store, and so must its catalog."""
@@ -113,16 +126,16 @@ class Oracle:
             self._catalogs[plan.catalog_document] = catalog
         self._plans[pointer.document] = plan
 
-    def _committed(self, old: PoolState, after: PoolState) -> None:
+    def _committed(self, old: PoolState, after: PoolState, now: int) -> None:
         done = [pointer for pointer in old.open if pointer.epoch <= after.committed]
         if not done or done[-1].epoch != after.committed or after.committed_plan != done[-1]:
             raise Wrong(f"epoch {after.committed} is committed, open were {[p.epoch for p in old.open]}")
         for pointer in done:
-            self._advance(self._plans[pointer.document])
+            self._advance(self._plans[pointer.document], now)
 
     # ------------------------------------------------------------------ an epoch
 
-    def _advance(self, plan: EpochPlan) -> None:
+    def _advance(self, plan: EpochPlan, now: int) -> None:
         before = dict(self._positions)
         for piece in plan.pieces:
             self._take(plan, before, piece.source, piece.after, piece.last)
@@ -131,6 +144,7 @@ class Oracle:
                 found = self._positions.get(source, START)
                 raise Wrong(f"epoch {plan.epoch}: source {source} stands at {seq}, its pieces lead to {found}")
         truth, previous = self._evaluate(plan), self.last
+        truth.at = now
         self.committed.append(truth)
         self.check(truth)
         if previous is not None:
@@ -196,6 +210,14 @@ class Oracle:
                 was, now = versions.at(previous.epoch + 1), versions.at(truth.epoch + 1)
                 if was != now and key not in told:
                     raise Wrong(f"epoch {truth.epoch}: a row of view {name} changed, and the store does not tell so")
+
+    def check_horizon(self, horizon: int, now: int, retention: int) -> None:
+        """The store is told that nobody reads below the horizon any more: what was the newest epoch until then must have
+        been superseded for the retention. All in milliseconds."""
+        truth = self.at(Epoch(horizon))
+        if truth is not None and now - truth.at < retention:
+            kept = now - truth.at
+            raise Wrong(f"the horizon is {horizon}, committed {kept} ms ago: the retention is {retention} ms")
 
     def check_retained(self, horizon: int) -> None:
         """Every epoch that may still be read is as it was, whatever came late."""

@@ -17,16 +17,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from belvedere.cluster.coordination import Session as SessionState
+from belvedere.cluster.lease import HEARTBEAT, Lease
+from belvedere.cluster.peers import Peers
+from belvedere.cluster.transport import Payload
 from belvedere.protocol.driving import Note, Received, Send, Tick
-from belvedere.protocol.messages import Member, Message, Role
+from belvedere.protocol.messages import PROTOCOL, Member, Message, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.simulate.network import Network
-from belvedere.simulate.scheduler import Action, Scheduler
+from belvedere.simulate.scheduler import SECOND, Action, Scheduler
 from belvedere.simulate.store import SimulatedStore
 from belvedere.simulate.trace import Trace
 from belvedere.simulate.zookeeper import Session, ZooKeeper
 
 CLUSTER = "simulated"
+ADDRESS = "simulated://"
 
 
 @dataclass
@@ -40,6 +45,9 @@ class Surroundings:
     trace: Trace
     gone: Callable[[Process, bool], None]
     """(process, for good): a process has ended."""
+    leases: bool = True
+    """Whether processes ask their clocks whether their session may have ended (`cluster.lease`). If not, one that slept
+    goes on before it notices: as if the clock had slept with it."""
 
 
 class Machine(Protocol):
@@ -57,6 +65,11 @@ class Process:
         self.leaving = False
         self.skew = 0
         """Milliseconds that its clock is ahead of the true time."""
+        self.protocols = (PROTOCOL, PROTOCOL)
+        """Oldest and newest that it speaks."""
+        seconds = lambda: around.scheduler.now / SECOND  # noqa: E731
+        self.lease = Lease(around.zookeeper.timeout / SECOND)
+        self.peers = Peers(_Wire(self), self.may_act, seconds)
         self._todo: deque[Any] = deque()
         self._mail: list[Action] = []
         self._fuse: tuple[int, Action] | None = None
@@ -69,14 +82,20 @@ class Process:
         around.trace.record(around.scheduler.now, self.name, "starts")
         session = Session(
             self.name,
-            on_members=lambda members: self.call(lambda: self.members_changed(members)),
+            on_members=lambda members: self.call(lambda: self._members_listed(members)),
             on_turn=lambda turn: self.call(lambda: self.turn_changed(turn)),
             on_connection=self._connection_changed,
             on_lost=self._lost,
         )
         around.zookeeper.connect(session)
         around.network.listen(self.name, self._deliver)
-        around.zookeeper.join(Member(self.name, self.role, cluster=CLUSTER))
+        address, (oldest, newest) = f"{ADDRESS}{self.name}", self.protocols
+        around.zookeeper.join(Member(self.name, self.role, address, oldest, newest, CLUSTER))
+        now = around.scheduler.now / SECOND
+        self.lease.connected(now)
+        self.lease.opened(now)
+        self.lease.answered(now, now)
+        self._beat()
 
     def crash(self) -> None:
         self._end("crashes")
@@ -139,12 +158,52 @@ class Process:
 
     def _connection_changed(self, connected: bool) -> None:
         def change() -> None:
-            self.connected = connected
-            self._effect("is connected" if connected else "is suspended")
-            self.connection_changed(connected)
-            self._drain()
+            now = self.around.scheduler.now / SECOND
+            if connected:
+                self.lease.connected(now)
+                self._announce(self.lease.answered(now, now))
+            else:
+                self._announce(self.lease.disconnected(now))
 
         self.call(change)
+
+    def _announce(self, state: SessionState | None) -> None:
+        """The lease says whether the process may act."""
+        connected = state is SessionState.CONNECTED
+        if state is None or connected == self.connected:
+            return
+        self.connected = connected
+        self._effect("is connected" if connected else "is suspended")
+        self.connection_changed(connected)
+        self.peers.flush()
+        self._drain()
+
+    def _beat(self) -> None:
+        """Ask ZooKeeper something again and again, so that there are answers."""
+        if not self.alive:
+            return
+        around, sent = self.around, self.around.scheduler.now
+
+        def answered() -> None:
+            if around.zookeeper.connected(self.name):
+                self._announce(self.lease.answered(sent / SECOND, around.scheduler.now / SECOND))
+                self.peers.flush()
+                self._drain()
+
+        def beat() -> None:
+            if around.leases and self.connected and not self.lease.valid(sent / SECOND):
+                self._effect("lease ended before its session was heard of")
+                self._announce(self.lease.tick(sent / SECOND))
+            if around.zookeeper.connected(self.name):
+                around.scheduler.after(2 * around.zookeeper.delay(), lambda: self.call(answered))
+
+        self.call(beat)
+        around.scheduler.after(int(HEARTBEAT * around.zookeeper.timeout), self._beat)
+
+    def may_act(self) -> bool:
+        """Whether its session certainly lives, as far as it knows."""
+        now = self.around.scheduler.now / SECOND
+        return self.connected and (not self.around.leases or self.lease.valid(now))
 
     # ------------------------------------------------------------------ events and instructions
 
@@ -168,7 +227,7 @@ class Process:
             return  # what was added is carried out by who is at it
         self._draining = True
         try:
-            while self._todo and self.alive and not self.paused and self.connected:
+            while self._todo and self.alive and not self.paused and self.may_act():
                 if self._fuse is not None and self._burn():
                     break
                 self._carry_out(self._todo.popleft())
@@ -194,9 +253,15 @@ class Process:
         if self.around.trace.enabled:
             self._record("▶", instruction)
         if isinstance(instruction, Send):
-            self.around.network.send(self.name, instruction.to, instruction.message)
-        elif not isinstance(instruction, Note):
+            self.peers.send(instruction.to, instruction.message)
+        elif isinstance(instruction, Note):
+            self.noted(instruction)
+        else:
             self.carry_out(instruction)
+
+    def _members_listed(self, members: tuple[Member, ...]) -> None:
+        self.peers.listed(members)
+        self.members_changed(members)
 
     def _deliver(self, sender: MemberId, message: Message, payload: bytes | None) -> None:
         self.call(lambda: self.received(Received(sender, message), payload))
@@ -218,6 +283,9 @@ class Process:
     def carry_out(self, instruction: Any) -> None:
         raise NotImplementedError
 
+    def noted(self, note: Note) -> None:
+        """For people; the driver of a coordinator has something to do as well."""
+
     def members_changed(self, members: tuple[Member, ...]) -> None:
         """Only coordinators care."""
 
@@ -229,3 +297,20 @@ class Process:
 
     def ended(self) -> None:
         """Give back what the process held."""
+
+
+class _Wire:
+    """The simulated network, as `Peers` knows a transport."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def know(self, peer: MemberId, address: str) -> None:
+        """The network finds everyone by name."""
+
+    def send(self, peer: MemberId, message: Message, payload: Payload | None = None) -> None:
+        process = self._process
+        process.around.network.send(process.name, peer, message, None if payload is None else bytes(payload))
+
+    def forget(self, peer: MemberId) -> None:
+        self._process.around.network.forget(self._process.name, peer)

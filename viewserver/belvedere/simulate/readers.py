@@ -30,10 +30,10 @@ from belvedere.simulate.coordinators import CoordinatorProcess
 from belvedere.simulate.oracle import Oracle, Rows, Truth, Wrong, difference, rows_in_store, rows_of
 from belvedere.simulate.process import Surroundings
 from belvedere.simulate.scheduler import MS, Action
+from belvedere.simulate.subscribers import names_of
 from belvedere.simulate.viewservers import ViewServerProcess
 from belvedere.store.memory import MemoryStore
 
-NEWEST = 1 << 62
 LEASE = 800
 """Of pins, milliseconds."""
 
@@ -77,7 +77,9 @@ class Reader:
         """`leader`: how likely the leader is asked, and not the store."""
         memory = self.around.store.memory
         listed = {source.id for source in memory.sources()}  # before the positions
-        known = (self._ask_leader() if self.random.random() < leader else None) or calls.read_committed(memory, NEWEST)
+        known = (self._ask_leader() if self.random.random() < leader else None) or calls.read_committed(
+            memory, calls.NEWEST
+        )
         if known is None:
             return
         if known.epoch < self._last:
@@ -88,6 +90,7 @@ class Reader:
         self._last = epoch
         truth = self._truth(epoch)
         self._check_positions(known, truth)
+        self._check_names(known, truth)
         self._check_token(known, truth, listed)
         # A client does other things between learning of an epoch and reading at it.
         later = self.random.choice((0, 0, 5, 50, 400)) * MS
@@ -95,10 +98,15 @@ class Reader:
         if self.random.random() < self.pins:
             self._pin(epoch)
 
+    def newest(self) -> calls.Committed | None:
+        """What a client learns that asks anybody."""
+        known = self._ask_leader() if self.random.random() < 0.5 else None
+        return known or calls.read_committed(self.around.store.memory, calls.NEWEST)
+
     def _ask_leader(self) -> calls.Committed | None:
         """Only one that is connected answers: others do not know whether they still lead."""
         leader = self.leader()
-        if leader is None or leader.paused or not leader.connected or leader.machine.phase is not Phase.LEADING:
+        if leader is None or leader.paused or not leader.may_act() or leader.machine.phase is not Phase.LEADING:
             return None
         return None if leader.committed is None else calls.committed_of(leader.committed)
 
@@ -119,6 +127,15 @@ class Reader:
             if found < seq:
                 raise Wrong(f"reader {self.number} went back in {source} from {seq} to {found}, epoch {truth.epoch}")
         self._positions = truth.positions
+
+    def _check_names(self, known: calls.Committed, truth: Truth) -> None:
+        """Names mean what the catalog of the epoch says."""
+        if known.epoch != truth.epoch or truth.epoch < horizon_of(self.around.store.memory.list_documents(HORIZONS)):
+            return
+        found = names_of(self.around.store.memory, known)
+        served = {name: view.node for name, view in found.items() if isinstance(view, ServedView)}
+        if served != {name: view.node for name, view in truth.served.items()}:
+            raise Wrong(f"reader {self.number} finds views {sorted(served)} at epoch {truth.epoch}, or other versions")
 
     def _truth(self, epoch: Epoch) -> Truth:
         truth = self.oracle.at(epoch)
@@ -147,11 +164,18 @@ class Reader:
         if not truth.served:
             return
         name = self.random.choice(sorted(truth.served))
-        found = self._rows(truth.served[name], truth.epoch)
+        try:
+            found: Rows | None = self._rows(truth.served[name], truth.epoch)
+        except EpochExpired:
+            found = None
         horizon = horizon_of(self.around.store.memory.list_documents(HORIZONS))
         if truth.epoch < horizon and not pinned:
             self.expired += 1
             return
+        if found is None:
+            raise Wrong(
+                f"reader {self.number} was refused view {name} at epoch {truth.epoch}, the horizon is {horizon}"
+            )
         self.reads += 1
         if found != truth.views[name]:
             how = "with a pin " if pinned else ""

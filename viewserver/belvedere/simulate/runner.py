@@ -30,14 +30,14 @@ class Outcome:
     cpu: float = 0.0
 
 
-def run(seed: int, bug: str | None = None, trace: Trace | None = None) -> Outcome:
+def run(seed: int, bug: str | None = None, trace: Trace | None = None, theme: str | None = None) -> Outcome:
     """One history. Whatever a machine or the engine raises is as wrong as what the judge finds."""
     begin = time.process_time()
     wrong, judged = "", False
     result: Result | None = None
     with bugs.switched_on(bug), _garbage_kept():
         try:
-            result = History(seed, trace).run()
+            result = History(seed, trace, theme=theme).run()
         except (Wrong, Different) as error:
             wrong, judged = str(error), True
         except Exception as error:

@@ -6,6 +6,7 @@ view over a view, its rows) and returns a list of rows. NULL is None; the compar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,9 +15,11 @@ Row: TypeAlias = tuple[Any, ...]
 Live: TypeAlias = dict[int, dict[str, Any]]
 
 TABLES = {
-    "orders": ("customer", "amount", "kind"),
+    "orders": ("customer", "amount", "kind", "note"),
     "customers": ("region", "name"),
 }
+ADDED = ("note",)
+"""Columns that a table has once somebody has added them."""
 KEYS = {"orders": 10, "customers": 5}
 
 
@@ -96,6 +99,11 @@ def _totals(facts: Facts) -> list[Row]:
     return [(len(facts.orders), sum(known) if known else None, max(known) if known else None)]
 
 
+def _notes(facts: Facts) -> list[Row]:
+    counts = Counter(row["note"] for row in facts.orders.values())
+    return list(counts.items())
+
+
 @dataclass(frozen=True)
 class View:
     name: str
@@ -129,5 +137,13 @@ WORDS = View(
 )
 TOTALS = View("totals", "SELECT count(*) AS n, sum(amount) AS total, max(amount) AS high FROM orders", _totals)
 
-VIEWS = (BIG, BIGGER, SPEND, SPEND_ON_A, NAMED, OPTIONAL, LEVELS, WORDS, TOTALS)
+NOTES = View("notes", "SELECT note, count(*) AS n FROM orders GROUP BY note", _notes)
+"""Of a column that is added later."""
+
+ADD_NOTE = "ALTER TABLE orders ADD COLUMN note BIGINT"
+CREATE_EXTRA = "CREATE TABLE extra (id BIGINT PRIMARY KEY, n BIGINT)"
+DROP_EXTRA = "DROP TABLE extra"
+"""A table that nobody writes: it races with other changes of the catalog."""
+
+VIEWS = (NOTES, BIG, BIGGER, SPEND, SPEND_ON_A, NAMED, OPTIONAL, LEVELS, WORDS, TOTALS)
 BY_QUERY = {view.query: view for view in VIEWS}

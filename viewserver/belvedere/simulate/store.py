@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from belvedere.errors import BelvedereError, StoreUnavailable
+from belvedere.errors import BelvedereError, Damaged, StoreUnavailable
+from belvedere.simulate.fibers import Fiber
 from belvedere.simulate.scheduler import MS, Scheduler
 from belvedere.simulate.trace import Trace
 from belvedere.store.memory import MemoryStore, Moment
@@ -56,6 +57,8 @@ class Trouble:
     """The same for writes to tables."""
     unreadable: float = 0.0
     """Share of the engine's reads that fail."""
+    damaged: float = 0.0
+    """Share of documents and chunks that are read with a wrong bit; what has a checksum in the store is refused."""
     down_until: int = 0
     """Until then nothing is answered."""
 
@@ -170,21 +173,40 @@ class SimulatedStore:
         self.memory.write(epoch, writes)
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """While this lasts, calls come from a member that computes and cannot wait."""
-
-        is_down = self._is_down
+    def reading(self, fiber: Fiber | None = None) -> Iterator[None]:
+        """While this lasts, calls come from a member that computes. It cannot wait, unless it does so on a fiber."""
 
         def strike(call: str, moment: Moment) -> None:
-            if moment is Moment.BEFORE and (is_down or self._random.random() < self.trouble.unreadable):
+            if moment is not Moment.BEFORE:
+                return
+            if fiber is not None:
+                # Somebody else may compute meanwhile, and calls of its own must not strike here.
+                self.memory.faults = None
+                fiber.wait()
+                self.memory.faults = strike
+                return
+            if self._is_down or self._random.random() < self.trouble.unreadable:
                 self._trace.effects["failed to read"] += 1
                 raise StoreUnavailable(f"simulated: {call} was not answered")
+            if call in ("get_document", "get_chunks") and self._random.random() < self.trouble.damaged:
+                self._trace.effects["damage found while reading"] += 1
+                raise Damaged(f"simulated: {call} found bytes that do not fit their checksum")
 
-        self.memory.faults = strike if is_down or self.trouble.unreadable else None
+        trouble = self.trouble
+        strikes = fiber is not None or self._is_down or trouble.unreadable or trouble.damaged
+        self.memory.faults = strike if strikes else None
         try:
             yield
         finally:
             self.memory.faults = None
+
+    def damage(self, data: bytes) -> bytes:
+        """What a document is read as: as it was written, or with a bit that is not."""
+        if not data or self._random.random() >= self.trouble.damaged:
+            return data
+        self._trace.effects["document read damaged"] += 1
+        at = self._random.randrange(len(data))
+        return data[:at] + bytes([data[at] ^ 1 << self._random.randrange(8)]) + data[at + 1 :]
 
     def _delay(self) -> int:
         return int(self.trouble.delay * (0.2 + 1.6 * self._random.random()))

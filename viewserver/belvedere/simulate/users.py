@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from belvedere.cluster import catalogs
 from belvedere.protocol.driving import CatalogOffered, CatalogTaken
@@ -17,21 +18,27 @@ from belvedere.simulate.coordinators import CoordinatorProcess
 from belvedere.simulate.oracle import Truth, Wrong
 from belvedere.simulate.process import Surroundings
 from belvedere.simulate.scheduler import MS
-from belvedere.simulate.schema import KEYS, TABLES, View
+from belvedere.simulate.schema import ADDED, KEYS, TABLES, View
 from belvedere.simulate.sources import Sources
 
 PATIENCE = 1_500 * MS
 """How long somebody who changes the catalog waits for an answer."""
 KINDS = ("a", "b", "c", None)
+REPEATED = 0.05
 
 
 class Writer:
     """Writes so many times, at random moments, and remembers where its writes went (tokens)."""
 
-    def __init__(self, around: Surroundings, rng: random.Random, sources: Sources, deletes: float) -> None:
+    def __init__(
+        self, around: Surroundings, rng: random.Random, sources: Sources, deletes: float, keys: int = 1
+    ) -> None:
+        """`keys`: how many times as many as there are at least."""
         self.tokens: list[list[tuple[SourceId, Seq]]] = []
         self._around, self._random, self._sources = around, rng, sources
-        self._deletes = deletes
+        self._deletes, self._keys = deletes, keys
+        self.has_column: Callable[[str, str], bool] = lambda table, name: False
+        """Whether a column that is added later is there."""
         self._stamp = 1_000
         self._last: dict[str, int] = {}
 
@@ -41,24 +48,31 @@ class Writer:
 
     def write(self) -> None:
         table = "orders" if self._random.random() < 0.7 else "customers"
-        changes = [self._change(table) for _ in range(self._random.choice((1, 1, 2, 3, 6)))]
+        changes = [self._change(table) for _ in range(self._keys * self._random.choice((1, 1, 2, 3, 6)))]
         written = self._sources.write(table, changes)
         self.tokens.append(written)
         self._around.trace.record(self._around.scheduler.now, "writer", f"{written}", changes)
+        if self._random.random() < REPEATED:
+            self._around.scheduler.after(self._random.choice((5, 300, 1_500)) * MS, lambda: self._again(table, changes))
+
+    def _again(self, table: str, changes: list[Change]) -> None:
+        """The client did not hear that it was done, and has said it once more."""
+        self._around.trace.effect(self._around.scheduler.now, "writer", "put repeated by its client")
+        self.tokens.append(self._sources.write(table, changes))
 
     def _change(self, table: str) -> Change:
         draw = self._random
         key = self._key(table)
         if draw.random() < self._deletes:
             return Change(table, key, self._timestamp(), None)
-        columns = TABLES[table]
+        columns = tuple(name for name in TABLES[table] if name not in ADDED or self.has_column(table, name))
         named = columns if draw.random() < 0.6 else tuple(c for c in columns if draw.random() < 0.5)
         return Change(table, key, self._timestamp(), {name: self._value(name) for name in named})
 
     def _key(self, table: str) -> int:
         """Often one that was written a moment ago."""
         if self._random.random() > 0.35 or table not in self._last:
-            self._last[table] = self._random.randrange(KEYS[table])
+            self._last[table] = self._random.randrange(self._keys * KEYS[table])
         return self._last[table]
 
     def _timestamp(self) -> int:
@@ -74,10 +88,16 @@ class Writer:
         if draw.random() < 0.1:
             return None
         if column == "customer":
-            return draw.randrange(KEYS["customers"] + 1)
+            return draw.randrange(self._keys * KEYS["customers"] + 1)
         if column == "region":
             return draw.randrange(3)
+        if column == "note":
+            return draw.randrange(4)
         return draw.randrange(100) if column == "amount" else draw.choice(KINDS)
+
+
+Statement: TypeAlias = str | View
+"""A `View` is created, or replaced if it exists."""
 
 
 @dataclass
@@ -96,19 +116,24 @@ class _Expected:
 
 
 @dataclass
+class _User:
+    todo: list[Statement] = field(default_factory=list)
+    offer: _Offer | None = None
+
+
+@dataclass
 class Ddl:
-    """One user who changes the catalog, statement after statement, and finds out what became of each. Nobody else does:
-    so every catalog in the record is one of those that were offered, what is accepted stays, and the views that are
-    served are those that the statements say."""
+    """Users who change the catalog, statement after statement, each of whom finds out what became of its own. Nobody
+    else does: so every catalog in the record is one of those that were offered, what is accepted stays, and the views
+    that are served are those that the statements say."""
 
     around: Surroundings
     leader: Callable[[], CoordinatorProcess | None]
     newest_plan: Callable[[], EpochPlan | None]
     """The newest plan in the record."""
-    todo: list[str | View] = field(default_factory=list)
-    """Statements; a `View` is created, or replaced if it exists."""
     done: int = 0
-    _offer: _Offer | None = None
+    refused: int = 0
+    _users: list[_User] = field(default_factory=list)
     _tickets: int = 0
     _first: bytes | None = None
     _offered: dict[int, bytes] = field(default_factory=dict)
@@ -120,7 +145,18 @@ class Ddl:
     def begin(self, views: Sequence[View]) -> None:
         self._first = documents.first(tuple(views))
         self._expected[self._first] = _Expected({view.name: view for view in views})
-        self._look()
+        self._add_user([])
+
+    def begin_changes(self, statements: Sequence[list[Statement]]) -> None:
+        """A user for each list."""
+        self._users[0].todo += statements[0]
+        for each in statements[1:]:
+            self._add_user(each)
+
+    def _add_user(self, todo: list[Statement]) -> None:
+        user = _User(todo)
+        self._users.append(user)
+        self._look(user)
 
     @property
     def begun(self) -> bool:
@@ -130,14 +166,23 @@ class Ddl:
     @property
     def idle(self) -> bool:
         """Nothing to do, and everything that was replaced is gone."""
-        return self._first is None and not self.todo and self._offer is None and self._next() is None
+        busy = any(user.todo or user.offer is not None for user in self._users)
+        return self._first is None and not busy and self._next(self._users[0]) is None
+
+    def has_column(self, table: str, name: str) -> bool:
+        """Whether the catalog in the newest plan has it: then whoever writes it later finds it in every plan."""
+        document = self._current()
+        columns = () if document is None else catalogs.compile(document).tables[table].definition.columns
+        return any(column.name == name for column in columns)
 
     def taken(self, taken: CatalogTaken) -> None:
         """An answer, perhaps to somebody who has given up waiting."""
         if not taken.refused:
             self._accept(self._offered[taken.ticket])
-        if self._offer is not None and taken.ticket == self._offer.ticket and taken.refused:
-            self._offer = None
+        for user in self._users:
+            if user.offer is not None and taken.ticket == user.offer.ticket and taken.refused:
+                user.offer = None
+                self.refused += 1
 
     def recorded(self) -> None:
         """There is a new plan in the record: every change that was accepted must be in its catalog."""
@@ -171,23 +216,23 @@ class Ddl:
             document = self._expected[document].before
         return found
 
-    def _look(self) -> None:
+    def _look(self, user: _User) -> None:
         """Every now and then: has it happened, what is next?"""
-        self.around.scheduler.after(100 * MS, self._look)
+        self.around.scheduler.after(100 * MS, lambda: self._look(user))
         document = self._current()
-        if self._offer is not None:
-            if document == self._offer.document:
-                self._happened()
-            elif self.around.scheduler.now - self._offer.sent > PATIENCE:
-                self._offer = None  # whether it happened is seen in the catalog, not by waiting
+        if user.offer is not None:
+            if document == user.offer.document:
+                self._happened(user)
+            elif self.around.scheduler.now - user.offer.sent > PATIENCE:
+                user.offer = None  # whether it happened is seen in the catalog, not by waiting
             else:
                 return
-        following = self._next()
+        following = self._next(user)
         leader = self.leader()
         if following is not None and leader is not None:
             self._tickets += 1
             self._offered[self._tickets] = following
-            self._offer = _Offer(self._tickets, following, self.around.scheduler.now)
+            user.offer = _Offer(self._tickets, following, self.around.scheduler.now)
             compiled = catalogs.compile(following)
             present = tuple(circuit.number for circuit in compiled.shard.circuits)
             offered = CatalogOffered(
@@ -196,8 +241,8 @@ class Ddl:
             delay = self.around.network.delay()
             self.around.scheduler.after(delay, lambda: leader.offer(offered))
 
-    def _happened(self) -> None:
-        self._offer = None
+    def _happened(self, user: _User) -> None:
+        user.offer = None
         if self._first is not None:
             self._first = None
         self.done += 1
@@ -212,30 +257,30 @@ class Ddl:
         plan = self.newest_plan()
         return frozenset() if plan is None else frozenset(s.circuit for s in plan.slices if s.stop < BUCKETS)
 
-    def _next(self) -> bytes | None:
+    def _next(self, user: _User) -> bytes | None:
         """The document to offer: the next statement that can be carried out, or the end of what was replaced."""
         document, building = self._current(), self._building()
         if document is None:
             return self._first
         self._first = None
-        while self.todo:
-            wanted = self.todo[0]
+        while user.todo:
+            wanted = user.todo[0]
             names = catalogs.compile(document).catalog.views
             sql = wanted.create(replace=wanted.name in names) if isinstance(wanted, View) else wanted
             found = documents.execute(document, sql, building)
             if found is not None:
                 self._expect(found, document, wanted)
                 return found
-            self.todo.pop(0)  # it has happened, or it cannot
+            user.todo.pop(0)  # it has happened, or it cannot
         retired = documents.retire(document, building)
         if retired is not None:
             self._expect(retired, document)
         return retired
 
-    def _expect(self, document: bytes, before: bytes, statement: str | View = "") -> None:
+    def _expect(self, document: bytes, before: bytes, statement: Statement = "") -> None:
         views = dict(self._expected[before].views)
         if isinstance(statement, View):
             views[statement.name] = statement
-        elif statement:
+        elif statement.startswith("DROP MATERIALIZED VIEW"):
             del views[statement.split()[-1]]
         self._expected.setdefault(document, _Expected(views, before))

@@ -14,11 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from belvedere.errors import Damaged, StoreUnavailable
+from belvedere.cluster.kept import Kept
+from belvedere.cluster.work import WorkError, failure
+from belvedere.errors import BelowHorizon, BelvedereError
+from belvedere.protocol import viewserver
 from belvedere.protocol.driving import (
     Adopt,
     Compute,
     Computed,
+    GiveUp,
     Keep,
     Open,
     Persist,
@@ -29,9 +33,16 @@ from belvedere.protocol.driving import (
 )
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
 from belvedere.protocol.viewserver import ViewServer
+from belvedere.simulate.fibers import Fiber
+from belvedere.simulate.oracle import Wrong
 from belvedere.simulate.process import Process, Surroundings
 from belvedere.simulate.scheduler import MS, Action
+from belvedere.simulate.zookeeper import Record
 from belvedere.store.seam import TableWrite
+
+
+EXPECTED = ("epoch ",)
+"""How failures begin that histories cause on purpose: an epoch is planned for another engine, or is not open here."""
 
 
 class Stepped(Protocol):
@@ -46,6 +57,8 @@ class Work(Protocol):
     """What a view server computes (`cluster.work.ServerWork`, or only what it costs)."""
 
     def adopt(self, adopt: Adopt) -> None: ...
+
+    def give_up(self, generation: Attempt) -> None: ...
 
     def open(self, open: Open) -> None: ...
 
@@ -67,11 +80,21 @@ class Work(Protocol):
 
     def close(self) -> None: ...
 
+    @property
+    def kept(self) -> Kept: ...
+
 
 class Nemesis(Protocol):
-    """Who waits for the moment of a write."""
+    """Who waits for the moment of a write, and decides how long a stage hangs before it is computed, and how long the
+    store takes to answer a load in the middle of it (microseconds)."""
 
     def writing(self, process: Process) -> bool: ...
+
+    def computing(self, process: Process, last: bool) -> int: ...
+
+    def forgets(self) -> bool: ...
+
+    def loading(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -105,7 +128,16 @@ class ViewServerProcess(Process):
         self._writes: deque[_Writing] = deque()
         self._attempt = Attempt(-1)
         self._given_up = Attempt(-1)
+        self._hang: int | None = None
+        self.hangs = False
+        self._stages = 0
+        """Of the epoch that was opened last."""
+        self._checked: _Writing | None = None
+        """That of which the record was asked."""
         self._payloads: dict[Batch, bytes] = {}
+        self._hung_until = 0
+        self._hung: Compute | None = None
+        self._fiber: Fiber | None = None
 
     # ------------------------------------------------------------------ events and instructions
 
@@ -115,7 +147,7 @@ class ViewServerProcess(Process):
             assert payload is not None
             self._payloads[message] = payload
         self.tell(self.machine, event)
-        if isinstance(message, Batch) and self.connected and not self.paused:
+        if isinstance(message, Batch) and self.may_act() and not self.paused:
             self._payloads.pop(message, None)  # kept by now, or not wanted
         if self.machine.released and self.alive:
             self.leave()
@@ -125,11 +157,18 @@ class ViewServerProcess(Process):
             case Keep(batch):
                 payload = self._payloads.pop(batch, None)
                 if payload is not None:  # else it was kept when it came, before its generation was known
-                    self.work.keep(batch, payload)
+                    self._keep(batch, payload)
             case Adopt(generation):
+                if not self.protocols[0] <= generation.protocol <= self.protocols[1]:
+                    raise Wrong(f"{self.name} speaks protocols {self.protocols}, its generation {generation.protocol}")
                 self._attempt = generation.number
                 self._writes.clear()
                 self._do(instruction)
+            case GiveUp():
+                self._attempt = Attempt(-1)
+                self._writes.clear()
+                self._do(instruction)
+                self._effect("was told that it is left out")
             case Open() | Compute() | Persist() | Settle():
                 self._do(instruction)
             case _Writing():
@@ -137,9 +176,33 @@ class ViewServerProcess(Process):
             case _:
                 raise AssertionError(f"a view server cannot {instruction}")
 
+    def _keep(self, batch: Batch, payload: bytes) -> None:
+        try:
+            self.work.keep(batch, payload)
+        except BelvedereError as error:
+            self._effect("had no room to keep a batch")
+            self.tell(self.machine, failure(batch.epoch, batch.attempt, error))
+
+    def go_on(self) -> None:
+        """It does not hang any more."""
+        self._hung_until, self._hang = 0, None
+
+    def _stand_still(self, time: int) -> None:
+        """Its computing thread does nothing for so long; everything else of it goes on, its session too."""
+        self._effect("hangs")
+        self._hung_until = max(self._hung_until, self.around.scheduler.now + time)
+
     def forget_some(self, share: float) -> None:
         """Between epochs: give memory back."""
         self.call(lambda: self._do(share))
+
+    def hang(self, time: int) -> None:
+        """The computing thread forgets what it holds, and stands still before the last stage of the next epoch, for
+        which it has all that others can give it. Everything else goes on, so that the session lives."""
+        self._hang = time
+
+    def _is_last_stage(self, task: Any) -> bool:
+        return isinstance(task, Compute) and task.attempt == self._attempt and task.stage == self._stages - 1
 
     # ------------------------------------------------------------------ the computing thread
 
@@ -150,14 +213,29 @@ class ViewServerProcess(Process):
             self._later(self._next)
 
     def _next(self) -> None:
-        if not self.connected:  # what it would send or write must wait
+        if not self.may_act():  # what it would send or write must wait
             self._look_again(self._next)
             return
         if not self._tasks:
             self._busy = False
             return
-        self._run(self._tasks.popleft())
-        self._later(self._next)
+        if self._hang is not None and self._is_last_stage(self._tasks[0]):
+            time, self._hang, self.hangs = self._hang, None, True
+            self._stand_still(time)
+        if self._is_hanging():
+            self._look_again(self._next)
+        else:
+            self.hangs = False
+            self._run(self._tasks.popleft())
+
+    def _is_hanging(self) -> bool:
+        now, task = self.around.scheduler.now, self._tasks[0]
+        if now >= self._hung_until and isinstance(task, Compute) and task != self._hung and self._nemesis is not None:
+            self._hung = task  # once for each stage
+            time = self._nemesis.computing(self, self._is_last_stage(task))
+            if time:
+                self._stand_still(time)
+        return now < self._hung_until
 
     def _later(self, action: Action) -> None:
         self.around.scheduler.after(self._compute_time, lambda: self.call(action))
@@ -166,36 +244,76 @@ class ViewServerProcess(Process):
         self.around.scheduler.after(10 * MS, lambda: self.call(action))
 
     def _run(self, task: Any) -> None:
+        if not isinstance(task, Compute | Persist) or self._nemesis is None or not self._nemesis.loading():
+            self._try(task, None)
+            self._later(self._next)
+            return
+        self._fiber = Fiber(lambda fiber: self._try(task, fiber))
+        self._fiber.start()
+        self._wait_for_fiber()
+
+    def _wait_for_fiber(self) -> None:
+        """The computing thread waits for the store."""
+        if self._fiber is None or self._nemesis is None:
+            return  # gone meanwhile
+        if self._fiber.done:
+            self._fiber = None
+            self._later(self._next)
+            return
+        self._effect("waits for the store in the middle of a stage")
+
+        def goes_on() -> None:
+            if self._fiber is not None:
+                self._fiber.resume()
+                self._wait_for_fiber()
+
+        self.around.scheduler.after(max(1, self._nemesis.loading()), lambda: self.call(goes_on))
+
+    def _try(self, task: Any, fiber: Fiber | None) -> None:
         try:
-            with self.around.store.reading():
+            with self.around.store.reading(fiber):
                 self._work(task)
-        except (StoreUnavailable, Damaged) as error:
+        except (BelvedereError, WorkError, OSError) as error:
             # Damaged: to someone who slept, plans and catalogs of long ago seem to be missing.
+            if isinstance(error, WorkError) and not error.reason.startswith(EXPECTED) and "simulated" not in str(error):
+                raise
+            if isinstance(error, BelowHorizon):
+                self._effect("was refused a load below the horizon")
             self._given_up = task.attempt
             epoch = task.plan.epoch if isinstance(task, Open) else task.epoch
-            self.tell(self.machine, WorkFailed(epoch, task.attempt, str(error)))
+            self.tell(self.machine, failure(epoch, task.attempt, error))
 
     def _work(self, task: Any) -> None:
         match task:
             case Adopt(generation) if generation.number == self._attempt:
                 self.work.adopt(task)
                 self._in_epoch = False
+            case GiveUp(generation):
+                self.work.give_up(generation)
+                self._in_epoch = False
             case Open() | Compute() | Persist() if task.attempt != self._attempt or task.attempt == self._given_up:
                 pass  # that attempt is over, or has failed here
             case Open():
-                self._in_epoch = True
+                forgets = self._nemesis is not None and self._nemesis.forgets()
+                if (forgets or (self._hang is not None and not self._in_epoch)) and self.work.evict(1.0):
+                    self._effect("evicted")
+                self._in_epoch, self._stages = True, task.plan.stages
                 self.work.open(task)
             case Compute():
                 stepped = self.work.compute(task)
+                if task.attempt != self._attempt:
+                    self._effect("computed for an attempt that was over")
                 for dispatch in stepped.dispatches:
-                    self.around.network.send(self.name, dispatch.to, dispatch.batch, dispatch.payload)
+                    self.peers.send(dispatch.to, dispatch.batch, dispatch.payload)
                 self.tell(self.machine, stepped.computed)
             case Persist():
                 writing = _Writing(task, self.work.finish(task), self.work.cost())
                 if writing.figures.get("spilled_bytes"):
                     self._effect("spilled")
-                self._writes.append(writing)
                 self._in_epoch = False
+                if task.attempt != self._attempt:
+                    return
+                self._writes.append(writing)
                 if len(self._writes) == 1:
                     self._write()
             case Settle(epoch):
@@ -208,18 +326,41 @@ class ViewServerProcess(Process):
         """The oldest of the epochs that are finished and not durable, until it is."""
         if not self._writes:
             return
-        if not self.connected:
+        writing = self._writes[0]
+        if not self.may_act():
             self._look_again(self._write)
+        elif self._checked is not writing:
+            self.around.zookeeper.read(
+                self.name, lambda found: self.call(lambda: self._check(writing, found)), synced=True
+            )
         elif self._nemesis is not None and self._nemesis.writing(self):
             self._todo.appendleft(self._writes[0])
         else:
             self._send(self._writes[0])
 
+    def _check(self, writing: _Writing, record: Record | None) -> None:
+        """The record is asked after the last load and before the first write."""
+        if not self._writes or self._writes[0] is not writing:
+            return  # given up meanwhile
+        if record is None:
+            self._look_again(self._write)
+            return
+        persist = writing.persist
+        reason = viewserver.overtaken(record.state, persist.epoch, persist.attempt)
+        if reason:
+            self._effect("wrote nothing: overtaken")
+            self._writes.clear()
+            self._given_up = persist.attempt
+            self.tell(self.machine, WorkFailed(persist.epoch, persist.attempt, reason))
+            return
+        self._checked = writing
+        self._write()
+
     def _send(self, writing: _Writing) -> None:
         persist, store = writing.persist, self.around.store
 
         def written(_: None) -> None:
-            if persist.attempt != self._attempt or not self._writes:
+            if not self._writes or self._writes[0] is not writing:
                 return  # given up meanwhile
             self._writes.popleft()
             self.work.persisted(persist.epoch)
@@ -227,7 +368,7 @@ class ViewServerProcess(Process):
             self._write()
 
         def failed(_: str) -> None:
-            if persist.attempt == self._attempt:
+            if self._writes and self._writes[0] is writing:
                 self._write()
 
         lives = self.around.zookeeper.lives(self.name)
@@ -242,4 +383,7 @@ class ViewServerProcess(Process):
         )
 
     def ended(self) -> None:
+        if self._fiber is not None:
+            fiber, self._fiber = self._fiber, None
+            fiber.abandon()
         self.work.close()

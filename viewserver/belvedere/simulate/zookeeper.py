@@ -52,6 +52,8 @@ class Trouble:
 
     delay: int = 1 * MS
     unknown: float = 0.0
+    stale: float = 0.0
+    """Share of reads that are answered by a server which is behind."""
     slow: float = 0.0
 
 
@@ -78,6 +80,9 @@ class ZooKeeper:
         self._sessions: dict[MemberId, Session] = {}
         self._candidates: list[MemberId] = []
         self._spent: set[MemberId] = set()
+        self._older: list[Record] = []
+        self._seen: dict[MemberId, int] = {}
+        """The newest version of the record that each client has seen."""
 
     # --- sessions
 
@@ -233,17 +238,36 @@ class ZooKeeper:
 
     # --- the record
 
-    def read(self, name: MemberId, answer: Callable[[Record | None], None]) -> None:
-        """`answer(None)`: nobody answered."""
+    def read(self, name: MemberId, answer: Callable[[Record | None], None], synced: bool = False) -> None:
+        """`answer(None)`: nobody answered. `synced`: never an old record."""
 
         def arrive() -> None:
             if not self.connected(name):
                 self._scheduler.after(self._delay(), lambda: answer(None))
                 return
-            found = replace(self.record, clock=self._scheduler.clock())
+            found = replace(self.record if synced else self._as_seen_by(name), clock=self._scheduler.clock())
+            self._seen[name] = max(found.version, self._seen.get(name, -1))
             self._scheduler.after(self._delay(), lambda: answer(found))
 
         self._scheduler.after(self._delay(), arrive)
+
+    def _as_seen_by(self, name: MemberId) -> Record:
+        """The record, or an older one that a server which is behind still has: not older than what it told this client
+        before."""
+        behind = [record for record in self._older if record.version >= self._seen.get(name, -1)]
+        if not behind or self._random.random() >= self.trouble.stale:
+            return self.record
+        self._trace.effect(self._scheduler.now, "ZooKeeper", "answered with an old record")
+        return self._random.choice(behind)
+
+    def lose(self) -> bool:
+        """The last writes are gone, although they were acknowledged. True if a commit was among them."""
+        for record in reversed(self._older):
+            assert record.state is not None and self.record.state is not None
+            if record.state.committed < self.record.state.committed:
+                self.record = replace(record)
+                return True
+        return False
 
     def swap(self, name: MemberId, state: PoolState, version: int, answer: Callable[[str, Record], None]) -> None:
         """`answer(outcome, record)`: done, conflict, unknown. A version of -1 creates."""
@@ -255,6 +279,7 @@ class ZooKeeper:
             done = not lost and self._write(state, version)
             if not lost and self.connected(name):
                 outcome, found = "done" if done else "conflict", replace(self.record)
+                self._seen[name] = found.version
                 self._scheduler.after(self._delay(), lambda: answer(outcome, found))
                 return
             told = self._delay() * 20
@@ -275,9 +300,14 @@ class ZooKeeper:
         if version != self.record.version:
             return False
         before = self.record.state
+        self._older = [*self._older[-2:], self.record] if before is not None else []
         self.record = Record(state, self.record.version + 1, self._scheduler.clock())
         self.on_record(before, state)
         return True
+
+    def delay(self) -> int:
+        """Of a request or an answer."""
+        return self._delay()
 
     def _delay(self) -> int:
         delay = int(self.trouble.delay * (0.2 + 1.6 * self._random.random()))

@@ -16,8 +16,9 @@ from belvedere.sql.binder import bind_tree
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.duckdb import to_duckdb
 from belvedere.sql.expr import Call, ColumnRef, Expr, Literal, Value
-from belvedere.sql.parser import Source, parse, statements
+from belvedere.sql.parser import Source, first_offset, offset_before, statements, word
 from belvedere.sql.query import Filter, Query, Scan, inputs
+from belvedere.sql.reading import read
 from belvedere.sql.statements import Select
 from belvedere.sql.views import ADHOC
 from belvedere.types import Schema
@@ -25,7 +26,7 @@ from belvedere.types import Schema
 
 def bind_select(source: Source, catalog: Catalog) -> Select:
     """A SELECT statement; its last clauses are checked against its own columns."""
-    tree = parse(source)
+    tree = read(source)
     tail = _take_tail(tree)
     query = bind_tree(source, tree, catalog)
     _tail_sql(source, tail, query.schema)
@@ -35,7 +36,7 @@ def bind_select(source: Source, catalog: Catalog) -> Select:
 def select_to_duckdb(select: Select, relation: Callable[[str], str]) -> str:
     """The whole statement for DuckDB, in the order and up to the number of rows that it asks for."""
     source = statements(select.sql)[0]
-    tail = _take_tail(parse(source))
+    tail = _take_tail(read(source))
     return to_duckdb(select.view.query, relation) + _tail_sql(source, tail, select.view.query.schema)
 
 
@@ -93,7 +94,9 @@ def _tail_sql(source: Source, tail: dict[str, exp.Expr], schema: Schema) -> str:
         if key in tail:
             value = tail[key].expression
             if not isinstance(value, exp.Literal) or not value.this.isdigit():
-                raise source.error(f"{key.upper()} needs a whole number", value)
+                at = offset_before(source, value, (key.upper(),))
+                at = word(source, (key.upper(),)) if at is None else at
+                raise source.error(f"{key.upper()} needs a whole number", at, f"{key.upper()} 10")
             text += f" {key.upper()} {value.this}"
     return text
 
@@ -110,7 +113,9 @@ def _order_item(source: Source, item: exp.Expr, schema: Schema) -> str:
     if position is None or not 1 <= position <= len(schema):
         names_text = ", ".join(c.name for c in schema)
         raise source.unsupported(
-            "ORDER BY takes columns of the result, or their numbers", node, f"columns: {names_text}"
+            "ORDER BY takes columns of the result, or their numbers",
+            node if first_offset(node) is not None else word(source, ("ORDER BY", "ORDER")),
+            f"columns: {names_text}",
         )
     descending = bool(item.args.get("desc"))
     nulls = "FIRST" if item.args.get("nulls_first") else "LAST"

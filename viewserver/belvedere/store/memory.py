@@ -20,7 +20,16 @@ import pyarrow as pa
 
 from belvedere.errors import Damaged
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
-from belvedere.store.seam import InputSize, SourceInfo, TableWrite, check_write, fitting
+from belvedere.store.seam import (
+    InputSize,
+    SourceInfo,
+    TableWrite,
+    check_horizon,
+    check_write,
+    chunk_is_taken,
+    fitting,
+    same_chunk,
+)
 
 ID_BYTES = 16
 _BUCKETS = 16_384
@@ -88,6 +97,8 @@ class MemoryStore:
         self._tables: dict[str, dict[bytes, _Versions]] = {}
         self._changed: dict[str, dict[int, set[bytes]]] = {}
         self._collected = 0
+        self._horizon = 0
+        """Versions that only epochs before this one see may be gone."""
         self._fence = 0
         """Epochs up to here are committed, and tombstones of theirs are gone."""
 
@@ -130,6 +141,9 @@ class MemoryStore:
     def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
         self._strike("put_chunk", Moment.BEFORE)
         with self._lock:
+            held, content = self._index.get(chunk.id), self._payloads.get(chunk.id)
+            if (held is not None and not same_chunk(held, chunk)) or content not in (None, bytes(payload)):
+                raise chunk_is_taken(chunk)
             self._payloads.setdefault(chunk.id, bytes(payload))
             self._strike("put_chunk", Moment.HALFWAY)
             self._index.setdefault(chunk.id, chunk)
@@ -191,6 +205,7 @@ class MemoryStore:
         self._strike("read", Moment.BEFORE)
         keys = ids.tobytes()
         with self._lock:
+            self._check_horizon(table, below)
             rows = self._tables.get(table, {})
             found = [rows.get(keys[at : at + ID_BYTES]) for at in range(0, len(keys), ID_BYTES)]
             return pa.array([None if versions is None else versions.at(below) for versions in found], pa.binary())
@@ -202,6 +217,7 @@ class MemoryStore:
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         self._strike("scan", Moment.BEFORE)
         with self._lock:
+            self._check_horizon(table, below)
             rows = self._tables.get(table, {})
             visible = [(key, value) for key, row in rows.items() if (value := row.at(below)) is not None]
         ids = np.frombuffer(b"".join(key for key, _ in visible), np.uint64).reshape(-1, 2)
@@ -211,6 +227,9 @@ class MemoryStore:
         for at in range(0, len(order), _SCAN_ROWS):
             part = order[at : at + _SCAN_ROWS]
             yield ids[part], pa.array([visible[i][1] for i in part.tolist()], pa.binary())
+
+    def _check_horizon(self, table: str, below: int) -> None:
+        check_horizon(table, below, self._horizon)
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         for write in writes:
@@ -256,6 +275,7 @@ class MemoryStore:
         self._strike("collect", Moment.BEFORE)
         with self._lock:
             self._fence = max(self._fence, min(horizon, tombstones))
+            self._horizon = max(self._horizon, horizon)
             for number, rows in enumerate(self._tables.values()):
                 if number == len(self._tables) // 2:
                     self._strike("collect", Moment.HALFWAY)

@@ -12,13 +12,13 @@ is `id[0] % 16384`, and ids are ordered by `(id[0], id[1])`. A null value is a t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from belvedere.errors import DataError
+from belvedere.errors import BelowHorizon, Contradiction, DataError
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
 
 
@@ -73,7 +73,8 @@ class Store(Protocol):
     # --- INPUT
 
     def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
-        """The chunk, then its entry in the index. Repeating it changes nothing."""
+        """The chunk, then its entry in the index. Repeating it changes nothing; an id that has another content already
+        is a `Contradiction`: names of writers are never used again."""
 
     def chunks(self, limit: int | None = None) -> list[Chunk]:
         """The index, as it was at one moment: together for each source, in the order of `(first, -last)`, and of each
@@ -98,6 +99,11 @@ class Store(Protocol):
         """These have ended, and nobody needs to hear of them any more. Others, and unknown ones, are left alone."""
 
     # --- versioned tables
+    #
+    # `read`, `read_some` and `scan` are refused (`BelowHorizon`) where `below` is not above the horizon (`collect`):
+    # versions that they would have to see may be gone, and what is left looks like an answer. A scan may notice it
+    # when it has given some pieces. Nobody who is in time is refused: whoever computes epoch e asks below e, and
+    # e > committed >= horizon; readers ask below e + 1 while e is pinned or retained.
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         """Of each id the value of its newest version `< below`; null where there is none or a tombstone. All of them in
@@ -123,7 +129,8 @@ class Store(Protocol):
     def collect(self, horizon: int, tombstones: int) -> None:
         """Reads below `horizon` will not come any more: of each id, versions older than its newest one `<= horizon`
         may go. That newest one may go as well if it is a tombstone and `<= tombstones`. Every epoch up to `horizon` is
-        committed; from now on, after a restart as well, writes of epochs up to the lesser of both bounds are ignored.
+        committed; from now on, after a restart as well, writes of epochs up to the lesser of both bounds are ignored,
+        and reads below `horizon + 1` are refused as soon as anything may be missing from their answer.
         Bounds only grow. Entries of `changed` up to `horizon` may go. Physical removal may take its time: `collected`
         says when it is done."""
 
@@ -141,6 +148,9 @@ class Store(Protocol):
 
 NO_VALUES: pa.BinaryArray = pa.array([], pa.binary())
 READ_BYTES = 64 << 20
+_WRITE_ROWS = 1 << 16
+"""Rows that one transaction, and one message, holds at most: the pages that it changes are in memory until its end."""
+_WRITE_BYTES = 64 << 20
 
 
 def read_all(store: Store, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
@@ -164,6 +174,28 @@ def fitting(sizes: Sequence[int]) -> int:
     return len(sizes)
 
 
+def same_chunk(one: Chunk, other: Chunk) -> bool:
+    """But for when they were received."""
+    return replace(one, at=0) == replace(other, at=0)
+
+
+def chunk_is_taken(chunk: Chunk) -> Contradiction:
+    return Contradiction(
+        f"chunk {chunk.id.number} of writer {chunk.id.writer!r} is in INPUT already with another content: two processes"
+        " use one name; start one of them again, it will get another"
+    )
+
+
+def check_horizon(table: str, below: int, horizon: int) -> None:
+    """Refuse a read that would have to see what may be gone. Asked *after* the rows were read: the horizon is raised
+    before anything is removed, so what was read under a horizon that is low enough was complete."""
+    if 0 < below <= horizon:  # there are no versions below 0
+        raise BelowHorizon(
+            f"table {table!r}: versions below epoch {below} were asked for, and those that epochs before {horizon} saw"
+            " may be gone; whoever computes an epoch asks for this only when others have committed it long ago"
+        )
+
+
 def check_write(write: TableWrite) -> None:
     """Refuse a write whose ids and values cannot belong together."""
     ids, values = write.ids, write.values
@@ -173,3 +205,24 @@ def check_write(write: TableWrite) -> None:
         raise DataError(f"table {write.table!r}: {len(ids)} ids and {len(values)} values in one write")
     if not pa.types.is_binary(values.type):
         raise DataError(f"table {write.table!r}: values must be binary, found {values.type}")
+
+
+def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
+    """Writes in groups that fit into a transaction and a message; empty ones are left out."""
+    group: list[TableWrite] = []
+    room = _WRITE_ROWS
+    for write in writes:
+        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (write.values.nbytes + 1)))
+        for piece in _write_pieces(write, rows):
+            if len(piece.ids) > room and group:
+                yield group
+                group, room = [], _WRITE_ROWS
+            group.append(piece)
+            room -= len(piece.ids)
+    if group:
+        yield group
+
+
+def _write_pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
+    for at in range(0, len(write.ids), rows):
+        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged)

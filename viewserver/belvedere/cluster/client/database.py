@@ -31,6 +31,7 @@ from belvedere.cluster.client.token import Token
 from belvedere.embedded import order
 from belvedere.embedded import rows as given
 from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
+from belvedere.embedded.leases import Pin
 from belvedere.embedded.reading import named, to_table
 from belvedere.embedded.statements import NO_PREFIXES, Executing, Result
 from belvedere.engine import shard
@@ -81,7 +82,7 @@ class ClusterDatabase(KeyReads, Executing):
         self.rows = Rows(self.pool, self.stores)
         self._readers: dict[TableDef, given.Rows] = {}
         self._on_close = on_close
-        self._closed = False
+        self._closed = self._let_go = False
         self.pool.topology(self.deadline())
 
     def deadline(self, timeout: float | None = None) -> Deadline:
@@ -102,6 +103,9 @@ class ClusterDatabase(KeyReads, Executing):
         """Tables and views that can be read now."""
         deadline = self.deadline()
         return self.epochs.catalog(self.epochs.newest(deadline).committed, deadline)
+
+    def _token(self, value: Any) -> Token:
+        return Token.parse(value)
 
     def wait(self, token: After, timeout: float | None = None) -> None:
         """Returns when the write is in every view; raises NotYet."""
@@ -151,7 +155,7 @@ class ClusterDatabase(KeyReads, Executing):
         known = self._including(Token.parse(after), deadline) if after is not None else self.epochs.newest(deadline)
         if at is not None:
             known = self.epochs.at(at, deadline)
-        pin: int | None = None
+        pin: Pin | None = None
         try:
             while True:
                 try:
@@ -176,8 +180,8 @@ class ClusterDatabase(KeyReads, Executing):
             if pin is not None:
                 self.pins.unpin(pin)
 
-    def _pinned(self, deadline: Deadline) -> tuple[Known, int]:
-        """The newest epoch and the number of a pin on it."""
+    def _pinned(self, deadline: Deadline) -> tuple[Known, Pin]:
+        """The newest epoch and a pin on it."""
         known = self.epochs.newest(deadline)
         while True:
             try:
@@ -482,13 +486,14 @@ class ClusterDatabase(KeyReads, Executing):
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Give up pins and connections. Closing again does nothing."""
-        if self._closed:
+        """Give up pins and connections. Closing again does nothing, but for what an interrupt left."""
+        if self._let_go:
             return
         self._closed = True
         self.pins.close()
         self.stores.close()
         self._on_close()
+        self._let_go = True
 
     def __enter__(self) -> ClusterDatabase:
         return self
@@ -502,12 +507,12 @@ class ClusterDatabase(KeyReads, Executing):
 class Snapshot(SnapshotReads):
     """Reads at one epoch, which is pinned until the end."""
 
-    def __init__(self, database: ClusterDatabase, known: Known, pin: int) -> None:
-        """`pin`: the number of one on the epoch; it is given up with the snapshot."""
+    def __init__(self, database: ClusterDatabase, known: Known, pin: Pin) -> None:
+        """`pin`: one on the epoch; it is given up with the snapshot."""
         self._database = database
         self._known = Known(known.committed, None)  # what it sees is kept by the pin, not because it is new
         super().__init__(database, self._known)
-        self._pin: int | None = pin
+        self._pin: Pin | None = pin
 
     @property
     def epoch(self) -> int:

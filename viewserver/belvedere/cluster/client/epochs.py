@@ -36,7 +36,6 @@ SILENT_SECONDS = 1.0
 """After a leader did not answer, the store is asked for so long."""
 WAIT_SECONDS = 5.0
 """How long one question may wait for an answer that is newer."""
-NEWEST = 1 << 62
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 Names = Mapping[str, ServedView | ServedTable]
@@ -123,7 +122,7 @@ class Epochs:
                 if self._pool.outdated(seen.generation):
                     self._pool.refresh(timeout)
                 return
-        found = calls.read_committed(self._stores(deadline), NEWEST)
+        found = calls.read_committed(self._stores(deadline), calls.NEWEST)
         if found is not None:
             self._hear(Known(found, None))
         if wait and self._newest.epoch <= after:
@@ -221,7 +220,7 @@ class Epochs:
         store = self._stores(deadline)
         found = calls.read_committed(store, epoch)
         while found is None or found.epoch != epoch:
-            newest = calls.read_committed(store, NEWEST)
+            newest = calls.read_committed(store, calls.NEWEST)
             settled = newest is not None and newest.epoch > epoch
             found = calls.read_committed(store, epoch)
             if settled:

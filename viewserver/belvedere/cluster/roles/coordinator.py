@@ -51,6 +51,7 @@ from belvedere.protocol.driving import (
     MembersChanged,
     Note,
     Publish,
+    Published,
     ReadDocument,
     ReadInput,
     ReadRecord,
@@ -264,6 +265,8 @@ class CoordinatorMember(Incarnation):
             case Send(to, message):
                 self.peers.send(to, message)
             case Note(event):
+                if event == "leading":
+                    self.listing = Listing(store)  # what was read in an earlier term may be old by now
                 if event == "planned":
                     self.metrics.epoch_step("plan", time.monotonic() - self._reading)
                 self.overview.noted(instruction)
@@ -322,6 +325,14 @@ class CoordinatorMember(Incarnation):
         self._campaign()
 
     def _read_record(self, request: int) -> None:
+        taking_over = self.machine.phase is machines.Phase.FOLLOWING
+        try:
+            # Before the record: a leader that lives may publish meanwhile what it commits.
+            published = calls.read_committed(self.around.store, calls.NEWEST) if taking_over else None
+        except errors.BelvedereError as error:
+            self.around.trouble.store.set(str(error))
+            self._report(RecordRead(request, None, failed=True))
+            return
         try:
             found = self.around.coordination.read()
         except errors.Unavailable as error:
@@ -344,6 +355,8 @@ class CoordinatorMember(Incarnation):
             return
         state = wire.decode(found.data)
         assert isinstance(state, PoolState)
+        if published is not None:
+            owner.check_committed(self.options.pool, Epoch(published.epoch), state.committed)
         self._report(RecordRead(request, state, found.version, found.clock))
 
     def _swap(self, request: int, state: PoolState, version: int | None) -> None:
@@ -433,6 +446,8 @@ class CoordinatorMember(Incarnation):
             self.log.info("readers of the store do not know yet", epoch=plan.epoch, reason=error)
             self._unpublished.failed()
             time.sleep(PUBLISH_PAUSE)
+        else:
+            self._report(Published(plan.epoch))
         self.publisher.do(self._publish_next)
 
     def _forget_sources(self, sources: Sequence[SourceId]) -> None:
@@ -527,20 +542,20 @@ class Listing:
     What was shown stays so: a source never ends before where it ended the last time, whatever copies have come since
     and push its later chunks out (`Store.chunks`): the machine relies on what it has seen."""
 
-    def __init__(self, store: Store, limit: int = INPUT_CHUNKS) -> None:
-        self._store, self._limit = store, limit
+    def __init__(self, store: Store, limit: int = INPUT_CHUNKS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._limit, self._clock = store, limit, clock
         self._facts: list[SourceFact] = []
         self._listed = -SOURCES_SECONDS
         self._chunks: Sequence[Chunk] = ()
         self._size: InputSize | None = None
         """What INPUT has, if that is more than these chunks."""
         self._reached: dict[SourceId, Seq] = {}
-        self._came = time.monotonic()
+        self._came = clock()
 
     @property
     def quiet(self) -> float:
         """Seconds since INPUT had something."""
-        return time.monotonic() - self._came
+        return self._clock() - self._came
 
     def waiting(self, positions: Mapping[SourceId, Seq]) -> Waiting:
         """What of INPUT lies behind these positions, as it was when it was last read."""
@@ -554,7 +569,7 @@ class Listing:
         return Waiting(max(rows, size.rows - done[0]), max(content, size.bytes - done[1]), oldest)
 
     def read(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
-        if time.monotonic() - self._listed > SOURCES_SECONDS:
+        if self._clock() - self._listed > SOURCES_SECONDS:
             self._list()
         chunks = self._index()
         known = {fact.id for fact in self._facts}
@@ -563,7 +578,7 @@ class Listing:
             chunks = self._index()
         self._chunks = chunks
         if chunks:
-            self._came = time.monotonic()
+            self._came = self._clock()
         return chunks, self._facts
 
     def _index(self) -> Sequence[Chunk]:
@@ -581,4 +596,4 @@ class Listing:
 
     def _list(self) -> None:
         self._facts = [SourceFact(s.id, s.parents, s.last, s.node) for s in self._store.sources()]
-        self._listed = time.monotonic()
+        self._listed = self._clock()

@@ -12,9 +12,9 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from belvedere.cluster.loop import Worker
 from belvedere.protocol.messages import Member
 from belvedere.protocol.ring import MemberId
 
@@ -23,12 +23,27 @@ PROBE_SECONDS = 0.25
 CONNECT_SECONDS = 0.5
 
 
+class Does(Protocol):
+    """What is needed of a `Worker`."""
+
+    def do(self, call: Callable[[], None]) -> None: ...
+
+    def waiting(self) -> int: ...
+
+
 class Deaths:
     """Asked by the loop, again and again; connections are tried by a worker."""
 
-    def __init__(self, worker: Worker, died: Callable[[MemberId], None]) -> None:
-        """`died` is called by the worker, or by whoever looks."""
+    def __init__(
+        self,
+        worker: Does,
+        died: Callable[[MemberId], None],
+        refused: Callable[[str], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`died` is called by the worker, or by whoever looks. `refused`: whether nobody listens at an address."""
         self._worker, self._died = worker, died
+        self._refuses, self._clock = refused or refuses, clock
         self._known: set[MemberId] = set()
         self._probe_at = 0.0
 
@@ -37,7 +52,7 @@ class Deaths:
         for member, reason in troubles.items():
             if REFUSED in reason.lower():
                 self._found(member)
-        now = time.monotonic()
+        now = self._clock()
         if now >= self._probe_at and self._worker.waiting() == 0:
             self._probe_at = now + PROBE_SECONDS
             wanted = [member for member in waited_for if member.id not in self._known]
@@ -46,7 +61,7 @@ class Deaths:
 
     def _probe(self, members: Iterable[Member]) -> None:
         for member in members:
-            if refuses(member.address):
+            if self._refuses(member.address):
                 self._found(member.id)
 
     def _found(self, member: MemberId) -> None:

@@ -13,6 +13,7 @@ leads.
 from __future__ import annotations
 
 from belvedere.errors import Incompatible
+from belvedere.protocol.messages import Epoch
 from belvedere.store.seam import Store
 
 OWNER = "owner/"
@@ -31,6 +32,18 @@ def claim(store: Store, pool: str, *, recorded: bool) -> None:
     if mine not in found:
         store.put_document(mine, b"")
         _refuse_others(store.list_documents(OWNER), mine)  # two that began at once: each sees the other
+
+
+def check_committed(pool: str, published: Epoch, committed: Epoch) -> None:
+    """Refuse to lead when the record has gone back behind what the store has published: ZooKeeper has lost writes that
+    it had acknowledged. `published` was read before the record."""
+    if published > committed:
+        raise Incompatible(
+            f"the store has published epoch {published} of pool {pool!r}, and ZooKeeper's record says that {committed}"
+            " is the last one committed: ZooKeeper has lost what it acknowledged. To plan from there again would count"
+            " changes twice: restore ZooKeeper's data with its newest transactions, or begin with an empty store and"
+            " load it anew"
+        )
 
 
 def _refuse_others(found: list[str], mine: str) -> None:

@@ -11,8 +11,8 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from belvedere.cluster import calls
 from belvedere.protocol.messages import EpochPlan
+from belvedere.protocol.naming import Names, names_of
 
 MOST = 256
 """Epochs that wait. Changes of the catalog need the store, too: while it is away there are hardly any."""
@@ -32,13 +32,12 @@ class Unpublished:
         self._lock = threading.Lock()
         self._entries: deque[_Entry] = deque()
         self._out: _Entry | None = None
-        self._names: tuple[str, tuple[int, ...]] | None = None
+        self._names: Names | None = None
         self._running = False
 
     def add(self, plan: EpochPlan) -> bool:
         """The epoch is committed. Whether somebody has to begin with `next`."""
-        committed = calls.committed_of(plan)
-        names = committed.catalog_document, committed.building
+        names = names_of(plan)
         with self._lock:
             turn, self._names = names != self._names, names
             if self._entries and (len(self._entries) >= MOST or not self._entries[-1].turn):

@@ -7,6 +7,7 @@ its own there, which others would wait for.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from belvedere.protocol.exactly_once import ChunkId
 from belvedere.store.seam import Store
@@ -17,8 +18,8 @@ PAUSE_SECONDS = 0.25
 class Removals:
     """Best effort: what fails is said again."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
         self._chunks: dict[ChunkId, None] = {}
         self._documents: dict[str, None] = {}
         self._at = 0.0
@@ -29,11 +30,11 @@ class Removals:
 
     @property
     def due(self) -> bool:
-        return bool(self._chunks or self._documents) and time.monotonic() >= self._at
+        return bool(self._chunks or self._documents) and self._clock() >= self._at
 
     def take(self) -> tuple[list[ChunkId], list[str]]:
         """What `remove` is to be called with, in another thread."""
-        self._at = time.monotonic() + PAUSE_SECONDS
+        self._at = self._clock() + PAUSE_SECONDS
         found = list(self._chunks), list(self._documents)
         self._chunks.clear()
         self._documents.clear()

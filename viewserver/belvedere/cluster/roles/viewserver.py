@@ -16,15 +16,17 @@ from collections.abc import Callable, Sequence
 
 from belvedere import errors
 from belvedere.cluster import calls, catalogs
-from belvedere.cluster.loop import Busy
+from belvedere.cluster.loop import Busy, Pauses
 from belvedere.cluster.process import NO_PART, Incarnation, Surroundings
 from belvedere.cluster.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
 from belvedere.cluster.transport import Handler, Payload
 from belvedere.cluster.work import Dispatch, ServerWork, failure, newest_catalog, ring_of
+from belvedere.protocol import wire
 from belvedere.protocol.driving import (
     Adopt,
     Compute,
+    GiveUp,
     Keep,
     Note,
     Open,
@@ -34,10 +36,11 @@ from belvedere.protocol.driving import (
     Send,
     ServerEvent,
     Settle,
+    WorkFailed,
 )
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Generation, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId, Ring
-from belvedere.protocol.viewserver import ViewServer
+from belvedere.protocol.viewserver import ViewServer, overtaken
 from belvedere.store.seam import TableWrite
 
 VIEW_ROWS = "view_rows:"
@@ -136,6 +139,9 @@ class ViewServerMember(Incarnation):
                 self.compute.do(functools.partial(self._try, epoch, attempt, lambda: self._compute(instruction)))
             case Persist(epoch, attempt):
                 self.compute.do(functools.partial(self._try, epoch, attempt, lambda: self._finish(instruction)))
+            case GiveUp(generation):
+                self._attempt = Attempt(-1)
+                self.compute.do(functools.partial(self.work.give_up, generation))
             case Settle(epoch):
                 self.metrics.committed(epoch)
                 self.compute.do(functools.partial(self.work.settle, epoch))
@@ -204,6 +210,8 @@ class ViewServerMember(Incarnation):
 
         if writes:
             try:
+                if not self._is_current(persist, wanted):
+                    return
                 Retrying(self.around.store, may_write, self.around.trouble.store).write(persist.epoch, writes)
             except Superseded:
                 return
@@ -213,6 +221,27 @@ class ViewServerMember(Incarnation):
         self.metrics.epoch_step("persist", time.monotonic() - begin)
         self.compute.do(functools.partial(self._persisted, persist))
         self._report(Persisted(persist.epoch, persist.attempt, figures))
+
+    def _is_current(self, persist: Persist, wanted: Callable[[], bool]) -> bool:
+        """Ask the record, after the last load and before the first write: a server that hangs may have been left out,
+        and what it loaded of an epoch that others have committed may have been incomplete."""
+        pauses = Pauses()
+        while wanted():
+            try:
+                found = self.around.coordination.read()
+            except errors.Unavailable as error:
+                self.around.trouble.zookeeper.set(str(error))
+                time.sleep(pauses.next())
+                continue
+            self.around.trouble.zookeeper.clear()
+            state = None if found is None else wire.decode(found.data)
+            assert state is None or isinstance(state, PoolState)
+            reason = overtaken(state, persist.epoch, persist.attempt)
+            if reason:
+                self.log.warning("writes nothing", reason=reason)
+                self._report(WorkFailed(persist.epoch, persist.attempt, reason))
+            return not reason
+        return False
 
     def _persisted(self, persist: Persist) -> None:
         if persist.attempt == self._attempt:

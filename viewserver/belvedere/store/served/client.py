@@ -16,11 +16,10 @@ import pyarrow.flight as flight
 
 from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
-from belvedere.store.seam import NO_VALUES, InputSize, SourceInfo, TableWrite, check_write, read_all
+from belvedere.store.seam import NO_VALUES, InputSize, SourceInfo, TableWrite, check_write, read_all, write_groups
 from belvedere.store.served import wire
 from belvedere.store.served.server import Tls, client_options
 from belvedere.store.served.service import PREFIX, chunk_from, chunk_to, source_from
-from belvedere.store.served.versions import groups
 
 TIMEOUT = 60.0
 """Seconds that a call may take."""
@@ -166,7 +165,7 @@ class FlightStore(Caller):
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         for write in writes:
             check_write(write)
-        for group in groups(writes):
+        for group in write_groups(writes):
             head = {"epoch": epoch, "tables": [[write.table, write.logged] for write in group]}
             self._call("write", head, [wire.pack_pairs(write.ids, write.values) for write in group])
 

@@ -276,6 +276,7 @@ class Collector:
         self._recent.merged(last)
 
     def _put(self, table: int, rows: Rows, horizon: int, newest: int, txn: Txn) -> None:
+        self._keep_bounds(txn)  # what the horizon made superfluous goes with it
         self._noted.update(versions.put_rows(txn, self._db, table, rows, horizon, newest))
 
     def _finish(self, txn: Txn, newest: dict[int, int], last: int, loads: int) -> bool:
@@ -283,6 +284,7 @@ class Collector:
         again from their runs meanwhile, and are recent rows as any others."""
         if self._recent.loads != loads:  # as a result, not as an error: others in this transaction would fail with it
             return False
+        self._keep_bounds(txn)
         for table, epoch in newest.items():
             versions.raise_newest(txn, self._db, table, epoch)
         cursor = txn.cursor(self._db["runs"])
@@ -344,7 +346,7 @@ class Collector:
         size = versions.find_size(txn, self._db, table)
         if size is None:
             return
-        txn.put(b"bounds", _BOUNDS.pack(self.bounds.horizon, self.bounds.tombstones), db=self._db["meta"])
+        self._keep_bounds(txn)
         before = versions.entries(txn, self._db)
         packed = keys.pack_keys(table, keys.rotated(ids), ids[:, 1], bounds.horizon)
         graves = keys.inverted(bounds.tombstones) if bounds.tombstones else None
@@ -355,6 +357,11 @@ class Collector:
         if removed:
             versions.save_size(txn, self._db, table, versions.Size(size.count - removed, size.newest))
 
+    def _keep_bounds(self, txn: Txn) -> None:
+        """Durable with whatever is removed because of them: reads below them stay refused after a restart, and writes
+        ignored."""
+        txn.put(b"bounds", _BOUNDS.pack(self.bounds.horizon, self.bounds.tombstones), db=self._db["meta"])
+
     def _some_old_changes(self, horizon: int) -> bool:
         with self._environment.reading() as txn:
             return _old_changes(txn, self._db["changed"], horizon) is not None
@@ -362,6 +369,7 @@ class Collector:
     def _remove_changes(self, txn: Txn, horizon: int) -> None:
         table = _old_changes(txn, self._db["changed"], horizon)
         if table is not None:
+            self._keep_bounds(txn)
             _remove_range(txn, self._db["changed"], table, table + keys.ascending(horizon + 1), _STEP_KEYS)
 
     def _some_dropped(self) -> bool:

@@ -18,7 +18,7 @@ import xxhash
 
 from belvedere.errors import Damaged, DataError, StoreUnavailable
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
-from belvedere.store.seam import InputSize
+from belvedere.store.seam import InputSize, chunk_is_taken
 from belvedere.store.served.backlog import Backlog
 from belvedere.store.served.environment import MAX_NAME, Environment, Txn
 
@@ -28,6 +28,7 @@ _LAST = 2**64 - 1
 _POSITION = struct.Struct(">QQ")
 _LENGTH = struct.Struct(">H")
 _SIZE = struct.Struct("<qqq")
+_TAKEN = "taken"
 
 
 class Input:
@@ -47,8 +48,12 @@ class Input:
         entry = json.dumps([chunk.source, chunk.first, chunk.last, chunk.rows, chunk.size, chunk.at]).encode()
 
         def put(txn: Txn) -> str:
+            held = txn.get(key, db=self._db["index"])
+            if held is not None:
+                same = json.loads(held)[:-1] == json.loads(entry)[:-1]  # but for when it was received
+                return "" if same and txn.get(key, db=self._db["payloads"]) == content else _TAKEN
             refused = self._backlog.refuse_chunk(txn)
-            if refused and txn.get(key, db=self._db["index"]) is None:
+            if refused:
                 return refused
             if txn.put(key, entry, db=self._db["index"], overwrite=False):
                 txn.put(key, content, db=self._db["payloads"])
@@ -57,6 +62,8 @@ class Input:
             return ""
 
         refused = self._environment.run(put)
+        if refused == _TAKEN:
+            raise chunk_is_taken(chunk)
         if refused:
             raise StoreUnavailable(f"INPUT takes no chunk of source {chunk.source!r}: {refused}")
 

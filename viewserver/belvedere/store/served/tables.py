@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from belvedere.errors import DataError
 from belvedere.store import seam
-from belvedere.store.seam import TableWrite, check_write, fitting
+from belvedere.store.seam import TableWrite, check_horizon, check_write, fitting, write_groups
 from belvedere.store.served import keys, recent, versions
 from belvedere.store.served.collector import Collector
 from belvedere.store.served.environment import Environment, Txn
@@ -51,6 +51,7 @@ class VersionedTables:
         ids, below = ids[:_READ_IDS], min(below, _EPOCHS)
         number = self._number(table) if below > 0 and len(ids) else None
         if number is None:
+            self._check_horizon(table, below)
             return pa.nulls(len(ids), pa.binary())
         found: list[bytes | None] = []
         size, step = 0, _FIRST_IDS
@@ -60,6 +61,7 @@ class VersionedTables:
             found += cells[:count]
             size += sum(len(cell or b"") for cell in cells[:count])
             step = max(1, min(2 * step, seam.READ_BYTES * len(found) // max(size, 1)))
+        self._check_horizon(table, below)
         return pa.array([cell[1:] if cell else None for cell in found], pa.binary())
 
     def _read(self, number: int, ids: np.ndarray, below: int) -> list[bytes | None]:
@@ -88,6 +90,7 @@ class VersionedTables:
         number = self._number(table)
         stop = min(stop, _BUCKETS)
         if number is None or first >= stop or below <= 0:
+            self._check_horizon(table, below)
             return
         # Recent rows first: what leaves them meanwhile is in the tree when the tree is read.
         held = self._recent.visible(number, first, stop, below)
@@ -96,11 +99,15 @@ class VersionedTables:
         while True:
             with self._environment.reading() as txn:
                 rows, going_on = tree.piece(txn, self._db["versions"])
+            self._check_horizon(table, below)
             upto = len(held) if going_on == tree.stop else _before(held, going_on, taken)
             yield from _pieces(recent.newest([held.slice(taken, upto), rows]))
             taken = upto
             if going_on == tree.stop:
                 return
+
+    def _check_horizon(self, table: str, below: int) -> None:
+        check_horizon(table, below, self._collector.bounds.horizon)
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         while True:
@@ -133,7 +140,7 @@ class VersionedTables:
             raise DataError(f"epoch {epoch} is no version: they are whole numbers from 0 to {_EPOCHS - 1}")
         for write in writes:
             check_write(write)
-        for group in versions.groups(writes):
+        for group in write_groups(writes):
             self._write(epoch, group)
 
     def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:

@@ -18,7 +18,7 @@ if the tree has seen a newer epoch; all such rows are noted.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -27,16 +27,12 @@ import numpy as np
 import xxhash
 
 from belvedere.errors import DataError
-from belvedere.store.seam import TableWrite
 from belvedere.store.served import keys
 from belvedere.store.served.environment import MAX_NAME, Db, Txn
 from belvedere.store.served.recent import Rows
 
 _RECORD_IDS = 8192
 """Ids in one record: values of LMDB that span many pages need as many pages in a row."""
-_WRITE_ROWS = 1 << 16
-"""Rows that one transaction, and one message, holds at most: the pages that it changes are in memory until its end."""
-_WRITE_BYTES = 64 << 20
 _PIECE_ROWS = 8192
 _PIECE_BYTES = 4 << 20
 _FIRST_PIECE = 128
@@ -280,27 +276,3 @@ def put_ids(txn: Txn, db: Db, prefix: bytes, ids: np.ndarray) -> list[bytes]:
 
 def get_ids(content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.uint64).reshape(-1, 2)
-
-
-# --- cutting writes
-
-
-def groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
-    """Writes in groups that fit into a transaction and a message; empty ones are left out."""
-    group: list[TableWrite] = []
-    room = _WRITE_ROWS
-    for write in writes:
-        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (write.values.nbytes + 1)))
-        for piece in _pieces(write, rows):
-            if len(piece.ids) > room and group:
-                yield group
-                group, room = [], _WRITE_ROWS
-            group.append(piece)
-            room -= len(piece.ids)
-    if group:
-        yield group
-
-
-def _pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
-    for at in range(0, len(write.ids), rows):
-        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import kernel
+from belvedere.engine.state.jit import kernel, part
 from belvedere.engine.state.kernels.strings import HUGE, length_of
 
 BLOCK = 256
@@ -20,7 +20,7 @@ _LOADED = 192
 BLOCKS, USED, FREE = 0, 1, 2
 
 
-@kernel
+@part
 def _place(refs, arena, slot):  # type: ignore[no-untyped-def]
     """Where in the arena a slot's key begins, and its length."""
     ref = refs[slot]
@@ -28,7 +28,7 @@ def _place(refs, arena, slot):  # type: ignore[no-untyped-def]
     return (ref >> 27) * 8 + (8 if length >= HUGE else 0), length
 
 
-@kernel
+@part
 def _head(data, start, length):  # type: ignore[no-untyped-def]
     head = np.uint64(0)
     for i in range(8):
@@ -37,7 +37,7 @@ def _head(data, start, length):  # type: ignore[no-untyped-def]
     return head
 
 
-@kernel
+@part
 def _compare(a, a_start, a_length, b, b_start, b_length):  # type: ignore[no-untyped-def]
     """Below, at or above zero as key a is below, equal to or above key b; their heads are equal."""
     common = min(a_length, b_length)
@@ -48,7 +48,7 @@ def _compare(a, a_start, a_length, b, b_start, b_length):  # type: ignore[no-unt
     return a_length - b_length
 
 
-@kernel
+@part
 def _below(heads, slots, at, refs, arena, text, probe, start, length, head):  # type: ignore[no-untyped-def]
     """Whether the key at a place (a row of `heads` and `slots`, flat) is below the probe."""
     if heads[at] != head:
@@ -57,7 +57,7 @@ def _below(heads, slots, at, refs, arena, text, probe, start, length, head):  # 
     return _compare(text, own, size, probe, start, length) < 0
 
 
-@kernel
+@part
 def _seek(heads, slots, fill, directory, ctl, refs, arena, text, probe, start, length):  # type: ignore[no-untyped-def]
     """(number in the directory, position in the block) of the first key that is not below the probe; a position may be
     the end of its block."""
@@ -84,7 +84,7 @@ def _seek(heads, slots, fill, directory, ctl, refs, arena, text, probe, start, l
     return number, low
 
 
-@kernel
+@part
 def _new_block(ctl, free):  # type: ignore[no-untyped-def]
     if ctl[FREE] > 0:
         ctl[FREE] -= 1
@@ -93,7 +93,7 @@ def _new_block(ctl, free):  # type: ignore[no-untyped-def]
     return ctl[USED] - 1
 
 
-@kernel
+@part
 def _enlist(directory, ctl, number, block):  # type: ignore[no-untyped-def]
     for i in range(ctl[BLOCKS], number, -1):
         directory[i] = directory[i - 1]
@@ -101,7 +101,7 @@ def _enlist(directory, ctl, number, block):  # type: ignore[no-untyped-def]
     ctl[BLOCKS] += 1
 
 
-@kernel
+@part
 def _strike(fill, directory, ctl, free, number):  # type: ignore[no-untyped-def]
     block = directory[number]
     fill[block] = 0
@@ -112,7 +112,7 @@ def _strike(fill, directory, ctl, free, number):  # type: ignore[no-untyped-def]
         directory[i] = directory[i + 1]
 
 
-@kernel
+@kernel("u8[:] i4[:] i4[:] i4[:] i8[:] i4[:] i8[:] i8[:] u1[:] i4[:] i8")
 def insert(heads, slots, fill, directory, ctl, free, refs, arena, text, fresh, start):  # type: ignore[no-untyped-def]
     """Enter slots, from the one at `start` on, whose keys are in the arena already; returns how far it came: less than
     all if room for another block is needed first."""
@@ -150,7 +150,7 @@ def insert(heads, slots, fill, directory, ctl, free, refs, arena, text, fresh, s
     return fresh.shape[0]
 
 
-@kernel
+@kernel("u8[:] i4[:] i4[:] i4[:] i8[:] i4[:] i8[:] i8[:] u1[:] i4[:]")
 def remove(heads, slots, fill, directory, ctl, free, refs, arena, text, gone):  # type: ignore[no-untyped-def]
     """Take slots out, whose keys are still in the arena; returns how many were there."""
     removed = 0
@@ -183,7 +183,7 @@ def remove(heads, slots, fill, directory, ctl, free, refs, arena, text, gone):  
     return removed
 
 
-@kernel
+@part
 def _merge(heads, slots, fill, directory, ctl, free, number):  # type: ignore[no-untyped-def]
     """Two neighbours become one, if that is then at most half full."""
     a, b = np.int64(directory[number]), np.int64(directory[number + 1])
@@ -197,7 +197,7 @@ def _merge(heads, slots, fill, directory, ctl, free, number):  # type: ignore[no
     _strike(fill, directory, ctl, free, number + 1)
 
 
-@kernel
+@kernel("u8[:] i4[:] i4[:] i4[:] i8[:] u8[:] i4[:]")
 def load(heads, slots, fill, directory, ctl, sorted_heads, sorted_slots):  # type: ignore[no-untyped-def]
     """Fill an empty index with slots in order."""
     n = sorted_slots.shape[0]
@@ -213,7 +213,7 @@ def load(heads, slots, fill, directory, ctl, sorted_heads, sorted_slots):  # typ
     ctl[BLOCKS], ctl[USED], ctl[FREE] = blocks, blocks, 0
 
 
-@kernel
+@kernel("u8[:] i4[:] i4[:] i4[:] i8[:] i8[:] i8[:] u1[:] u1[:] i8 i8 i8 i8")
 def select(  # type: ignore[no-untyped-def]
     heads, slots, fill, directory, ctl, refs, arena, text, probe, low_length, high_length, limit, reverse
 ):
@@ -249,7 +249,7 @@ def select(  # type: ignore[no-untyped-def]
     return out
 
 
-@kernel
+@kernel("i4[:] u1[:] u8[:] u8[:]")
 def heads_of(offsets, data, first, second):  # type: ignore[no-untyped-def]
     """The first and the second eight bytes of keys as numbers that sort as they do, filled up with zeros."""
     for i in range(first.shape[0]):
@@ -259,7 +259,7 @@ def heads_of(offsets, data, first, second):  # type: ignore[no-untyped-def]
         second[i] = _head(data, start + 8, length - 8)
 
 
-@kernel
+@kernel("u1[:] i4[:] i8 i4[:]")
 def note(state, rows, flag, out):  # type: ignore[no-untyped-def]
     """Mark slots (negative ones are skipped) with the flag 2, but those whose state is `flag`; returns how many of them
     were not marked before, and puts these into `out`."""
