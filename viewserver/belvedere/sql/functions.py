@@ -130,7 +130,8 @@ def intdiv(left: Expr, right: Expr) -> Expr:
 def negate(arg: Expr) -> Expr:
     """-x; constants at once, so that -2147483648 is an int although 2147483648 is not."""
     if isinstance(arg, Literal) and isinstance(arg.value, int | float | Decimal) and is_number(arg.type):
-        value = -arg.value
+        # Unary minus would round a decimal to the 28 digits of Python's context.
+        value = arg.value.copy_negate() if isinstance(arg.value, Decimal) else -arg.value
         if value == -(2**31) and arg.type.kind is Kind.BIGINT:
             return Literal(value, INT)
         if value == -(2**63) and arg.type.kind is Kind.DECIMAL and arg.type.scale == 0:
