@@ -55,7 +55,7 @@ class Literal:
         return hash(self._bits)
 
     @property
-    def _bits(self) -> tuple[Type, type, Value]:
+    def _bits(self) -> tuple[object, ...]:
         value = struct.pack(">d", self.value) if isinstance(self.value, float) else self.value
         return self.type, self.value.__class__, value
 

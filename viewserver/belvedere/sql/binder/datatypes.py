@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from belvedere.sql.parser import Source, first_offset, sql_text
+from belvedere.sql.parser import Source, first_offset, nearest_offset, sql_text
 from belvedere.types import (
     BIGINT,
     BINARY,
@@ -62,16 +62,23 @@ def bind_type(source: Source, node: exp.DataType, cast: exp.Expr) -> Type:
 
 
 def _offset(source: Source, node: exp.DataType, cast: exp.Expr) -> int | None:
-    # Type names carry no mark: the word after the last AS or :: that follows the value.
+    # Type names carry no mark: the word after the first AS or :: that follows the value, or, if that is a keyword and
+    # has no mark either, after the first AS or :: before this type.
     start = first_offset(cast.this)
+    name = sql_text(node).upper().partition("(")[0].partition("<")[0]
     for token, following in zip(source.tokens, source.tokens[1:], strict=False):
-        if start is not None and token.start > start and token.text.upper() in ("AS", "::"):
+        if token.text.upper() not in ("AS", "::"):
+            continue
+        if following.text.upper() == name if start is None else token.start > start:
             return following.start
-    return start
+    return nearest_offset(cast)
 
 
 def _decimal(source: Source, node: exp.DataType, at: int | None) -> Type:
-    sizes = [int(p.this.name) for p in node.expressions]
+    texts = [p.name for p in node.expressions]
+    if len(texts) > 2 or not all(t.isascii() and t.isdigit() and len(t) < 9 for t in texts):
+        raise source.error(f"decimal({','.join(texts).lower()}) does not exist", at, "decimal(precision, scale)")
+    sizes = [int(t) for t in texts]
     precision = sizes[0] if sizes else 10
     scale = sizes[1] if len(sizes) > 1 else 0
     if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:

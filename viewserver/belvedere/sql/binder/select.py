@@ -64,6 +64,10 @@ class Item:
 def bind_select(ctx: Context, node: exp.Select) -> Query:
     """A whole SELECT."""
     refuse_clauses(ctx, node, _SUPPORTED)
+    if not node.expressions:
+        raise ctx.source.error(
+            "a SELECT without columns", offset_before(ctx.source, node, ("SELECT",)), "SELECT * FROM …"
+        )
     distinct = node.args.get("distinct")
     if distinct is not None and distinct.args.get("on") is not None:
         raise ctx.source.unsupported("DISTINCT ON is not supported", distinct, "use GROUP BY with min or max")
