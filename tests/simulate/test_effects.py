@@ -61,7 +61,7 @@ def effects() -> Counter[str]:
         ("read", 7 * len(SEEDS)),
         ("history with recoveries", len(SEEDS) // 3),
         ("plan cut", 20),
-        ("table write of a dead session", 5),
+        ("table write of a dead session", 2),
         ("compare-and-set after its answer", 5),
         ("token waited for", 20),
         ("tables dropped", 3),

@@ -1,4 +1,4 @@
-"""Breaks of the protocol, of its drivers and of the shard, with who notices each: the simulator, or else a unit test."""
+"""Breaks of the protocol, of its drivers and of the shard, and who notices each: the simulator, or a unit test."""
 
 from __future__ import annotations
 
@@ -94,20 +94,20 @@ BREAKS = [
         file="viewserver/belvedere/protocol/coordinator.py",
         find=(
             "        self._planning = True\n"
-            "        return found + self._asking.ask(lambda request: WriteDocument(request, pointer.document, data), written)"
+            "        return found + self._asking.ask(lambda request: WriteDocument(request, pointer"
         ),
         instead=(
             "        self._prepared = (plan, pointer)\n"
-            "        return found + self._asking.ask(lambda request: WriteDocument(request, pointer.document, data), lambda _: [])"
+            "        return found + self._asking.ask(lambda request: WriteDocument(request, pointer"
         ),
         noticed_by=(HISTORIES,),
     ),
     Break(
         name="catalog in a plan before its document",
         claim="a catalog is durable before a plan names it",
-        file="viewserver/belvedere/protocol/catalog.py",
-        find="    durable: bool = False",
-        instead="    durable: bool = True",
+        file="viewserver/belvedere/protocol/coordinator.py",
+        find="Offer(event, catalog_document(event.version, self._term, event.ticket))",
+        instead="Offer(event, catalog_document(event.version, self._term, event.ticket), True)",
         noticed_by=(HISTORIES,),
     ),
     Break(
@@ -454,8 +454,8 @@ BREAKS = [
         name="chunks of sources with a position are strays",
         claim="late entries of a source that is not listed are kept",
         file="viewserver/belvedere/protocol/sources.py",
-        find="        self._strays = tuple(c.id for c in self._index if c.source not in facts and c.source not in self._planned)",
-        instead="        self._strays = tuple(c.id for c in self._index if c.source not in facts)",
+        find="if c.source not in facts and c.source not in self._planned)",
+        instead="if c.source not in facts)",
         noticed_by=(HISTORIES,),
     ),
     Break(
