@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from belvedere.cluster.roles.coordinator import Listing, Waiting
+from types import SimpleNamespace
+
+import pytest
+
+from belvedere.cluster.roles.coordinator import CoordinatorMember, Listing, Waiting
+from belvedere.protocol.driving import Note
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId, choose, positions
 from belvedere.store.memory import MemoryStore
 from belvedere.store.seam import SourceInfo
@@ -61,3 +66,15 @@ def test_a_short_index_is_read_whole_and_asks_for_no_figures() -> None:
     assert listing.waiting({}) == Waiting(0, 0, 0)
     listing.read()
     assert asked == ["sources", "chunks"] and listing.waiting({}) == Waiting(3, 10, 1000)
+
+
+def test_a_leader_reads_sources_anew_in_each_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing is good for a second; what a leader of the next term sees must not be older than its takeover."""
+    made: list[Listing] = []
+    member = object.__new__(CoordinatorMember)
+    member.around = SimpleNamespace(store=store_with(A))  # type: ignore[assignment]
+    member.overview = SimpleNamespace(noted=lambda note: None)  # type: ignore[assignment]
+    monkeypatch.setattr(CoordinatorMember, "note", lambda self, note: made.append(self.listing))
+    for term in (1, 2):
+        member._carry_out(Note("leading", {"term": term, "committed": 0}))
+    assert made[0] is not made[1]

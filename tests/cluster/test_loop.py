@@ -112,6 +112,9 @@ def test_options_say_what_is_wrong() -> None:
         Options(Role.COORDINATOR, "localhost:2181", pool="a/b")
     with pytest.raises(DataError, match=r"session timeout 0.1 s"):
         Options(Role.COORDINATOR, "localhost:2181", session_timeout=0.1)
+    with pytest.raises(DataError, match=r"retention 8 s: with a session timeout of 4 s it is at least 9 s"):
+        Options(Role.COORDINATOR, "localhost:2181", session_timeout=4.0, retention=8.0)
+    Options(Role.COORDINATOR, "localhost:2181", session_timeout=4.0, retention=9.0)
     found = Options(Role.STORE, "localhost:2181", directory=Path("x"))
     assert found.name.startswith("store-")
 

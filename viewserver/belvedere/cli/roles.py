@@ -129,7 +129,11 @@ def _run(role: str, **settings: Any) -> None:
     "--epoch-ms", envvar="BELVEDERE_EPOCH_MS", type=int, default=20, show_default=True, help="Shortest epoch."
 )
 @click.option(
-    "--retention", envvar="BELVEDERE_RETENTION", type=float, default=60.0, help="Seconds that epochs stay readable."
+    "--retention",
+    envvar="BELVEDERE_RETENTION",
+    type=float,
+    default=60.0,
+    help="Seconds that epochs stay readable; at least the session timeout and 5.",
 )
 def coordinator(**settings: Any) -> None:
     """Plan epochs, move buckets, commit. One of a pool's coordinators leads, the others wait."""

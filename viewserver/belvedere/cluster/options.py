@@ -74,7 +74,7 @@ class Options:
         if not 1.0 <= self.session_timeout <= 60.0:
             raise DataError(f"session timeout {self.session_timeout:g} s: it can be 1 to 60 s")
         least = self.session_timeout + LARGEST_STEP_MS / 1000
-        if self.retention < least:
+        if self.role is Role.COORDINATOR and self.retention < least:
             raise DataError(
                 f"retention {self.retention:g} s: with a session timeout of {self.session_timeout:g} s it is at least"
                 f" {least:g} s; nobody notices who stands still for less than the session timeout, and steps of a clock"
