@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from belvedere.engine.state.accumulators import Accumulators, warm
+from belvedere.engine.state.accumulators import Accumulators
 from belvedere.engine.vec import Vec
+from belvedere.engine.warm import warm
 from belvedere.plan.nodes import Call
 from belvedere.types import BIGINT, DOUBLE, STRING, Type, decimal
 

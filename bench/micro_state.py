@@ -18,8 +18,8 @@ from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.members import Members
 from belvedere.engine.state.table import Table
-from belvedere.engine.state.warm import warm
 from belvedere.engine.vec import Vec
+from belvedere.engine.warm import warm
 from belvedere.sql.catalog import TableDef
 from belvedere.types import BIGINT, DATE, DOUBLE, INT, STRING, Column
 

@@ -281,7 +281,7 @@ def recovery(rows: int = 1_000_000) -> dict[str, Any]:
 def cold_start() -> dict[str, Any]:
     """An empty kernel cache: everything compiles once."""
     with scratch() as directory:
-        script = "import belvedere.engine.warm as w; w.warm(lambda text: None)"
+        script = "import belvedere.engine.warm as w; w.warm()"
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(directory / "kernels")}
 
         def run() -> None:

@@ -44,6 +44,32 @@ def test_scan_prints_rows_in_key_order(filled: Shop) -> None:
     assert "2 rows" in filled.run("scan", "spend").stdout
 
 
+def test_scan_reads_from_the_end_and_only_some_columns(filled: Shop) -> None:
+    assert filled.json("scan", "spend", "--reverse", "--columns", "n, customer") == [
+        {"n": 1, "customer": 8},
+        {"n": 2, "customer": 7},
+    ]
+    assert (
+        "no column 'town'; it has customer, n, total" in filled.run("scan", "spend", "--columns", "town", code=1).stderr
+    )
+    assert "upside down" in filled.run("scan", "spend", "--start", "8", "--stop", "7", code=1).stderr
+
+
+def test_lookup_prints_the_rows_whose_key_begins_so(filled: Shop) -> None:
+    filled.run(
+        "sql", "-c", "CREATE MATERIALIZED VIEW sums AS SELECT customer, total, count(*) AS n FROM orders GROUP BY 1, 2"
+    )
+    assert [row["total"] for row in filled.json("lookup", "sums", "7")] == ["0.50", "9.50"]
+    assert filled.json("lookup", "sums", "7", "9.50", "--columns", "n") == [{"n": 1}]
+    assert [row["total"] for row in filled.json("lookup", "sums", "7", "--reverse", "--limit", "1")] == ["9.50"]
+    assert filled.json("lookup", "orders", "2", "--columns", "total") == [{"total": "0.50"}]
+    assert filled.json("lookup", "sums", "99") == []
+    assert [row["total"] for row in filled.json("scan", "sums", "--start", "7", "--stop", "8")] == ["0.50", "9.50"]
+    assert "lookup sums prints all rows whose key begins so" in filled.run("get", "sums", "7", code=1).stderr
+    assert "2 values are needed, 3 were given" in filled.run("lookup", "sums", "7", "1", "1", code=1).stderr
+    assert "'x' is not a bigint" in filled.run("lookup", "sums", "x", code=1).stderr
+
+
 def test_put_and_delete_change_the_view(filled: Shop) -> None:
     (written,) = filled.json("put", "orders", "--json", '{"id": 4, "customer": 8, "total": "2.00"}')
     assert written["written"] == 1

@@ -16,4 +16,4 @@ def kernels_are_compiled() -> None:
     """Once, before any process needs them: in a new checkout each would compile them for itself, for minutes."""
     from belvedere.engine.warm import warm
 
-    warm(lambda text: None)
+    warm()

@@ -249,7 +249,7 @@ class FakePool:
                 raise StoreUnavailable("the store is down")
             if table.name in self.unknown_tables:
                 raise CatalogError(f"no base table {table.name!r} here")
-            found = self.requests.get(request)
+            found = self.requests.get(request) if request else None  # without a name, as with the store
             if found is None:
                 found = self._append(table, changes, own_clock)
                 self.requests[request] = found

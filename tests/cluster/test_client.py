@@ -339,6 +339,20 @@ def test_a_store_that_breaks_off_in_the_middle_of_a_scan(pool: FakePool, db: Clu
     assert len(broken) >= 2
 
 
+def test_writes_return_while_the_pool_stands_still(pool: FakePool) -> None:
+    """No epoch happens all the while: whoever waited for a view would wait in vain."""
+    with pool.connect(timeout=20.0) as db:
+        create(pool, db, ORDERS, SPEND)
+        before = pool.plan
+        tokens = [db.put("orders", order(id, 7, "1.00")) for id in range(30)]
+        tokens.append(db.delete("orders", [0, 1]))
+        assert pool.plan is before and len(pool.pending) == 31
+        with pytest.raises(NotYet):
+            db.get("spend", 7, after=tokens[0], timeout=0.05)
+        pool.step()
+        assert db.get("spend", 7, after=tokens[-1]) == {"customer": 7, "n": 28, "total": Decimal("28.00")}
+
+
 def test_views_are_waited_for_and_a_stalled_pool_is_named(pool: FakePool) -> None:
     with pool.connect(timeout=0.2) as db:
         with pool.running():
@@ -499,3 +513,23 @@ def test_members_of_another_cluster_in_a_pool_of_the_same_name_are_not_asked(poo
         assert db.get("orders", 1) is None
         assert set(db.pool._coordinators()) == set(seeds)
     assert opened == [STORE_ADDRESS]
+
+
+def test_a_session_reads_its_own_writes_and_hands_over_what_it_saw(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    with db.session(timeout=0.05) as s:
+        s.put("orders", [order(1, 7, "9.50")])
+        s.put("orders", [order(2, 8, "1")])
+        for read in (lambda: s.get("spend", 7), lambda: s.scan("spend"), s.snapshot):
+            with pytest.raises(NotYet):
+                read()
+        assert db.get("spend", 7) is None  # without a session nothing waits
+        pool.step()
+        assert s.get("spend", 7) == {"customer": 7, "n": 1, "total": Decimal("9.50")}
+        assert s.get("spend", 8) == {"customer": 8, "n": 1, "total": Decimal("1.00")}
+        with s.snapshot() as snapshot:
+            assert snapshot.get("spend", 8) == {"customer": 8, "n": 1, "total": Decimal("1.00")}
+        handed = str(s.token)
+    assert Token.parse(handed).epoch == db.epoch and Token.parse(handed).positions
+    with db.session(after=handed, timeout=1) as other:
+        assert other.get("spend", 7) == {"customer": 7, "n": 1, "total": Decimal("9.50")}

@@ -61,8 +61,7 @@ def test_who_slept_can_pin_again_although_old_readers_are_still_there(pool: Fake
 def test_renewals_go_on_without_a_holder_that_is_too_late(pool: FakePool, db: ClusterDatabase) -> None:
     first, second = db.epoch, pool.step().epoch
     pins = Pins(db.stores, 10.0, lease_ms=200)
-    pins.pin(first)
-    pins.pin(second)
+    held = [pins.pin(first), pins.pin(second)]
     assert pinned(pool) == [first]
     pool.store.put_document(horizon_document(Epoch(second)), b"")
     until(lambda: pinned(pool) == [second])
@@ -70,7 +69,7 @@ def test_renewals_go_on_without_a_holder_that_is_too_late(pool: FakePool, db: Cl
     until(lambda: pool.store.list_documents(PINS) != before)
     with pytest.raises(EpochExpired, match=f"epoch {first}: .*the oldest epoch that is still kept is {second}"):
         pins.pin(first)
-    pins.pin(second)
+    held.append(pins.pin(second))
     pins.close()
     assert not pinned(pool)
 

@@ -282,7 +282,7 @@ def test_the_collector_may_come_while_pins_are_locked(pool: FakePool, db: Cluste
 
 def test_pins_are_renewed_whatever_went_wrong_before(pool: FakePool, db: ClusterDatabase) -> None:
     pins = Pins(db.stores, 10.0, lease_ms=200)
-    pins.pin(db.epoch)
+    held = pins.pin(db.epoch)
     failed: list[str] = []
 
     def strike(call: str, moment: Moment) -> None:
@@ -293,6 +293,7 @@ def test_pins_are_renewed_whatever_went_wrong_before(pool: FakePool, db: Cluster
     pool.store.faults = strike
     before = pool.store.list_documents("pins/")
     until(lambda: bool(failed) and pool.store.list_documents("pins/") != before)
+    pins.unpin(held)
     pins.close()
     assert not pool.store.list_documents("pins/")
 
@@ -314,7 +315,7 @@ def test_closing_does_not_wait_for_a_store_that_is_frozen(
 ) -> None:
     monkeypatch.setattr("belvedere.cluster.client.pins.CLOSE_SECONDS", 0.1)
     pins = Pins(db.stores, 10.0, lease_ms=200)
-    pins.pin(db.epoch)
+    held = pins.pin(db.epoch)
     frozen, thawed = threading.Event(), threading.Event()
 
     def strike(call: str, moment: Moment) -> None:
@@ -325,6 +326,7 @@ def test_closing_does_not_wait_for_a_store_that_is_frozen(
     pool.store.faults = strike
     assert frozen.wait(10)
     began = time.monotonic()
+    pins.unpin(held)
     pins.close()
     assert time.monotonic() - began < 5
     pool.store.faults = None

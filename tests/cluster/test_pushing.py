@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from belvedere.cluster.flight import FlightTransport
 from belvedere.cluster.options import Options
 from belvedere.cluster.roles.push import PUSH
 from belvedere.cluster.roles.store import NODES, StoreDirectory
+from belvedere.errors import StoreUnavailable
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import MemberId
 from belvedere.source.pusher import unpack_request
@@ -42,8 +44,8 @@ class Distributor:
         return b""
 
 
-def opened(path: Path, session_timeout: float) -> StoreDirectory:
-    options = Options(Role.STORE, "nowhere:1", directory=path, session_timeout=session_timeout)
+def opened(path: Path, session_timeout: float, **settings: Any) -> StoreDirectory:
+    options = Options(Role.STORE, "nowhere:1", directory=path, session_timeout=session_timeout, **settings)
     store = StoreDirectory(options)
     store.base.create_table(ORDERS, encode_keys(keys_of(100, 200, 300), "orders"))
     return store
@@ -103,6 +105,34 @@ def test_a_push_that_is_not_answered_is_tried_again_after_the_session_timeout(tm
     store.push_to([silent])
     write(store)
     until(lambda: len(store.pushers.troubles()) == 4, 6.0)
+    store.close()
+
+
+def test_base_writes_return_though_nobody_takes_what_is_pushed(tmp_path: Path, silent: str) -> None:
+    """A pool that hangs: no write waits for it, up to the limit of the backlog, and there it is refused, not held."""
+    store = opened(tmp_path, session_timeout=60.0, backlog_limit=1 << 20)
+    store.push_to([silent])
+    taken: list[int] = []
+    refused: list[str] = []
+
+    def write_on() -> None:
+        write(store)
+        try:
+            for key in range(1000, 2000):
+                store.base.put(ORDERS.name, changes_of([Change(key, {"a": key, "b": "x" * 10_000})]))
+                taken.append(key)
+        except StoreUnavailable as error:
+            refused.append(str(error))
+
+    writer = threading.Thread(target=write_on, daemon=True)
+    writer.start()
+    writer.join(30.0)
+    assert not writer.is_alive(), "a write waits"
+    until(lambda: under_way(store) == len(NODES), 10.0)
+    assert len(taken) > 50 and "1.0 MiB are allowed" in refused[0]
+    assert not any(store.pushers.positions.get(source.id) > 0 for source in store.sources()), "nobody took anything"
+    keys = [row["id"] for batch in store.base.scan(ORDERS.name) for row in batch.to_pylist()]
+    assert [key for key in keys if key >= 1000] == taken
     store.close()
 
 

@@ -35,7 +35,7 @@ def statement(sql: str, catalog: Catalog = CATALOG) -> Statement:
 
 def test_create_table() -> None:
     found = statement(
-        "CREATE TABLE IF NOT EXISTS `my t` (id LONG, name VARCHAR(20) NOT NULL, n INTEGER, x DOUBLE PRECISION, "
+        "CREATE TABLE IF NOT EXISTS `my t` (id LONG, name VARCHAR NOT NULL, n INTEGER, x DOUBLE PRECISION, "
         "price NUMERIC(12, 2), at TIMESTAMP, ok BOOL NULL, PRIMARY KEY (Name, id));"
     )
     assert found == CreateTable(
@@ -77,7 +77,7 @@ def test_simple_statements() -> None:
     assert statement("show tables") == Show("tables")
     assert statement("SHOW MATERIALIZED VIEWS") == Show("views")
     assert statement("SHOW CREATE TABLE t") == Show("create", "t")
-    assert statement("DESCRIBE EXTENDED t") == Describe("t")
+    assert statement("DESCRIBE TABLE t") == Describe("t")
     assert statement("DESC view") == Describe("view")
     assert statement("ALTER TABLE t ADD COLUMN z INT") == AddColumns("t", (Column("z", INT),))
     both = (Column("y", decimal(5, 1)), Column("z", STRING))

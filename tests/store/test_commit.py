@@ -37,6 +37,7 @@ class Setup:
         self.stopped: list[str] = []
         options = {"backlog_rows": 1 << 40, "backlog_bytes": 1 << 40, **limits}
         self.committer = Committer(self.log, MicroClock(now), self.groups.append, self.stopped.append, **options)
+        threading.Thread(target=self.committer.run, daemon=True).start()
 
 
 def test_epochs_and_timestamps_grow_though_the_clock_goes_back():

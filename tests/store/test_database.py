@@ -326,7 +326,7 @@ def test_closing_while_a_build_ends_is_quiet(tmp_path):
 def test_replacing_a_view_swaps_it_and_its_dependants_at_one_epoch(shop):
     shop.execute("CREATE MATERIALIZED VIEW total AS SELECT sum(total) AS total FROM spend")
     shop.wait(shop.put("orders", orders((1, 1, 10), (2, 1, 20), (3, 2, 30))))
-    same, other = shop.subscribe("total"), shop.subscribe("spend")
+    same, other = shop.subscribe("total", timeout=30), shop.subscribe("spend", timeout=30)
     before = shop.epoch
     shop.execute(
         "CREATE OR REPLACE MATERIALIZED VIEW spend AS "

@@ -72,6 +72,10 @@ def test_a_torn_tail_is_cut_wherever_it_tears(tmp_path):
         path.write_bytes(whole[:cut])
         log, found = opened(files)
         assert found == written[:2] and log.torn_bytes == cut - start
+        following = append(log, 7, 50)
+        log.close()
+        log, found = opened(files)
+        assert found == [*written[:2], following] and log.torn_bytes == 0, "what follows stands where the tail was"
         log.close()
 
 
@@ -155,6 +159,24 @@ def test_a_half_made_segment_that_was_removed_does_not_come_back():
             found.append(append(log, 11, 400))
         again = opened(files.crash())[1]
         assert again[: len(found)] == found and len(again) <= len(found) + 1
+
+
+def test_a_record_of_which_any_sectors_reached_the_disk_is_there_whole_or_not_at_all():
+    """The power is cut between the write and its sync, a few hundred times."""
+    torn = whole = 0
+    for seed in range(400):
+        files = FaultyFiles(seed)
+        log, _ = opened(files)
+        before = [append(log, 1, 100)]
+        files.cut_after(1)
+        attempted = [(2, log.epoch + 3, 2, bytes([2]) * 3000)]
+        with pytest.raises((OSError, Closed)):
+            append(log, 2, 3000)
+        again, found = opened(files.crash())
+        assert found in (before, before + attempted)
+        whole += len(found) == 2
+        torn += again.torn_bytes > 3000
+    assert whole > 50 and torn >= 10, "both happened, also with its last sector there and others lost"
 
 
 @settings(max_examples=150, deadline=None)

@@ -38,6 +38,10 @@ def write(path: Path, rng: random.Random) -> None:
                 for row in rows:
                     row["x"] = rng.uniform(-1, 1) * 10.0 ** rng.randint(-20, 20)
                 db.put("t", rows)
+            # two timestamps for many rows: the order of the log decides, in one epoch or in several
+            for _ in range(rng.randrange(3)):
+                tied = {rng.randrange(100, 110): rng.uniform(-1, 1) for _ in range(4)}
+                db.put("t", [{"id": k, "g": k % 6, "x": x} for k, x in tied.items()], ts=rng.randint(5, 6))
 
 
 def contents(path: Path, **options: object) -> dict[str, bytes]:

@@ -67,7 +67,9 @@ class Break:
 
     def needs_fresh_kernels(self, root: Path = ROOT) -> bool:
         """A compiled kernel is cached by its own file, but holds the kernels and constants of others as well."""
-        return re.search(r"\bnumba\b|\bJIT\b|\bstate\.wide\b", (root / self.file).read_text()) is not None
+        return (
+            re.search(r"\bnumba\b|\bJIT\b|(?m:^@(kernel|inlined|part)\b)", (root / self.file).read_text()) is not None
+        )
 
 
 def suite(check: Check) -> str:

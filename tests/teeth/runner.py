@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import queue
+import re
 import shlex
 import shutil
 import signal
@@ -35,7 +36,8 @@ LEFT_OVER = 2_000
 
 @dataclass(frozen=True)
 class Answer:
-    """What one check said. `outcome`: noticed, passed, hung, or error (it could not be asked)."""
+    """What one check said. `outcome`: noticed, passed, hung, skipped (what it needs is missing here), or error (it
+    could not be asked)."""
 
     check: Check
     outcome: str
@@ -120,6 +122,7 @@ class Copy:
             "PYTHONPATH": os.pathsep.join(str(self.tree / part) for part in ("viewserver", "operator", ".")),
             "PYTHONPYCACHEPREFIX": str(self._bytecode),
             "NUMBA_CACHE_DIR": str(self._fresh if fresh_kernels else self.kernels),
+            "COLUMNS": "250",  # room for the reason behind the name of a test
         }
         with tempfile.TemporaryFile("w+", errors="replace") as out:
             process = subprocess.Popen(
@@ -142,6 +145,8 @@ class Copy:
             out.seek(0)
             text = out.read()
         outcome = {None: "hung", 0: "passed", 1: "noticed"}.get(code, "error")
+        if outcome == "passed" and re.search(r"(?m)^\d+ skipped in ", text):
+            outcome = "skipped"
         return Answer(check, outcome, time.monotonic() - begin, _how(text), text[-LEFT_OVER:])
 
 
@@ -158,9 +163,9 @@ def _command(check: Check) -> list[str]:
 def _how(text: str) -> str:
     """The line that says what was noticed."""
     lines = text.splitlines()
-    for begin in ("seed ", "FAILED ", "ERROR ", "E  "):
+    for begins in (r"seed \d+: ", "FAILED ", "ERROR ", "E  "):
         for line in lines:
-            if line.startswith(begin) and "nothing wrong" not in line:
+            if re.match(begins, line) and "nothing wrong" not in line:
                 return line.strip()[:300]
     return lines[-1].strip()[:300] if lines else ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.teeth import __main__ as command
 from tests.teeth import runner as running
-from tests.teeth.breaks import Break, Rotten, all_breaks, missing_checks, suite
+from tests.teeth.breaks import ROOT, Break, Rotten, all_breaks, described, missing_checks, suite
 
 
 @pytest.mark.parametrize("broken", all_breaks(), ids=lambda b: b.name)
@@ -20,6 +21,28 @@ def test_a_break_still_applies(broken: Break) -> None:
 
 def test_the_tests_that_breaks_name_exist() -> None:
     assert list(missing_checks(all_breaks())) == []
+
+
+ROWS = [line for line in (ROOT / "docs" / "guarantees.md").read_text().splitlines() if line.startswith("| **")]
+
+
+def _named(row: str) -> list[str]:
+    """The tests that a row of docs/guarantees.md names, and the simulator, as breaks name them."""
+    found = ["lint-imports"] if "`make check`" in row else []
+    for file, inner in re.findall(r"`(tests/[\w/.]+)`((?: \([^()]*(?:\([^()]*\)[^()]*)*\))?)", row):
+        found += [f"{file}::{name}" for name in re.findall(r"`(test_\w+)`", inner)] or [file]
+    return found + ["simulate"] * ("the simulator" in row)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: re.sub(r"\W+", "-", row[4:40]))
+def test_each_test_that_a_guarantee_names_must_notice_a_break(row: str) -> None:
+    """Of a whole file or folder, some test in it."""
+    checks = [described(check) for broken in all_breaks() for check in broken.noticed_by]
+    named = _named(row)
+    assert named, "a row names tests"
+    for name in named:
+        whole_file = name.partition("::")[0]
+        assert any(c == whole_file or re.match(rf"{re.escape(name)}(::|/| |$)", c) for c in checks), name
 
 
 @pytest.fixture

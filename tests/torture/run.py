@@ -30,10 +30,10 @@ from typing import Any
 
 import belvedere
 from belvedere import errors
-from belvedere.cli import warmup
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.inquiry import status_of
 from belvedere.cluster.local import LocalCluster, Shape
+from belvedere.engine.warm import compile_kernels
 from belvedere.store.served.client import FlightStore
 from tests.torture.chaos import LEAVE_SECONDS, Administrator, Chaos, Fault, observe
 from tests.torture.checker import Checker, History, bag
@@ -117,7 +117,7 @@ class Torture:
     def run(self) -> None:
         """Raises AssertionError when something is wrong."""
         try:
-            warmup.compile_kernels()  # once, not in all processes at the same time
+            compile_kernels()  # once, not in all processes at the same time
             with self.cluster:
                 self._prepare()
                 self._storm()

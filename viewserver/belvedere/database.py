@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,110 +18,46 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.embedded import ddl, rows, status
+from belvedere.embedded.instance import Instance
 from belvedere.embedded.leases import Leases
 from belvedere.embedded.options import Options
-from belvedere.embedded.reading import After, Moment, to_table
-from belvedere.embedded.recovery import Recovery
+from belvedere.embedded.reading import After, Moment, together
 from belvedere.embedded.rows import is_frame
-from belvedere.embedded.runtime import Runtime
-from belvedere.embedded.snapshots import Snapshots
-from belvedere.embedded.statements import Result, Statements
-from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
-from belvedere.engine.engine import Engine
-from belvedere.errors import CatalogError, Closed, DataError, DiskError, Locked
+from belvedere.embedded.statements import NO_PREFIXES, Result, Statements
+from belvedere.engine.delta import Changes
+from belvedere.engine.vec import Vec
+from belvedere.errors import CatalogError, DataError, DiskError
+from belvedere.model.ranges import KeyRange
 from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.store.embedded import changes as codec
-from belvedere.store.embedded.changelog import Change, Changelog
-from belvedere.store.embedded.commit import Committer, Entry, MicroClock, Token
+from belvedere.store.embedded.changelog import Change
+from belvedere.store.embedded.commit import Entry, Token
 from belvedere.store.embedded.describe import ViewShape, schema_json, table_json
-from belvedere.store.embedded.faulty import MemoryFiles
-from belvedere.store.embedded.files import Files, OsFiles
-from belvedere.store.embedded.log import InputLog
+from belvedere.store.embedded.files import Files
+from belvedere.store.embedded.ordered import base_range
 from belvedere.store.embedded.views import Row, ViewTable
-
-_SCAN_ROWS = 1 << 17
 
 
 class Database(Statements):
     """A database open for reading and writing. All methods may be called from any thread."""
 
     def __init__(self, path: str | os.PathLike[str] | None, options: Options, files: Files | None = None):
-        in_memory = files is None and (path is None or str(path) == ":memory:")
-        self.path = None if in_memory or path is None else Path(path)
+        self._instance = instance = Instance(self, path, options, files)
+        self.path = None if instance.in_memory or path is None else Path(path)
         self.options = options
-        if files is None:
-            files = MemoryFiles() if in_memory else _directory(Path(path or ""))
-        self._files = files
-        lock = files.lock("LOCK")
-        if lock is None:
-            raise Locked(f"database {str(path)!r} is open for writing in another process; read it with read_only=True")
-        self._lock = lock
         self._ddl = threading.RLock()
-        self._closing = threading.Lock()
+        self._last_ddl: Entry | None = None
         self._closed = False
-        self._rows: dict[str, rows.Rows] = {}
-        self._leases = Leases(None if in_memory else files)
-        self._log = None if in_memory else InputLog(files, sync=options.sync, segment_bytes=options.segment_bytes)
         try:
-            self._start(None if in_memory or not isinstance(files, OsFiles) else files.root / "spill")
+            instance.open()
+            self._runtime, self._committer = instance.runtime, instance.committer
+            self._leases, self._rows = instance.leases, instance.rows
         except BaseException:
-            lock.release()
+            instance.give_up()
             raise
-
-    def _start(self, spill: Path | None) -> None:
-        options = self.options
-        engine = Engine(
-            memory_limit=options.memory_limit,
-            spill_directory=spill,
-            threads=options.threads,
-            tombstone_retention_ms=options.tombstone_retention_ms,
-        )
-        self._clock = MicroClock(options.clock)
-        runtime = self._runtime = Runtime(engine, Changelog(self._files, segment_bytes=options.segment_bytes), options)
-        self._snapshots: Snapshots | None = None
-        self._recovered: dict[str, Any] = {}
-        forced = False
-        try:
-            if self._log is None:
-                runtime.changelog.open(None, 0)
-            else:
-                recovery = Recovery(runtime, self._files, self._log, self._clock)
-                recovery.run()
-                self._recovered = {"records": recovery.records, "rebuilt": recovery.rebuilt}
-                self._snapshots = Snapshots(runtime, self._files, self._log, self._clock, self._leases)
-                if recovery.snapshot is not None:
-                    manifest = recovery.snapshot.manifest
-                    self._snapshots.epoch, self._snapshots.sequence = manifest["epoch"], manifest["sequence"]
-                    self._snapshots.size, self._snapshots.count = recovery.snapshot.size, 1
-                forced = recovery.history_lost
-                runtime.between = self._snapshots.between
-        except OSError as error:
-            raise DiskError(f"database {str(self.path)!r} could not be opened: {error}") from error
-        for name, table in runtime.catalog.tables.items():
-            self._rows[name] = rows.Rows(table)
-        self._committer = Committer(
-            self._log,
-            self._clock,
-            runtime.deliver,
-            self._stopped,
-            backlog_rows=options.backlog_rows,
-            backlog_bytes=options.backlog_bytes,
-            epoch=runtime.committed,
-            sequence=runtime.sequence,
-        )
-        runtime.processed = self._committer.processed
-        runtime.oldest_pin = lambda: self._leases.oldest(self._now_ms())
-        runtime.on_stop = self._committer.close
-        runtime.builds.announce = self._submit_ddl
-        if forced and self._snapshots is not None:
-            self._snapshots.take(wait=True)
-        runtime.start()
-
-    def _stopped(self, reason: str) -> None:
-        self._runtime.stop(f"the database stopped: {reason}")
 
     # ------------------------------------------------------------------ reading: see Reading
 
@@ -155,41 +91,22 @@ class Database(Statements):
         return self._runtime.wait_for(epoch, timeout)
 
     def _now_ms(self) -> int:
-        return self._clock.now() // 1000
+        return self._instance.clock.now() // 1000
 
     def _retention_ms(self, shape: ViewShape) -> int:
         return self.options.retention_ms if shape.retention_ms is None else shape.retention_ms
 
-    def _base_rows(self, table: TableDef) -> tuple[int, Delta]:
-        return self._runtime.call(lambda: (self.epoch, self._scan_base(table.name)))
-
-    def _scan_base(self, name: str) -> Delta:
-        held = self._runtime.engine.tables[name]
-        columns = self._runtime.catalog.tables[name].columns
-        parts: list[Delta] = []
-        start: int | None = 0
-        while start is not None:
-            delta, start = held.scan(start, _SCAN_ROWS, range(len(columns)))
-            if len(delta):
-                parts.append(delta)
-        return concat_deltas(parts) if parts else empty_delta(columns)
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
+        return self._runtime.call(lambda: base_range(self._runtime.engine.tables[table.name], wanted, columns))
 
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
         return self._runtime.call(lambda: self._runtime.engine.tables[table.name].get(id))
 
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+    def _consistent(
+        self, names: set[str], prefixes: Mapping[str, Sequence[Any]] = NO_PREFIXES
+    ) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
         def collect() -> tuple[int, dict[str, pa.Table], dict[str, int]]:
-            out, failed = {}, {}
-            for name in sorted(names):
-                table = self._runtime.catalog.tables.get(name)
-                if table is not None:
-                    shape = ViewShape(name, 0, table.columns, len(table.columns), table.key_positions)
-                    out[name] = to_table(shape, self._scan_base(name))
-                else:
-                    view = self._runtime.tables[name]
-                    out[name] = to_table(view.shape, view.rows()[1])
-                    failed[name] = len(view.quarantine)
-            return self.epoch, out, failed
+            return self.epoch, *together(names, prefixes, self._runtime.engine.tables, self._runtime.tables)
 
         return self._runtime.call(collect)
 
@@ -198,10 +115,11 @@ class Database(Statements):
 
     def status(self) -> dict[str, Any]:
         """Numbers about everything: rows, bytes, lag, backlog, log, snapshots, history, pins, builds, problems."""
+        instance = self._instance
         found = self._runtime.call(
-            lambda: status.collect(self._runtime, self._committer, self._log, self._snapshots, self._leases)
+            lambda: status.collect(self._runtime, self._committer, instance.log, instance.snapshots, self._leases)
         )
-        return {**found, "recovery": self._recovered}
+        return {**found, "recovery": instance.recovered}
 
     # ------------------------------------------------------------------ writing
 
@@ -255,8 +173,11 @@ class Database(Statements):
             changes = codec.decode(table, meta, buffer)
 
         def check() -> None:
-            if table.name not in self._rows:
+            now = self._rows.get(table.name)
+            if now is None:
                 raise CatalogError(f"table {table.name!r} was dropped; nothing was written")
+            if now is not reader and not ddl.extends(now.table, table):
+                raise CatalogError(f"table {table.name!r} became another one; nothing was written, repeat the call")
 
         clocks = 0 if ts is not None else count if ordered and changes.delete is not None else 1
         entry = Entry(meta, buffer, table.name, changes, count, clocks, on_join=check)
@@ -266,7 +187,17 @@ class Database(Statements):
 
     def _submit_ddl(self, operation: ddl.Operation, on_join: Any = None, on_fail: Any = None) -> Token:
         entry = Entry({"k": "ddl", **operation}, alone=True, on_join=on_join, on_fail=on_fail)
+        self._last_ddl = entry
         return self._committer.submit(entry, unbounded=True)
+
+    def _settle_ddl(self) -> None:
+        """Until the catalog shows the last statement, though an interrupt took its caller away."""
+        last = self._last_ddl
+        if last is not None and not last.claim():
+            token = self._committer.settle(last)
+            if token is not None:
+                self._applied(token)
+        self._last_ddl = None
 
     def _write_statement(self, statement: st.Statement, wait: bool) -> Result:
         match statement:
@@ -275,6 +206,7 @@ class Database(Statements):
             case st.Delete():
                 return self.delete(statement.table, list(statement.keys))
         with self._ddl:
+            self._settle_ddl()
             # one build at a time; whoever follows sees what the one before made
             self._wait_unless_full(lambda: self._runtime.builds.current is None, "another view is being built, which")
             match statement:
@@ -412,35 +344,17 @@ class Database(Statements):
 
     def checkpoint(self) -> None:
         """Take a snapshot now; returns when it is in force."""
-        snapshots = self._snapshots
+        snapshots = self._instance.snapshots
         if snapshots is not None:
             self._runtime.call(lambda: snapshots.take(wait=True))
 
     def close(self) -> None:
-        """Finish what was written, take a snapshot, let go of the files. Closing again does nothing."""
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-        self._committer.close("the database is closed")
-        self._committer.drain()
-        snapshots = self._snapshots
-        try:
-            if self._runtime.failure is None:
-                self._runtime.wait_until(lambda: self._runtime.committed >= self._committer.epoch)
-                if snapshots is not None and self.options.snapshot:
-                    self._runtime.call(lambda: snapshots.take(wait=True))
-        except (Closed, OSError) as error:
-            raise Closed(f"closed without a snapshot; the log has everything: {error}") from error
-        finally:
-            self._runtime.finish()
-            if snapshots is not None:
-                snapshots.join()
-            self._runtime.engine.close()
-            self._runtime.changelog.close()
-            if self._log is not None:
-                self._log.close()
-            self._lock.release()
+        """Finish what was written, take a snapshot, let go of the files. Closing again only waits for that.
+
+        An interrupt ends the wait; the database goes on closing.
+        """
+        self._closed = True
+        self._instance.close()
 
     def __enter__(self) -> Database:
         return self
@@ -449,14 +363,6 @@ class Database(Statements):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _directory(path: Path) -> OsFiles:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DiskError(f"database directory {str(path)!r} could not be made: {error}") from error
-    return OsFiles(path)
 
 
 __all__ = ["After", "DataError", "Database", "Moment"]

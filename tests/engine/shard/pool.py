@@ -205,7 +205,8 @@ def plan(catalog: Catalog, queries: Mapping[str, str], existing: Sequence[nodes.
 
 
 class History:
-    """Random changes of base tables, and what the tables hold after each epoch."""
+    """Random changes of base tables, and what the tables hold after each epoch. Many timestamps are equal to the one
+    before: then a delete beats a put, and the later put the earlier."""
 
     def __init__(
         self, seed: int, tables: Sequence[TableDef], keys: int = 25, groups: int = 6, values: Sequence[float] = VALUES
@@ -213,7 +214,8 @@ class History:
         self.rng = np.random.default_rng(seed)
         self.tables = {t.name: t for t in tables}
         self.rows: dict[str, dict[Any, tuple[Any, ...]]] = {t.name: {} for t in tables}
-        self.clock = 1
+        self.deleted: dict[str, dict[Any, int]] = {t.name: {} for t in tables}
+        self.clock, self.ties = 1, np.random.default_rng([seed, 1])
         self.keys, self.groups, self.values = keys, groups, values
 
     def step(self, most: int = 12) -> dict[str, list[Changes]]:
@@ -226,20 +228,22 @@ class History:
 
     def changes(self, name: str, count: int) -> Changes:
         table, known = self.tables[name], self.rows[name]
-        rows, deletes = [], []
+        deleted = self.deleted[name]
+        rows, deletes, times = [], [], []
         for _ in range(count):
             row = self._row(table)
             delete = bool(self.rng.random() < 0.3)
+            self.clock += bool(self.ties.random() < 0.4)
             rows.append(row)
             deletes.append(delete)
+            times.append(self.clock)
             if delete:
                 known.pop(row[0], None)
-            else:
+                deleted[row[0]] = self.clock
+            elif deleted.get(row[0], 0) < self.clock:
                 known[row[0]] = row
         columns = tuple(vec_of([r[i] for r in rows], c.type) for i, c in enumerate(table.columns))
-        ts = np.arange(self.clock, self.clock + count, dtype=np.int64)
-        self.clock += count
-        return Changes(columns, (None,) * len(columns), np.array(deletes), ts)
+        return Changes(columns, (None,) * len(columns), np.array(deletes), np.array(times, np.int64))
 
     def _row(self, table: TableDef) -> tuple[Any, ...]:
         rng = self.rng

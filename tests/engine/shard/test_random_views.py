@@ -26,7 +26,7 @@ from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
-from belvedere.sql.tables import parse_type
+from belvedere.sql.types_by_name import parse_type
 from belvedere.types import Column
 from tests.engine.shard.pool import Pool, Written
 from tests.properties import case as cases

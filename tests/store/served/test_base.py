@@ -547,7 +547,7 @@ def test_keys_are_decoded_again() -> None:
         encoded = encode_keys(vecs, "t")[0]
         assert decode_key(encoded, types) == row
         assert decode_key(encode_keys(vecs[:3], "t")[0], types) == row[:3]
-    with pytest.raises(DataError, match="3 bytes are no key column of type bigint"):
+    with pytest.raises(DataError, match=r"a key ends within column .* \(bigint\)"):
         decode_key(b"abc", types)
-    with pytest.raises(DataError, match="no key column of type string"):
+    with pytest.raises(DataError, match=r"a key ends within column .* \(string\)"):
         decode_key(b"abc", (STRING,))

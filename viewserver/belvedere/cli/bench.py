@@ -7,7 +7,6 @@ question: is the database I am about to use on this machine as fast as I expect?
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ import click
 import numpy as np
 import pyarrow as pa
 
-from belvedere.cli import context, output, warmup
+from belvedere.cli import context, output
 from belvedere.cli.demo_screen import percentile
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ def bench(ctx: click.Context, rows: int, batch: int, directory: Path | None) -> 
     import belvedere
 
     settings = context.settings(ctx)
-    warmup.compile_kernels(sys.stderr)
     with tempfile.TemporaryDirectory(prefix="belvedere-bench-", dir=directory) as place:
         results = {"fsync ms (p50)": fsync_ms(Path(place))}
         db = belvedere.open(Path(place) / "bench.bv")

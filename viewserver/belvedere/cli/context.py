@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from belvedere import errors
-from belvedere.cli import warmup
 
 if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase
@@ -88,7 +86,6 @@ class Settings:
             return
         if not create:
             self._must_exist()
-        warmup.compile_kernels(sys.stderr)
         db = belvedere.open(self.path)
         try:
             yield db

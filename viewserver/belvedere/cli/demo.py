@@ -24,7 +24,7 @@ import click
 import pyarrow as pa
 from rich.live import Live
 
-from belvedere.cli import context, demo_screen, demo_shop, exits, output, warmup
+from belvedere.cli import context, demo_screen, demo_shop, exits, output
 from belvedere.cli.demo_screen import Frame
 from belvedere.errors import BelvedereError, StorageError
 
@@ -274,11 +274,12 @@ def demo(ctx: click.Context, seconds: float, rate: float, keep: Path | None) -> 
     query, recomputed with DuckDB.
     """
     import belvedere
+    from belvedere.engine.warm import compile_kernels
 
     settings = context.settings(ctx)
     if keep is not None and keep.exists():
         raise click.UsageError(f"{keep} exists already")
-    warmup.compile_kernels(sys.stderr)
+    compile_kernels()  # now, and not in the writer whose rows are watched
     with tempfile.TemporaryDirectory(prefix="belvedere-demo-") as directory:
         run = Demo(keep or Path(directory) / "shop.bv", seconds, rate)
         try:

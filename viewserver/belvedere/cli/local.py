@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from belvedere.cli import output, warmup
+from belvedere.cli import output
 
 if TYPE_CHECKING:
     from belvedere.cluster.local import LocalCluster
@@ -39,9 +39,10 @@ def local(directory: Path | None, restart: bool, **settings: Any) -> None:
     one of the processes and watch.
     """
     from belvedere.cluster.local import LocalCluster, Shape
+    from belvedere.engine.warm import compile_kernels
 
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    warmup.compile_kernels(sys.stderr)
+    compile_kernels()  # once, not in all view servers at the same time
     with tempfile.TemporaryDirectory(prefix="belvedere-", ignore_cleanup_errors=True) as made:
         place = directory or Path(made)
         click.echo(f"starting in {place}")

@@ -22,6 +22,7 @@ COMMANDS = {
     "put": ("write", "put"),
     "delete": ("write", "delete"),
     "get": ("read", "get"),
+    "lookup": ("read", "lookup"),
     "scan": ("read", "scan"),
     "watch": ("watch", "watch"),
     "status": ("status", "status"),
@@ -36,6 +37,7 @@ COMMANDS = {
     "distributor": ("roles", "distributor"),
     "viewserver": ("roles", "viewserver"),
     "store": ("roles", "store"),
+    "warm": ("warm", "warm"),
     "completion": ("completion", "completion"),
 }
 

@@ -1,4 +1,4 @@
-"""`belvedere get` and `belvedere scan`: rows of a view (or base table) at the newest epoch, or at an earlier one."""
+"""`belvedere get`, `lookup` and `scan`: rows of a view (or base table) at the newest epoch, or at an earlier one."""
 
 from __future__ import annotations
 
@@ -25,15 +25,27 @@ def key_of(db: Executing, relation: str, texts: tuple[str, ...]) -> Any:
 def parse_key(relation: str, columns: tuple[Column, ...], texts: tuple[str, ...]) -> Any:
     """One value for a key of one column, a tuple otherwise; raises DataError with what the key is."""
     if len(texts) != len(columns):
-        names = ", ".join(f"{c.name} {c.type}" for c in columns)
-        raise DataError(
-            f"the key of {relation} is ({names}): {len(columns)} values are needed, {len(texts)} were given"
-        )
+        hint = f"; belvedere lookup {relation} prints all rows whose key begins so" if len(texts) < len(columns) else ""
+        raise _wrong_number(relation, columns, texts, hint)
+    parsed = parse_prefix(relation, columns, texts)
+    return parsed[0] if len(parsed) == 1 else parsed
+
+
+def parse_prefix(relation: str, columns: tuple[Column, ...], texts: tuple[str, ...]) -> tuple[Any, ...]:
+    """Values of the first key columns."""
+    if len(texts) > len(columns):
+        raise _wrong_number(relation, columns, texts, "")
     try:
-        parsed = tuple(values.parse(text, column.type) for text, column in zip(texts, columns, strict=True))
+        return tuple(values.parse(text, column.type) for text, column in zip(texts, columns, strict=False))
     except values.Broken as reason:
         raise DataError(f"key of {relation}: {reason}") from None
-    return parsed[0] if len(parsed) == 1 else parsed
+
+
+def _wrong_number(relation: str, columns: tuple[Column, ...], texts: tuple[str, ...], hint: str) -> DataError:
+    names = ", ".join(f"{c.name} {c.type}" for c in columns)
+    return DataError(
+        f"the key of {relation} is ({names}): {len(columns)} values are needed, {len(texts)} were given{hint}"
+    )
 
 
 def moment(text: str | None) -> int | dt.datetime | None:
@@ -79,27 +91,92 @@ def get(ctx: click.Context, view: str, key: tuple[str, ...], at: str | None, aft
     output.emit_record(row, as_json=settings.json)
 
 
+LIMIT = click.option(
+    "--limit", type=click.IntRange(0), help="At most so many rows.  [default: 100 in a terminal, else all]"
+)
+REVERSE = click.option("--reverse", is_flag=True, help="From the greatest key down.")
+COLUMNS = click.option("--columns", metavar="NAME,…", help="Only these columns, in this order.")
+
+
+def names(columns: str | None) -> list[str] | None:
+    """`--columns`: names between commas."""
+    return None if columns is None else [name.strip() for name in columns.split(",")]
+
+
+def shown(limit: int | None, settings: context.Settings) -> int | None:
+    """The limit that was asked for, or what a terminal has room for."""
+    return 100 if limit is None and not settings.json and output.console().is_terminal else limit
+
+
+@click.command(short_help="The rows of a view whose key begins so.")
+@click.argument("view")
+@click.argument("prefix", nargs=-1, required=True)
+@LIMIT
+@REVERSE
+@COLUMNS
+@AT
+@AFTER
+@click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for --after.")
+@context.common
+@click.pass_context
+def lookup(
+    ctx: click.Context,
+    view: str,
+    prefix: tuple[str, ...],
+    limit: int | None,
+    reverse: bool,
+    columns: str | None,
+    at: str | None,
+    after: str | None,
+    timeout: float,
+) -> None:
+    """Print the rows of VIEW whose key begins with PREFIX (a value for each of its first columns), in key order."""
+    settings = context.settings(ctx)
+    with settings.reader() as db:
+        table = db.lookup(
+            view,
+            *parse_prefix(view, db.key_columns(view), prefix),
+            limit=shown(limit, settings),
+            reverse=reverse,
+            columns=names(columns),
+            at=moment(at),
+            after=after,
+            timeout=timeout,
+        )
+    output.emit_table(table, as_json=settings.json)
+
+
 @click.command(short_help="The rows of a view.")
 @click.argument("view")
 @click.option("--start", multiple=True, metavar="VALUE", help="From this key on (repeat for keys of several columns).")
 @click.option("--stop", multiple=True, metavar="VALUE", help="Up to this key, not included.")
-@click.option("--limit", type=click.IntRange(0), help="At most so many rows.  [default: 100 in a terminal, else all]")
+@LIMIT
+@REVERSE
+@COLUMNS
 @AT
 @context.common
 @click.pass_context
 def scan(
-    ctx: click.Context, view: str, start: tuple[str, ...], stop: tuple[str, ...], limit: int | None, at: str | None
+    ctx: click.Context,
+    view: str,
+    start: tuple[str, ...],
+    stop: tuple[str, ...],
+    limit: int | None,
+    reverse: bool,
+    columns: str | None,
+    at: str | None,
 ) -> None:
-    """Print rows of VIEW in key order."""
+    """Print rows of VIEW in key order. The first columns of a key will do for --start and --stop."""
     settings = context.settings(ctx)
-    if limit is None and not settings.json and output.console().is_terminal:
-        limit = 100
     with settings.reader() as db:
+        key = db.key_columns(view)
         table = db.scan(
             view,
-            start=key_of(db, view, start) if start else None,
-            stop=key_of(db, view, stop) if stop else None,
-            limit=limit,
+            start=parse_prefix(view, key, start) or None,
+            stop=parse_prefix(view, key, stop) or None,
+            limit=shown(limit, settings),
+            reverse=reverse,
+            columns=names(columns),
             at=moment(at),
         )
     output.emit_table(table, as_json=settings.json)

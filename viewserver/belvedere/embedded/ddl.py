@@ -129,6 +129,11 @@ def with_columns(table: TableDef, columns: Iterable[list[Any]]) -> TableDef:
     return replace(table, columns=table.columns + schema_of(list(columns)))
 
 
+def extends(table: TableDef, before: TableDef) -> bool:
+    """Whether rows made for the table as it was `before` fit: it has the same key, and at most more columns."""
+    return table.key == before.key and table.columns[: len(before.columns)] == before.columns
+
+
 def added_columns(existing: TableDef, wanted: TableDef) -> Schema:
     """What ADD COLUMN must add to make the table as wanted; refused where something else differs. Columns of a table
     have names, not places: the order in which they are listed does not matter."""

@@ -5,11 +5,11 @@ What a pinned epoch can see is kept. A process that dies leaves a lease behind f
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import threading
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Callable
 
@@ -20,19 +20,39 @@ DIRECTORY = "leases"
 DURATION_MS = 60_000
 
 
+class Pin:
+    """What keeps an epoch is this object: an interrupt that takes it from its holder leaves no pin behind. `key` stands
+    for it in tables; `gone` gets the key when the object is collected, which happens anywhere, also where this thread
+    holds a lock: it is one C call that takes none, like `deque.append`."""
+
+    __slots__ = ("__weakref__", "key")
+
+    def __init__(self, gone: Callable[[PinKey], None]):
+        self.key = PinKey(self, gone)
+
+
+class PinKey(weakref.ref[Pin]):
+    """Itself, also when the pin is gone: a plain weak reference could not be looked up then."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
 class _Held:
-    """Pins of this process by number: epoch and purpose."""
+    """Pins of this process: epoch and purpose."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._numbers = itertools.count(1)
-        self._held: dict[int, tuple[int, str]] = {}
-        self._abandoned: deque[int] = deque()
+        self._held: dict[PinKey, tuple[int, str]] = {}
+        self._abandoned: deque[PinKey] = deque()
+        """Pins that are collected: let go with the next use of pins."""
 
-    def abandon(self, number: int) -> None:
-        """`unpin` for finalizers. The collector runs them anywhere, also where this thread holds the lock, so it is not
-        taken; the pin is let go with the next use of pins."""
-        self._abandoned.append(number)
+    def _hold(self, epoch: int, purpose: str) -> Pin:
+        """With the lock."""
+        pin = Pin(self._abandoned.append)
+        self._held[pin.key] = (epoch, purpose)
+        return pin
 
     def _let_go(self) -> None:
         """Of what was abandoned; with the lock."""
@@ -50,22 +70,20 @@ class Leases(_Held):
         super().__init__()
         self._files = files
 
-    def pin(self, epoch: int, purpose: str) -> int:
-        """Keep what `epoch` sees; returns the pin's number."""
+    def pin(self, epoch: int, purpose: str) -> Pin:
+        """Keep what `epoch` sees until `unpin`, or until nobody holds the pin."""
         with self._lock:
-            number = next(self._numbers)
-            self._held[number] = (epoch, purpose)
-            return number
+            return self._hold(epoch, purpose)
 
-    def move(self, number: int, epoch: int) -> None:
+    def move(self, pin: Pin, epoch: int) -> None:
         """The pin is needed from `epoch` on only."""
         with self._lock:
-            if number in self._held:
-                self._held[number] = (epoch, self._held[number][1])
+            if pin.key in self._held:
+                self._held[pin.key] = (epoch, self._held[pin.key][1])
 
-    def unpin(self, number: int) -> None:
+    def unpin(self, pin: Pin) -> None:
         with self._lock:
-            self._held.pop(number, None)
+            self._held.pop(pin.key, None)
 
     def held(self, now_ms: int) -> list[dict[str, object]]:
         """All pins, those of other processes included."""
@@ -107,23 +125,25 @@ class ForeignLeases(_Held):
         self._files, self._now = files, now_ms
         self._path = f"{DIRECTORY}/{os.getpid()}-{uuid.uuid4().hex[:12]}.json"
         self._written: tuple[int, int] | None = None
+        """Epoch and time of the lease in force."""
+        self._begun = False
+        """Whether there may be a file, or a half-written one."""
 
-    def pin(self, epoch: int, purpose: str) -> int:
+    def pin(self, epoch: int, purpose: str) -> Pin:
         with self._lock:
-            number = next(self._numbers)
-            self._held[number] = (epoch, purpose)
+            pin = self._hold(epoch, purpose)
             self._write()
-            return number
+            return pin
 
-    def move(self, number: int, epoch: int) -> None:
+    def move(self, pin: Pin, epoch: int) -> None:
         with self._lock:
-            if number in self._held:
-                self._held[number] = (epoch, self._held[number][1])
+            if pin.key in self._held:
+                self._held[pin.key] = (epoch, self._held[pin.key][1])
                 self._write()
 
-    def unpin(self, number: int) -> None:
+    def unpin(self, pin: Pin) -> None:
         with self._lock:
-            self._held.pop(number, None)
+            self._held.pop(pin.key, None)
             self._remove_unneeded()
 
     def held(self, now_ms: int) -> list[dict[str, object]]:
@@ -133,9 +153,11 @@ class ForeignLeases(_Held):
 
     def _remove_unneeded(self) -> None:
         self._let_go()
-        if not self._held and self._written is not None:
-            self._files.remove(self._path)
+        if not self._held and self._begun:
             self._written = None
+            self._files.remove(self._path)
+            self._files.remove(f"{self._path}.new")
+            self._begun = False
 
     def _write(self) -> None:
         self._let_go()
@@ -146,10 +168,14 @@ class ForeignLeases(_Held):
             return
         lease = {"epoch": epoch, "purpose": purpose, "process": os.getpid(), "expires": now + DURATION_MS}
         try:
+            self._begun = True
             self._files.make_directory(DIRECTORY)
+            self._files.remove(f"{self._path}.new")  # an interrupt may have left a part of one
             appender = self._files.append(f"{self._path}.new")
-            appender.write([json.dumps(lease).encode()])
-            appender.close()
+            try:
+                appender.write([json.dumps(lease).encode()])
+            finally:
+                appender.close()
             # not synced: a lease does not outlive a crash of the machine, nor does its holder
             self._files.rename(f"{self._path}.new", self._path)
         except OSError as error:

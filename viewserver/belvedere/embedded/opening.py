@@ -11,6 +11,7 @@ from typing import Any
 from belvedere.database import Database
 from belvedere.embedded.options import Options
 from belvedere.embedded.reader import Reader
+from belvedere.engine.warm import compile_kernels
 from belvedere.errors import StorageError
 from belvedere.store.embedded.files import Files, OsFiles
 
@@ -22,6 +23,7 @@ def open_database(path: str | os.PathLike[str] | None, read_only: bool, given: d
     files: Files | None = given.pop("files", None)
     options = make_options(given)
     if not read_only:
+        compile_kernels()
         return Database(path, options, files)
     if files is None:
         if path is None or not Path(path).is_dir():

@@ -1,4 +1,5 @@
-"""Rows in key order, and the part of them between two keys: SQL's order, NULLs first, NaN last, text by its bytes."""
+"""Keys and ranges of keys as users give them, and rows in key order: SQL's order, NULLs first, NaN last, text by its
+bytes."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from belvedere.embedded.rows import from_python
+from belvedere.embedded.rows import Misfit, allowed, fit, from_python, quote
 from belvedere.engine.delta import Delta
+from belvedere.engine.state.ordered import sort_keys
 from belvedere.engine.vec import Vec
 from belvedere.errors import DataError
+from belvedere.model.keys import KeyCodec
+from belvedere.model.ranges import KeyRange, beginning_with
 from belvedere.store.embedded.describe import ViewShape
-from belvedere.types import Column, Kind
+from belvedere.types import Column, Kind, Schema
 
 
 def key_columns(shape: ViewShape) -> tuple[Column, ...]:
@@ -22,7 +26,7 @@ def key_columns(shape: ViewShape) -> tuple[Column, ...]:
 
 
 def key_values(columns: Sequence[Column], key: Any, owner: str, *, prefix: bool = False) -> tuple[Any, ...]:
-    """A key given as one value, a tuple, or a dict by column."""
+    """A key given as one value, a tuple, or a dict by column. `prefix`: its first columns will do."""
     names = ", ".join(c.name for c in columns)
     if isinstance(key, dict):
         by_name = {str(k).lower(): v for k, v in key.items()}
@@ -30,15 +34,16 @@ def key_values(columns: Sequence[Column], key: Any, owner: str, *, prefix: bool 
         if unknown:
             raise DataError(f"the key of {owner} is ({names}), not {', '.join(sorted(unknown))}")
         given = [c for c in columns if c.name.lower() in by_name]
-        values = (
-            tuple(by_name[c.name.lower()] for c in columns[: len(given)])
-            if given == list(columns[: len(given)])
-            else ()
-        )
+        if given != list(columns[: len(given)]):
+            raise DataError(f"the key of {owner} is ({names}): {', '.join(by_name)} is not how it begins")
+        values = tuple(by_name[c.name.lower()] for c in given)
     else:
         values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
     if len(values) != len(columns) and not (prefix and 0 < len(values) < len(columns)):
-        raise DataError(f"the key of {owner} is ({names}): {len(columns)} values are needed, {len(values)} were given")
+        hint = "; lookup reads all rows whose key begins so" if 0 < len(values) < len(columns) else ""
+        raise DataError(
+            f"the key of {owner} is ({names}): {len(columns)} values are needed, {len(values)} were given{hint}"
+        )
     return values
 
 
@@ -53,79 +58,76 @@ def key_vecs(columns: Sequence[Column], values: Sequence[Any], owner: str) -> li
     return out
 
 
-def _sortable(vec: Vec) -> list[np.ndarray]:
-    """Arrays that compare as the values do, most significant first, without regard to NULLs."""
-    if isinstance(vec.data, np.ndarray):
-        if vec.type.kind is Kind.DOUBLE:
-            data = np.where(vec.data == 0, 0.0, vec.data)
-            bits = np.where(np.isnan(data), np.nan, data).view(np.int64)
-            ordered = np.where(bits < 0, np.int64(-1) - (bits & np.int64(0x7FFFFFFFFFFFFFFF)), bits)
-            return [np.where(np.isnan(vec.data), np.iinfo(np.int64).max, ordered)]
-        if vec.type.wide:
-            return [np.ascontiguousarray(vec.data[:, 1]), vec.data[:, 0].astype(np.int64).view(np.uint64)]
-        return [vec.data]
-    data = vec.data.cast(pa.binary()) if vec.type.kind is Kind.STRING else vec.data
-    return [np.asarray(pc.rank(data, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)]
+# ---------------------------------------------------------------------- ranges
 
 
-def sort_order(columns: Sequence[Vec]) -> np.ndarray:
-    """Positions of rows in the order of these columns."""
-    keys: list[np.ndarray] = []
-    for vec in columns:
-        if vec.status is not None and not vec.valid.all():
-            valid = vec.valid
-            keys.append(valid)
-            keys += [np.where(valid, part, part.dtype.type(0)) for part in _sortable(vec)]
-        else:
-            keys += _sortable(vec)
-    if len(keys) == 1:
-        return np.argsort(keys[0], kind="stable")
-    return np.lexsort(keys[::-1])
+def _encoded(codec: KeyCodec, key: Any, owner: str) -> bytes:
+    """A key, or the first columns of one."""
+    values = key_values(codec.columns, key, owner, prefix=True)
+    try:
+        return codec.encode_one(values)
+    except DataError:
+        return codec.encode_one([_fitted(v, c, owner) for v, c in zip(values, codec.columns, strict=False)])
 
 
-def _compare(vec: Vec, bound: Vec) -> tuple[np.ndarray, np.ndarray]:
-    """Masks of rows below the bound (one row), and equal to it."""
-    count = len(vec)
-    valid = vec.valid
-    if bound.status is not None and not bound.valid[0]:
-        return np.zeros(count, np.bool_), ~valid
-    if isinstance(vec.data, np.ndarray):
-        less, equal = np.zeros(count, np.bool_), np.ones(count, np.bool_)
-        for part, limit in zip(_sortable(vec), _sortable(bound), strict=True):
-            less |= equal & (part < limit[0])
-            equal &= part == limit[0]
-    else:
-        data = vec.data.cast(pa.binary()) if vec.type.kind is Kind.STRING else vec.data
-        limit = bound.data.cast(pa.binary())[0] if vec.type.kind is Kind.STRING else bound.data[0]
-        less = pc.less(data, limit).to_numpy(zero_copy_only=False)
-        equal = pc.equal(data, limit).to_numpy(zero_copy_only=False)
-    return (less & valid) | ~valid, equal & valid
+def _fitted(value: Any, column: Column, owner: str) -> Any:
+    try:
+        return fit(value, column.type)
+    except Misfit as error:
+        raise DataError(
+            f"the key of {owner}, column {column.name!r} ({column.type}): {quote(value)} does not fit; "
+            f"allowed is {allowed(column.type)}"
+        ) from error
 
 
-def at_or_above(columns: Sequence[Vec], bound: Sequence[Vec]) -> np.ndarray:
-    """Mask of rows whose key is not below the bound, which may be a prefix of a key."""
-    less = np.zeros(len(columns[0]), np.bool_)
-    equal = np.ones(len(columns[0]), np.bool_)
-    for vec, limit in zip(columns, bound, strict=False):
-        below, same = _compare(vec, limit)
-        less |= equal & below
-        equal &= same
-    return np.asarray(~less)
+def prefix_range(codec: KeyCodec, prefix: Sequence[Any], limit: int | None, reverse: bool, owner: str) -> KeyRange:
+    """All keys that begin with these values (or with one tuple or dict of them)."""
+    if not prefix:
+        raise DataError(f"lookup in {owner} needs the first value of its key at least; scan reads all rows")
+    given = prefix[0] if len(prefix) == 1 and isinstance(prefix[0], (dict, tuple, list)) else tuple(prefix)
+    return beginning_with(_encoded(codec, given, owner), _checked(limit), reverse)
 
 
-def select(rows: Delta, shape: ViewShape, start: Any, stop: Any, limit: int | None, owner: str) -> Delta:
-    """Rows from `start` (included) to `stop` (not included) in key order, at most `limit`."""
-    columns = key_columns(shape)
-    keys = [rows.columns[i] for i in shape.key]
-    if not keys:
-        return rows if limit is None else rows.slice(0, min(limit, len(rows)))
-    mask: np.ndarray | None = None
-    if start is not None:
-        mask = at_or_above(keys, key_vecs(columns, key_values(columns, start, owner, prefix=True), owner))
-    if stop is not None:
-        below = ~at_or_above(keys, key_vecs(columns, key_values(columns, stop, owner, prefix=True), owner))
-        mask = below if mask is None else mask & below
-    if mask is not None:
-        rows = rows.filter(mask)
-    order = sort_order([rows.columns[i] for i in shape.key])
-    return rows.take(order if limit is None else order[:limit])
+def key_range(codec: KeyCodec, start: Any, stop: Any, limit: int | None, reverse: bool, owner: str) -> KeyRange:
+    """Keys from `start` up to `stop`, which is not included; a prefix of a key will do for either."""
+    low = b"" if start is None else _encoded(codec, start, owner)
+    high = None if stop is None else _encoded(codec, stop, owner)
+    if high is not None and high < low:
+        raise DataError(
+            f"the range of {owner} is upside down: start {quote(start)} comes after stop {quote(stop)}; "
+            f"to read from the end, keep start below stop and say reverse"
+        )
+    return KeyRange(low, high, _checked(limit), reverse)
+
+
+def _checked(limit: int | None) -> int | None:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise DataError(f"limit is a number of rows, 0 or more; found {quote(limit)}")
+    return limit
+
+
+def positions(schema: Schema, names: Sequence[str] | None, owner: str) -> list[int]:
+    """Where the named columns stand; all of them without names."""
+    if names is None:
+        return list(range(len(schema)))
+    known = {c.name.lower(): i for i, c in enumerate(schema)}
+    listed = ", ".join(c.name for c in schema)
+    if isinstance(names, str) or not names:
+        raise DataError(f"columns is a list of names; {owner} has {listed}")
+    found = [known.get(str(name).lower(), -1) for name in names]
+    if -1 in found:
+        raise DataError(f"{owner} has no column {names[found.index(-1)]!r}; it has {listed}")
+    if len(set(found)) < len(found):
+        raise DataError(f"columns names a column of {owner} twice: {', '.join(names)}")
+    return found
+
+
+def select(rows: Delta, key: Sequence[int], codec: KeyCodec, wanted: KeyRange) -> Delta:
+    """The rows of a range, in its order; `key` says where the key columns stand."""
+    keys = codec.encode([rows.columns[i].to_arrow() for i in key], len(rows))
+    mask = pc.greater_equal(keys, pa.scalar(wanted.low, pa.binary()))
+    if wanted.high is not None:
+        mask = pc.and_(mask, pc.less(keys, pa.scalar(wanted.high, pa.binary())))
+    within = np.flatnonzero(np.asarray(mask))
+    order = within[sort_keys(keys.take(pa.array(within)))]
+    return rows.take((order[::-1] if wanted.reverse else order)[: wanted.limit])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -19,12 +19,14 @@ import pyarrow as pa
 from belvedere.embedded import ddl, status
 from belvedere.embedded.leases import ForeignLeases
 from belvedere.embedded.options import Options
-from belvedere.embedded.reading import to_table
+from belvedere.embedded.reading import together
 from belvedere.embedded.runtime import merge_changes
-from belvedere.embedded.statements import Result, Statements
-from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
+from belvedere.embedded.statements import NO_PREFIXES, Result, Statements
+from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.engine.vec import Vec
 from belvedere.errors import Closed, Damaged, EpochExpired, StorageError
+from belvedere.model.ranges import KeyRange
 from belvedere.plan.nodes import Plan, View
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
@@ -34,6 +36,7 @@ from belvedere.store.embedded import changes as codec
 from belvedere.store.embedded.changelog import Change, Position
 from belvedere.store.embedded.describe import ViewShape, schema_of, table_of
 from belvedere.store.embedded.files import Files
+from belvedere.store.embedded.ordered import base_range
 from belvedere.store.embedded.records import Record
 from belvedere.store.embedded.snapshot import Snapshot
 from belvedere.store.embedded.tail import ChangelogTail, Gone, LogTail, newest_epoch
@@ -42,9 +45,14 @@ from belvedere.store.embedded.views import Row, ViewTable
 T = TypeVar("T")
 _ATTEMPTS = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
-_SCAN_ROWS = 1 << 17
 _COUNTED_BYTES = 256 << 20
 """Up to this size of snapshot and log, `status` loads base tables to count their rows."""
+
+
+class _Committed:
+    """The epoch of the tables of one load: those of an earlier one stay at theirs."""
+
+    epoch = 0
 
 
 class Reader(Statements):
@@ -55,26 +63,30 @@ class Reader(Statements):
         self._guard = threading.RLock()
         self._leases = ForeignLeases(files, self._now_ms)
         self._closed = False
-        self._pause = threading.Event()
+        self._torn = True
         with self._guard:
-            self._again(self._load)
+            self._again(lambda: None)
 
     # ------------------------------------------------------------------ following
 
     def _again(self, action: Callable[[], T]) -> T:
-        """Do it; while the writer replaces what is being read, from the start again."""
+        """Do it; while the writer replaces what is being read, from the start again. So it is after an interrupt, which
+        may have left the state between two epochs."""
         for attempt in range(_ATTEMPTS):
             try:
-                if attempt:
+                if attempt or self._torn:
                     self._load()
-                return action()
+                self._torn = True
+                result = action()
+                self._torn = False
+                return result
             except (Gone, FileNotFoundError):
-                self._pause.wait(_LONGEST_PAUSE)
+                time.sleep(_LONGEST_PAUSE)
             except Damaged:
                 # a snapshot that was replaced while it was read looks damaged; one that is stays so
                 if attempt >= 3:
                     raise
-                self._pause.wait(_LONGEST_PAUSE)
+                time.sleep(_LONGEST_PAUSE)
         raise StorageError("the writer replaces snapshots faster than they can be read; try again")
 
     def _load(self) -> None:
@@ -83,7 +95,7 @@ class Reader(Statements):
         self._gone: list[ViewTable] = []
         self._known: dict[tuple[str, int], ViewShape] = {}
         self._bases: dict[str, DeltaTable] | None = None
-        self._epoch = 0
+        self._at = at = _Committed()
         self._bound: Catalog | None = None
         self._catalog_json: dict[str, Any] = {"tables": [], "views": []}
         first = min(changelog.list_segments(self._files), default=0)
@@ -91,11 +103,11 @@ class Reader(Statements):
         if snapshot is not None:
             manifest = snapshot.manifest
             position = Position(*manifest["changelog"])
-            self._epoch = manifest["epoch"]
+            at.epoch = manifest["epoch"]
             self._catalog_json = manifest["catalog"]
             self._known = {(s["name"], s["version"]): ViewShape.of(s) for s in manifest["shapes"]}
             for view in manifest["views"]:
-                table = ViewTable(ViewShape.of(view), lambda: self._epoch, view["since"])
+                table = ViewTable(ViewShape.of(view), lambda: at.epoch, view["since"])
                 table.load(snapshot.arrays(view["file"]))
                 self._tables[view["name"]] = table
         elif first:
@@ -120,7 +132,7 @@ class Reader(Statements):
 
     def _apply(self, parts: list[Change]) -> None:
         """One epoch; readers of this process see it at once."""
-        epoch = parts[-1].epoch
+        epoch, at = parts[-1].epoch, self._at
         rows: dict[str, list[Delta]] = {}
         fresh: dict[str, ViewTable] = {}
         for change in parts:
@@ -130,7 +142,7 @@ class Reader(Statements):
                 old = self._tables.get(shape.name)
                 if start["since"] == epoch or old is None:
                     self._retire(old, epoch)
-                    fresh[shape.name] = ViewTable(shape, lambda: self._epoch, start["since"])
+                    fresh[shape.name] = ViewTable(shape, lambda: at.epoch, start["since"])
                 else:
                     old.restart(shape)
         for change in parts:
@@ -151,7 +163,7 @@ class Reader(Statements):
             if "catalog" in change.meta:
                 self._catalog_json, self._bound = change.meta["catalog"], None
         self._tables = tables
-        self._epoch = epoch
+        at.epoch = epoch
         for table in touched:
             table.finish()
 
@@ -174,16 +186,22 @@ class Reader(Statements):
 
     @property
     def epoch(self) -> int:
-        self._refresh()
-        return self._epoch
+        with self._guard:
+            self._refresh()
+            return self._at.epoch
+
+    @property
+    def _epoch(self) -> int:
+        return self._at.epoch
 
     @property
     def pins(self) -> ForeignLeases:
         return self._leases
 
     def _views(self) -> dict[str, ViewTable]:
-        self._refresh()
-        return self._tables
+        with self._guard:
+            self._refresh()
+            return self._tables
 
     def _retired(self) -> list[ViewTable]:
         return self._gone
@@ -213,7 +231,7 @@ class Reader(Statements):
         while self.epoch < epoch:
             if end is not None and time.monotonic() >= end:
                 return False
-            self._pause.wait(pause if end is None else min(pause, max(0.0, end - time.monotonic())))
+            time.sleep(pause if end is None else min(pause, max(0.0, end - time.monotonic())))
             pause = min(pause * 2, _LONGEST_PAUSE)
         return True
 
@@ -267,27 +285,23 @@ class Reader(Statements):
             self._refresh()
             return self._again(lambda: action(self._follow_bases()))
 
-    def _base_rows(self, table: TableDef) -> tuple[int, Delta]:
-        return self._with_bases(lambda bases: (self._epoch, _scan(bases[table.name])))
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
+        return self._with_bases(lambda bases: base_range(bases[table.name], wanted, columns))
 
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
         return self._with_bases(lambda bases: bases[table.name].get(id))
 
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
-        def collect(bases: dict[str, DeltaTable]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
-            out, failed = {}, {}
-            for name in sorted(names):
-                if name in bases:
-                    table = bases[name].table
-                    shape = ViewShape(name, 0, table.columns, len(table.columns), table.key_positions)
-                    out[name] = to_table(shape, _scan(bases[name]))
-                else:
-                    view = self._tables[name]
-                    out[name] = to_table(view.shape, view.rows()[1])
-                    failed[name] = len(view.quarantine)
-            return self._epoch, out, failed
+    def _consistent(
+        self, names: set[str], prefixes: Mapping[str, Sequence[Any]] = NO_PREFIXES
+    ) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+        def collect(bases: Mapping[str, DeltaTable]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+            return self._epoch, *together(names, prefixes, bases, self._tables)
 
-        return self._with_bases(collect)
+        with self._guard:
+            self._refresh()
+            if names <= self._tables.keys():
+                return collect({})  # base tables are loaded only where they are asked for
+            return self._with_bases(collect)
 
     # ------------------------------------------------------------------ statements
 
@@ -360,14 +374,3 @@ class Reader(Statements):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _scan(table: DeltaTable) -> Delta:
-    columns = table.table.columns
-    parts: list[Delta] = []
-    start: int | None = 0
-    while start is not None:
-        delta, start = table.scan(start, _SCAN_ROWS, range(len(columns)))
-        if len(delta):
-            parts.append(delta)
-    return concat_deltas(parts) if parts else empty_delta(columns)

@@ -1,13 +1,14 @@
 """Reads, the same for the writing process and for those that only read: get, scan, snapshots, subscriptions.
 
-A read at the committed epoch looks at the view's table; a read at an older one takes the rows as they are now and
-goes back through the changelog. What differs between the two kinds of processes is behind the abstract methods.
+A read at the committed epoch looks at the view's table, by key or in key order; a read at an older one takes the rows
+as they are now and goes back through the changelog. Either costs what it returns, an older epoch also what changed
+since. What differs between the two kinds of processes is behind the abstract methods.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
@@ -16,22 +17,29 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.embedded import order
+from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
+from belvedere.embedded.leases import Pin
 from belvedere.embedded.subscribe import Subscription
-from belvedere.engine.delta import Delta
+from belvedere.engine.delta import Delta, concat_deltas, empty_delta
+from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import hash_rows
+from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, EpochExpired, NotYet
+from belvedere.model.ranges import KeyRange
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.store.embedded.changelog import Change
 from belvedere.store.embedded.commit import Token
 from belvedere.store.embedded.describe import ViewShape
-from belvedere.store.embedded.views import Row, ViewTable, find_before, rewind
+from belvedere.store.embedded.ordered import base_range, key_codec
+from belvedere.store.embedded.views import Before, Row, ViewTable, arrow_schema, find_before
 from belvedere.types import Column
 
+_SCAN_ROWS = 1 << 17
 Moment = int | datetime | Token | None
 After = Token | int | str | None
 
 
-class Reading(ABC):
+class Reading(KeyReads):
     """Methods of a database that read."""
 
     # ------------------------------------------------------------------ what differs
@@ -72,8 +80,8 @@ class Reading(ABC):
         """Until the epoch is committed."""
 
     @abstractmethod
-    def _base_rows(self, table: TableDef) -> tuple[int, Delta]:
-        """The newest committed epoch and the rows of a base table at it."""
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
+        """Columns of the rows of a base table in a range, at the newest committed epoch."""
 
     @abstractmethod
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
@@ -205,36 +213,45 @@ class Reading(ABC):
         row = self._base_get(table, id)
         return None if row is None else {c.name: v for c, v in zip(table.columns, row, strict=False)}
 
-    def scan(
+    def _range(
         self,
         relation: str,
-        *,
-        start: Any = None,
-        stop: Any = None,
-        limit: int | None = None,
-        at: Moment = None,
-        after: After = None,
-        timeout: float | None = None,
+        wanted: Wanted,
+        columns: Sequence[str] | None,
+        at: Moment,
+        after: After,
+        timeout: float | None,
     ) -> pa.Table:
-        """Rows in key order, from the key `start` to the key `stop` (not included); a prefix of a key will do."""
         if after is not None:
             self.wait(after, timeout)
         found = self._relation(relation, at)
         if isinstance(found, TableDef):
             _refuse_history(found, at)
-            shape = ViewShape(found.name, 0, found.columns, len(found.columns), found.key_positions)
-            rows = self._base_rows(found)[1]
+            owner = f"table {found.name!r}"
+            which = order.positions(found.columns, columns, owner)
+            range = wanted(key_codec(found.columns, found.key_positions), owner)
+            return _table(self._base_range(found, range, which), arrow_schema(found.columns), which, columns)
+        owner = f"view {found.shape.name!r}"
+        which = order.positions(found.shape.schema[: found.shape.visible], columns, owner)
+        range = wanted(found.codec, owner)
+        if at is None:
+            _, rows = found.range(range, which)
+            assert rows is not None
         else:
-            shape = found.shape
-            rows = self._rows_at(found, None if at is None else self._moment(at, found))
-        picked = order.select(rows, shape, start, stop, limit, f"{shape.name!r}")
-        return to_table(shape, picked)
+            rows = self._range_at(found, range, which, self._moment(at, found))
+        return _table(rows, found.arrow, which, columns)
 
-    def _rows_at(self, view: ViewTable, epoch: int | None) -> Delta:
-        now, rows = view.rows()
-        if epoch is None or epoch >= now:
-            return rows
-        return rewind(rows, list(self._deltas(view, epoch, now)))
+    def _range_at(self, view: ViewTable, wanted: KeyRange, columns: Sequence[int], epoch: int) -> tuple[Vec, ...]:
+        upto, layers = epoch, list[Before]()
+        while True:
+            now, rows = view.range(wanted, columns, (upto, layers))
+            if rows is not None:
+                return rows
+            # what was committed meanwhile is a layer of its own, so each round has less to do than the one before
+            later = list(self._deltas(view, upto, now))
+            if later:
+                layers.append(view.before(later))
+            upto = now
 
     def snapshot(self, at: Moment = None) -> Snapshot:
         """Several reads at one epoch: `with db.snapshot() as s: s.get(...); s.scan(...)`."""
@@ -259,19 +276,14 @@ class Reading(ABC):
         return self._view(view).quarantined()
 
 
-class Snapshot:
+class Snapshot(SnapshotReads):
     """Reads at one epoch, which is pinned until the end."""
 
     def __init__(self, database: Reading, epoch: int):
+        super().__init__(database, epoch)
         self._database = database
         self.epoch = epoch
-        self._pin: int | None = database.pins.pin(epoch, "snapshot")
-
-    def get(self, relation: str, key: Any) -> dict[str, Any] | None:
-        return self._database.get(relation, key, at=self.epoch)
-
-    def scan(self, relation: str, *, start: Any = None, stop: Any = None, limit: int | None = None) -> pa.Table:
-        return self._database.scan(relation, start=start, stop=stop, limit=limit, at=self.epoch)
+        self._pin: Pin | None = database.pins.pin(epoch, "snapshot")
 
     def close(self) -> None:
         if self._pin is not None:
@@ -294,9 +306,14 @@ def named(shape: ViewShape, row: Row) -> dict[str, Any]:
 
 def to_table(shape: ViewShape, rows: Delta) -> pa.Table:
     """The visible columns of rows as an Arrow table."""
-    columns = shape.schema[: shape.visible]
-    fields = [pa.field(c.name, c.type.arrow) for c in columns]
-    return pa.Table.from_arrays([v.to_arrow() for v in rows.columns[: shape.visible]], schema=pa.schema(fields))
+    return _table(rows.columns[: shape.visible], arrow_schema(shape.schema[: shape.visible]), (), None)
+
+
+def _table(rows: Sequence[Vec], schema: pa.Schema, which: Sequence[int], chosen: Sequence[str] | None) -> pa.Table:
+    """Columns as an Arrow table, of the schema as a whole or of the chosen part."""
+    if chosen is not None:
+        schema = pa.schema([schema.field(i) for i in which])
+    return pa.Table.from_arrays([v.to_arrow() for v in rows], schema=schema)
 
 
 def _refuse_history(table: TableDef, at: Moment) -> None:
@@ -304,3 +321,52 @@ def _refuse_history(table: TableDef, at: Moment) -> None:
         raise EpochExpired(
             f"table {table.name!r} is a base table: it is read as it is now; older epochs are kept for views only"
         )
+
+
+def together(
+    names: set[str],
+    prefixes: Mapping[str, Sequence[Any]],
+    bases: Mapping[str, DeltaTable],
+    views: Mapping[str, ViewTable],
+) -> tuple[dict[str, pa.Table], dict[str, int]]:
+    """Rows of base tables and views, of those with a prefix only what begins so, and how many rows of each view are in
+    quarantine. The caller sees to it that no epoch comes between."""
+    out, failed = {}, {}
+    for name in sorted(names):
+        if name in views:
+            failed[name] = len(views[name].quarantine)
+            out[name] = _view_part(views[name], prefixes.get(name))
+        else:
+            out[name] = _base_part(bases[name], prefixes.get(name))
+    return out, failed
+
+
+def _view_part(view: ViewTable, prefix: Sequence[Any] | None) -> pa.Table:
+    if prefix is None:  # all rows, in no order: one would have to be built
+        return to_table(view.shape, view.rows()[1])
+    every = range(view.shape.visible)
+    _, rows = view.range(order.prefix_range(view.codec, prefix, None, False, f"view {view.shape.name!r}"), every)
+    assert rows is not None
+    return _table(rows, view.arrow, every, None)
+
+
+def _base_part(held: DeltaTable, prefix: Sequence[Any] | None) -> pa.Table:
+    table = held.table
+    every = range(len(table.columns))
+    if prefix is None:
+        rows = _all_rows(held)
+    else:
+        codec = key_codec(table.columns, table.key_positions)
+        rows = base_range(held, order.prefix_range(codec, prefix, None, False, f"table {table.name!r}"), every)
+    return _table(rows, arrow_schema(table.columns), every, None)
+
+
+def _all_rows(table: DeltaTable) -> tuple[Vec, ...]:
+    columns = table.table.columns
+    parts: list[Delta] = []
+    start: int | None = 0
+    while start is not None:
+        delta, start = table.scan(start, _SCAN_ROWS, range(len(columns)))
+        if len(delta):
+            parts.append(delta)
+    return (concat_deltas(parts) if parts else empty_delta(columns)).columns

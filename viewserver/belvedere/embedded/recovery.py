@@ -6,12 +6,13 @@ it steps exactly to the last epoch that the output changelog still has, and writ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from belvedere.embedded import ddl
 from belvedere.embedded.builds import shape_of
 from belvedere.embedded.runtime import Runtime, is_ddl
-from belvedere.errors import Damaged
+from belvedere.errors import Closed, Damaged
 from belvedere.plan.nodes import Plan, View
 from belvedere.plan.planner import plan_views
 from belvedere.store.embedded import changes as codec
@@ -29,8 +30,16 @@ from belvedere.store.embedded.views import ViewTable
 class Recovery:
     """What was found; `history_lost` asks for a snapshot, since reading processes need one that fits the changelog."""
 
-    def __init__(self, runtime: Runtime, files: Files, log: InputLog, clock: MicroClock):
+    def __init__(
+        self,
+        runtime: Runtime,
+        files: Files,
+        log: InputLog,
+        clock: MicroClock,
+        given_up: Callable[[], bool] = lambda: False,
+    ):
         self._runtime, self._files, self._log, self._clock = runtime, files, log, clock
+        self._given_up = given_up
         self.snapshot: Snapshot | None = None
         self.records = 0
         self.rebuilt = False
@@ -132,6 +141,8 @@ class Recovery:
             if groups and (ahead or crossing or rows >= runtime.options.epoch_rows):
                 runtime.process(groups)
                 groups, rows = [], 0
+            if self._given_up():
+                raise Closed("the database was given up before it was open")
             group = self._decode(record)
             self.records += 1
             if is_ddl(group):

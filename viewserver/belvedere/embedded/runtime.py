@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from belvedere.store.embedded.changelog import Changelog
 from belvedere.store.embedded.commit import Group
 from belvedere.store.embedded.describe import ViewShape
 from belvedere.store.embedded.views import ViewTable
+from belvedere.waiting import Latch, Waiters, Wakeup
 
 T = TypeVar("T")
 _RECORD_BYTES = 8 << 20
@@ -44,7 +46,7 @@ class _Task:
 
     def __init__(self, function: Callable[[], Any]):
         self._function = function
-        self.done = threading.Event()
+        self.done = Latch()
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -54,7 +56,11 @@ class _Task:
         except BaseException as error:
             self.error = error
         finally:
-            self.done.set()
+            self.done.open()
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+        self.done.open()
 
 
 class Runtime:
@@ -79,11 +85,12 @@ class Runtime:
         """Called between epochs: snapshots and collection."""
         self.failure: str | None = None
         self.waiting_for_room: str | None = None
-        self._work = threading.Condition()
-        self._commits = threading.Condition()
+        self._work = Wakeup()
+        self._commits = Waiters()
         self._groups: deque[Group] = deque()
         self._tasks: deque[_Task] = deque()
         self._stopping = False
+        self._ended = False
         self._thread: threading.Thread | None = None
 
     # ------------------------------------------------------------------ other threads
@@ -97,25 +104,33 @@ class Runtime:
 
     def deliver(self, group: Group) -> None:
         """A durable group; called in the order of the log."""
-        with self._work:
-            self._groups.append(group)
-            self._work.notify()
+        self._groups.append(group)
+        self._work.set()
 
     def call(self, function: Callable[[], T]) -> T:
         """Run it in the engine's thread between epochs."""
         if self._thread is None or threading.current_thread() is self._thread:
             return function()
+        if self._stopping or self.failure is not None:
+            raise self.closed()
         task = _Task(function)
-        with self._work:
-            if self._stopping or self.failure is not None:
-                raise self.closed()
-            self._tasks.append(task)
-            self._work.notify()
+        self._tasks.append(task)
+        self._work.set()
+        if self._ended and self._withdraw(task):
+            raise self.closed()
         task.done.wait()
         if task.error is not None:
             raise task.error
         result: T = task.result
         return result
+
+    def _withdraw(self, task: _Task) -> bool:
+        """False if somebody has taken the task, and so answers it."""
+        try:
+            self._tasks.remove(task)
+        except ValueError:
+            return False
+        return True
 
     def closed(self) -> Closed:
         return Closed(self.failure or "the database is closed")
@@ -124,41 +139,42 @@ class Runtime:
         """Until the epoch is committed; false if that took too long."""
         if self.committed >= epoch:
             return True
-        with self._commits:
-            done = self._commits.wait_for(lambda: self.committed >= epoch or self.failure is not None, timeout)
+        done = self._commits.wait_for(lambda: self.committed >= epoch or self.failure is not None, timeout)
         if self.committed < epoch and self.failure is not None:
             raise self.closed()
         return done
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
         """Until the condition, looked at after every commit, holds."""
-        with self._commits:
-            done = self._commits.wait_for(lambda: condition() or self.failure is not None, timeout)
+        done = self._commits.wait_for(lambda: condition() or self.failure is not None, timeout)
         if self.failure is not None and not condition():
             raise self.closed()
         return done
 
     def stop(self, reason: str) -> None:
         """Refuse everything from now on, for this reason."""
-        with self._work:
-            if self.failure is None:
-                self.failure = reason
-            self._work.notify_all()
+        if self.failure is None:
+            self.failure = reason
+        self._work.set()
         self._fail_tasks(self.closed)
         self.notify()
 
     def _fail_tasks(self, error: Callable[[], BaseException]) -> None:
-        with self._work:
-            tasks, self._tasks = list(self._tasks), deque()
-        for task in tasks:
-            task.error = error()
-            task.done.set()
+        for task in self._waiting_tasks():
+            task.fail(error())
+
+    def _waiting_tasks(self) -> list[_Task]:
+        taken: list[_Task] = []
+        try:
+            while True:
+                taken.append(self._tasks.popleft())
+        except IndexError:
+            return taken
 
     def finish(self, timeout: float | None = None) -> None:
         """Process all that was delivered, then end the thread."""
-        with self._work:
-            self._stopping = True
-            self._work.notify_all()
+        self._stopping = True
+        self._work.set()
         if self._thread is not None:
             self._thread.join(timeout)
 
@@ -178,18 +194,19 @@ class Runtime:
             self.on_stop(reason)
             if not isinstance(error, (OSError, BelvedereError)):
                 raise  # a bug: its traceback helps
+        finally:
+            # in this order: a task that is handed over later is withdrawn by its caller
+            self._ended = True
+            self._fail_tasks(self.closed)
 
     def _turn(self) -> bool:
         """One piece of work; false when there is none and none will come."""
-        with self._work:
-            self._work.wait_for(
-                lambda: bool(self._groups or self._tasks or self._stopping or self.failure or self.builds.busy)
-            )
-            if self.failure is not None:
-                return False
-            tasks = [self._tasks.popleft() for _ in range(len(self._tasks))]
-            groups = self._take()
-            idle = self._stopping and not groups and not tasks
+        while not (self._groups or self._tasks or self._stopping or self.failure or self.builds.busy):
+            self._work.wait()
+        if self.failure is not None:
+            return False
+        stopping, tasks, groups = self._stopping, self._waiting_tasks(), self._take()
+        idle = stopping and not groups and not tasks
         if idle:
             return False
         for task in tasks:
@@ -269,14 +286,12 @@ class Runtime:
 
     def publish(self, epoch: int) -> None:
         """The epoch is committed."""
-        with self._commits:
-            self.committed = epoch
-            self._commits.notify_all()
+        self.committed = epoch
+        self._commits.notify()
 
     def notify(self) -> None:
         """Wake those who wait for a condition."""
-        with self._commits:
-            self._commits.notify_all()
+        self._commits.notify()
 
     # ------------------------------------------------------------------ history
 
@@ -323,9 +338,11 @@ class Runtime:
         self.waiting_for_room = reason
         self.notify()
         self._fail_tasks(lambda: DiskError(f"the database waits for room on the disk: {reason}"))
-        with self._work:
-            if self._work.wait_for(lambda: self.failure is not None or self._stopping, RETRY_SECONDS):
+        end = time.monotonic() + RETRY_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            if self.failure is not None or self._stopping:
                 raise Closed(self.failure or reason)
+            self._work.wait(left)
 
 
 def is_ddl(group: Group) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from belvedere.embedded import verify as verification
 from belvedere.embedded.reading import Reading
 from belvedere.embedded.recompute import connect
 from belvedere.errors import CatalogError
+from belvedere.model.session import Session, SessionDatabase
 from belvedere.plan.explain import explain
 from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
@@ -23,6 +25,7 @@ from belvedere.store.embedded.commit import Token
 from belvedere.types import Column
 
 Result: TypeAlias = "Token | pa.Table | str | None"
+NO_PREFIXES: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
 
 class Executing(ABC):
@@ -42,12 +45,28 @@ class Executing(ABC):
         """Rows of each view, as far as that is known."""
 
     @abstractmethod
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
-        """Rows of tables and views, all at one epoch; and how many rows of each view are in quarantine then."""
+    def _consistent(
+        self, names: set[str], prefixes: Mapping[str, Sequence[Any]] = NO_PREFIXES
+    ) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+        """Rows of tables and views, all at one epoch; and how many rows of each view are in quarantine then.
+        `prefixes`: of these only rows whose key begins so are needed."""
 
     @abstractmethod
     def _plan(self) -> tuple[Plan, Any]:
         """What is maintained now, and the sizes of its state, if known."""
+
+    @abstractmethod
+    def _token(self, value: Any) -> Token:
+        """A token from its text or an epoch."""
+
+    def session(self, *, after: Any = None, timeout: float | None = None) -> Session:
+        """Reads that include the session's own writes and never go back: `with db.session() as s: s.put(…); s.get(…)`.
+
+        `after`: go on where another session was, with its token or the token's text. `timeout`: seconds that a read
+        waits for what it must include.
+        """
+        # the reads are in `Reading` here and in the cluster's client there, with the same signatures
+        return Session(cast(SessionDatabase, self), self._token, after, timeout)
 
     def execute(self, sql: str, *, wait: bool = True) -> Result:
         """Carry out one statement. DDL and writes give a token, queries an Arrow table, EXPLAIN and SHOW CREATE text.
@@ -122,18 +141,20 @@ class Executing(ABC):
         return explain(Plan(plan_views(self.catalog, [view], others)), statement.format)
 
     def _select(self, statement: st.Select) -> pa.Table:
-        from belvedere.sql.adhoc import select_to_duckdb
+        from belvedere.sql.adhoc import key_prefixes, select_to_duckdb
 
-        names = {self.catalog.relation(n).name for n in relations(statement.view.query)}
-        _, tables, _ = self._consistent(names)
+        query = statement.view.query
+        names = {self.catalog.relation(n).name for n in relations(query)}
+        found = key_prefixes(query, lambda n: [c.name for c in self.key_columns(n)])
+        _, tables, _ = self._consistent(names, {self.catalog.relation(n).name: p for n, p in found.items()})
         connection, name = connect(tables)
         try:
             sql = select_to_duckdb(statement, lambda n: name(self.catalog.relation(n).name))
-            found = connection.sql(sql).to_arrow_table()
+            rows = connection.sql(sql).to_arrow_table()
         finally:
             connection.close()
         wanted = pa.schema([pa.field(c.name, c.type.arrow) for c in statement.view.columns])
-        return found if found.schema.equals(wanted) else found.cast(wanted)
+        return rows if rows.schema.equals(wanted) else rows.cast(wanted)
 
     def verify(self, view: str | None = None) -> verification.Report:
         """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch."""
@@ -153,6 +174,9 @@ class Executing(ABC):
 
 class Statements(Reading, Executing):
     """Statements over the tables of views in memory."""
+
+    def _token(self, value: Any) -> Token:
+        return Token.parse(value)
 
     def _row_counts(self) -> Mapping[str, int]:
         return {name: len(table) for name, table in self._views().items()}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from belvedere.embedded.leases import Pin
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.errors import ViewReplaced
 from belvedere.store.embedded.commit import Token
@@ -50,16 +51,20 @@ class Subscription:
     def __init__(self, database: Reading, view: ViewTable, after: int, timeout: float | None):
         self._database, self._shape, self._timeout = database, view.shape, timeout
         self.epoch = after
-        self._pin: int | None = database.pins.pin(min(after, database.epoch), "subscription")
+        self._pin: Pin | None = database.pins.pin(min(after, database.epoch), "subscription")
         self._ready: Iterator[ViewChange] = iter(())
 
     def __iter__(self) -> Subscription:
         return self
 
     def __next__(self) -> ViewChange:
+        if self._pin is not None:
+            self._database.pins.move(self._pin, self.epoch)
         while self._pin is not None:
             found = next(self._ready, None)
             if found is not None:
+                # No interrupt comes between these two: what was not returned is found again by the next call.
+                self.epoch = found.epoch
                 return found
             if self._database.epoch <= self.epoch and not self._database._wait_for(self.epoch + 1, self._timeout):
                 self.close()
@@ -81,9 +86,13 @@ class Subscription:
             if change.last:
                 if parts:
                     yield self._made(change.epoch, concat_deltas(parts))
+                    if self.epoch != change.epoch:
+                        return  # an interrupt: nobody got it
                 parts = []
-                self._moved(change.epoch)
-        self._moved(upto)
+                self.epoch = change.epoch
+        self.epoch = upto
+        if self._pin is not None:
+            self._database.pins.move(self._pin, upto)
 
     def _follow(self, shape: ViewShape, epoch: int) -> None:
         if shape.version != self._shape.version and shape.same_rows != self._shape.same_rows:
@@ -91,11 +100,6 @@ class Subscription:
                 f"view {shape.name!r} got other columns or another key at epoch {epoch}; read it and subscribe again"
             )
         self._shape = shape
-
-    def _moved(self, epoch: int) -> None:
-        self.epoch = epoch
-        if self._pin is not None:
-            self._database.pins.move(self._pin, epoch)
 
     def _made(self, epoch: int, delta: Delta) -> ViewChange:
         visible = self._shape.schema[: self._shape.visible]
@@ -108,8 +112,3 @@ class Subscription:
         if self._pin is not None:
             self._database.pins.unpin(self._pin)
             self._pin = None
-
-    def __del__(self) -> None:
-        pin: int | None = getattr(self, "_pin", None)
-        if pin is not None:
-            self._database.pins.abandon(pin)

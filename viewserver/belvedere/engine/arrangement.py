@@ -21,6 +21,7 @@ from belvedere.engine.rowcodec import RowCodec
 from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.state.index import HashIndex
+from belvedere.engine.state.jit import plain
 from belvedere.engine.state.ragged import Ragged, find_tagged, join_tagged
 from belvedere.engine.vec import Status, Vec
 from belvedere.errors import Damaged
@@ -94,7 +95,7 @@ class Arrangement:
                 # Which of several equal doubles comes first must not show where rows come from several servers.
                 self.keys.scatter(slots[fresh], new if self.store is None else [canonical(c) for c in new])
             self.rows = grown(self.rows, self.index.limit)
-            add_at(self.rows, slots, delta.weight)
+            add_at(self.rows, slots, plain(delta.weight))
             self._touched.add(slots, self.index.limit)
             keys.append((ids, slots))
         return Grouping(buffer, keys)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Delta
+from belvedere.engine.state.jit import plain
 from belvedere.engine.vec import Vec
 from belvedere.types import Schema
 
@@ -148,10 +149,10 @@ def decode(payload: bytes, schema: Schema) -> Delta:
     columns = []
     for i, column in enumerate(schema):
         vec = Vec.from_arrow(batch.column(f"d{i}"), column.type)
-        vec.status = batch.column(f"s{i}").to_numpy() if f"s{i}" in have else None
+        vec.status = plain(batch.column(f"s{i}").to_numpy()) if f"s{i}" in have else None
         columns.append(vec)
     ids = np.empty((batch.num_rows, 2), np.uint64)
     ids[:, 0] = batch.column("lo").to_numpy()
     ids[:, 1] = batch.column("hi").to_numpy()
-    error = batch.column("e").to_numpy() if "e" in have else None
-    return Delta(tuple(columns), batch.column("w").to_numpy(), ids, error)
+    error = plain(batch.column("e").to_numpy()) if "e" in have else None
+    return Delta(tuple(columns), plain(batch.column("w").to_numpy()), ids, error)

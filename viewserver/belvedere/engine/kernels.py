@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 
-JIT: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False}
+from belvedere.engine.state.jit import kernel
 
 
-@numba.njit(**JIT)
+@kernel("i4[:] i4[:] i1[:]", "i8[:] i4[:] i1[:]")
 def add_at(target, slots, weights):  # type: ignore[no-untyped-def]
     """target[slots[i]] += weights[i], slots may repeat."""
     for i in range(slots.shape[0]):
         target[slots[i]] += weights[i]
 
 
-@numba.njit(**JIT)
+@kernel("i4[:] u1[:] i4[:]")
 def touch(slots, marks, out):  # type: ignore[no-untyped-def]
     """Mark slots; write each that was not marked before to `out`, once; return how many."""
     count = 0
@@ -30,7 +27,7 @@ def touch(slots, marks, out):  # type: ignore[no-untyped-def]
     return count
 
 
-@numba.njit(**JIT)
+@kernel("i4[:] i4[:] i4[:]")
 def order_by_slot(slots, ends, order):  # type: ignore[no-untyped-def]
     """Positions ordered by slot, equal slots in their order. `ends`: zeros, one per slot and one more."""
     n = slots.shape[0]

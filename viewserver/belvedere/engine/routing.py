@@ -16,6 +16,7 @@ import pyarrow as pa
 from belvedere.engine.delta import Changes, Delta, take_ids
 from belvedere.engine.state.arena import string_parts
 from belvedere.engine.state.hashing import hash_rows
+from belvedere.engine.state.jit import plain
 from belvedere.engine.vec import Vec, concat
 from belvedere.errors import Damaged
 from belvedere.sql.catalog import TableDef
@@ -76,7 +77,7 @@ class _Reader:
         size = count * dtype.itemsize
         if self._at + size > len(self._data):
             raise Damaged(f"a batch of rows ends at byte {len(self._data)}, before its columns do")
-        out = np.frombuffer(self._data, dtype, count, self._at)
+        out = plain(np.frombuffer(self._data, dtype, count, self._at))
         self._at += -(-size // 8) * 8
         return out
 

@@ -8,18 +8,18 @@ Projections appear where something must be computed, or where columns would othe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from belvedere.errors import UnsupportedSql
 from belvedere.plan import build
 from belvedere.plan import nodes as n
 from belvedere.plan.canonical import strip
 from belvedere.plan.demand import Arrangement, Demand, calls_over_base, columns_of
-from belvedere.plan.exprs import text
 from belvedere.plan.sharing import Shared
 from belvedere.sql import query as q
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
-from belvedere.sql.expr import ColumnRef, Expr, columns, remap, substitute
+from belvedere.sql.expr import ColumnRef, Expr, columns, remap, substitute, transform
+from belvedere.sql.text import expr_text
 from belvedere.types import Column
 
 
@@ -228,9 +228,34 @@ def call_text(call: n.Call, source: n.Node) -> str:
     return shown if call.filter is None else f"{shown} filter (where {source.schema[call.filter].name})"
 
 
+def _written(expr: Expr, labels: list[str]) -> str:
+    """An expression with the names of its columns, which plans forget."""
+    return expr_text(transform(expr, lambda e: replace(e, name=labels[e.index]) if isinstance(e, ColumnRef) else e))
+
+
+def _labels(query: q.Query) -> list[str]:
+    """What each column is in terms of tables and views."""
+    match query:
+        case q.Scan():
+            return [f"{query.name}.{c.name}" for c in query.schema]
+        case q.Join():
+            return [*_labels(query.left), *_labels(query.right)][: len(query.schema)]
+        case q.UnionAll():
+            return _labels(query.inputs[0])
+    below = _labels(query.input)
+    if isinstance(query, q.Project):
+        return [_written(e, below) for e in query.exprs]
+    if isinstance(query, q.Aggregate):
+        args = ["*" if c.arg is None else _written(c.arg, below) for c in query.calls]
+        calls = [f"{c.function}({arg})" for c, arg in zip(query.calls, args, strict=True)]
+        return [*(_written(e, below) for e in query.group), *calls]
+    return below
+
+
 def _refusal(join: q.Join) -> UnsupportedSql:
     line, column = join.position or (None, None)
-    shown = "none is written" if join.condition is None else f"found only: {text(join.condition)}"
+    labels = [*_labels(join.left), *_labels(join.right)]
+    shown = "none is written" if join.condition is None else f"found only: {_written(join.condition, labels)}"
     return UnsupportedSql(
         f"{join.kind.value} join without an equality between its two sides ({shown})",
         line=line,

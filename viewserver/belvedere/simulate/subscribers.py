@@ -222,7 +222,9 @@ class Subscriber:
         known = self._newest()
         if known is None or known.epoch <= self._subscription.epoch:
             return
-        for change in self._subscription._changes(known):
+        for view, change in self._subscription._changes(known):
+            # as `next` does: a change counts as taken when it was returned
+            self._subscription._view, self._subscription.epoch = view, change.epoch
             self.changes += 1
             columns = [column.to_pylist() for column in change.table.columns]
             for row, weight in zip(zip(*columns, strict=True), change.weights.tolist(), strict=True):

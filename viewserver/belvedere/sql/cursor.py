@@ -6,9 +6,7 @@ from typing import NoReturn
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from belvedere.sql.parser import Source
-
-_QUOTED = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
+from belvedere.sql.parser import QUOTED, Source, split_words
 
 
 class Cursor:
@@ -17,11 +15,7 @@ class Cursor:
     def __init__(self, source: Source):
         self.source = source
         self.position = 0
-        # "PRIMARY KEY" and its like arrive as one token; words are easier to follow.
-        self.words: list[tuple[str, Token]] = []
-        for token in source.tokens:
-            parts = [token.text] if token.token_type in _QUOTED else token.text.split()
-            self.words.extend((part, token) for part in parts)
+        self.words = split_words(source.tokens)
 
     @property
     def token(self) -> Token | None:
@@ -36,7 +30,7 @@ class Cursor:
         if self.position + ahead >= len(self.words):
             return ""
         word, token = self.words[self.position + ahead]
-        return "" if token.token_type in _QUOTED else word.upper()
+        return "" if token.token_type in QUOTED else word.upper()
 
     def accept(self, *words: str) -> bool:
         """Step over these words if they come next."""
@@ -101,4 +95,4 @@ class Cursor:
     def end(self) -> None:
         """Nothing may follow."""
         if not self.done:
-            self.fail("expected the end of the statement")
+            self.fail("expected the end of the statement", "end it here")

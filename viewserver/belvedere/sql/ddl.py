@@ -12,9 +12,10 @@ from sqlglot import exp
 
 from belvedere.errors import SqlError
 from belvedere.sql import adhoc, tables, views, writes
-from belvedere.sql.catalog import Catalog
+from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.cursor import Cursor
-from belvedere.sql.parser import Source, parse, statements
+from belvedere.sql.parser import Source, statements
+from belvedere.sql.reading import read
 from belvedere.sql.statements import Describe, Drop, Show, Statement
 from belvedere.sql.views import bind_query
 
@@ -59,14 +60,9 @@ def _statement(source: Source, catalog: Catalog) -> Statement:
     if first == "DROP":
         return _drop(cursor)
     if first == "SHOW":
-        return _show(cursor)
+        return _show(cursor, catalog)
     if first in ("DESCRIBE", "DESC"):
-        for word in ("EXTENDED", "TABLE", "MATERIALIZED", "VIEW"):
-            if cursor.peek(1):
-                cursor.accept(word)
-        name, _ = cursor.identifier("a table or view name")
-        cursor.end()
-        return Describe(name)
+        return Describe(_named(cursor, catalog))
     if first == "EXPLAIN":
         return views.explain(cursor, catalog)
     raise source.unsupported(f"{source.tokens[0].text!r} does not begin a statement", source.tokens[0], _HINT)
@@ -83,7 +79,7 @@ def _create(cursor: Cursor, catalog: Catalog) -> Statement:
             raise cursor.source.unsupported("a table cannot be replaced", cursor.token, "DROP TABLE, then CREATE TABLE")
         cursor.accept("TABLE")
         return tables.create_table(cursor)
-    cursor.fail("expected TABLE or MATERIALIZED VIEW after CREATE")
+    cursor.fail("expected TABLE or MATERIALIZED VIEW after CREATE", "CREATE TABLE …, CREATE MATERIALIZED VIEW …")
 
 
 def _drop(cursor: Cursor) -> Drop:
@@ -100,24 +96,36 @@ def _drop(cursor: Cursor) -> Drop:
     return Drop(kind, name, if_exists)
 
 
-def _show(cursor: Cursor) -> Show:
+def _named(cursor: Cursor, catalog: Catalog) -> str:
+    """[TABLE | [MATERIALIZED] VIEW] name, to the end of the statement. Spark says TABLE for views as well."""
+    if cursor.peek() in ("EXTENDED", "FORMATTED") and cursor.peek(1):
+        raise cursor.source.unsupported(f"{cursor.peek()} is not supported here", cursor.token, "DESCRIBE name")
+    view = cursor.accept("MATERIALIZED", "VIEW") or (bool(cursor.peek(1)) and cursor.accept("VIEW"))
+    if not view and cursor.peek(1):
+        cursor.accept("TABLE")
+    name, token = cursor.identifier("a table or view name")
+    cursor.end()
+    if view and isinstance(catalog.find(name), TableDef):
+        raise cursor.source.error(f"{name!r} is a base table, not a view", token, "leave out VIEW")
+    return name
+
+
+def _show(cursor: Cursor, catalog: Catalog) -> Show:
     if cursor.accept("CREATE"):
-        cursor.accept("MATERIALIZED")
-        if not (cursor.accept("TABLE") or cursor.accept("VIEW")):
+        if cursor.peek() not in ("TABLE", "VIEW", "MATERIALIZED"):
             cursor.fail("expected TABLE or VIEW after SHOW CREATE")
-        name, _ = cursor.identifier("a table or view name")
+        return Show("create", _named(cursor, catalog))
+    if cursor.accept("TABLES"):
         cursor.end()
-        return Show("create", name)
-    cursor.accept("MATERIALIZED")
-    for what in ("TABLES", "VIEWS"):
-        if cursor.accept(what):
-            cursor.end()
-            return Show(what.lower())
-    cursor.fail("expected TABLES, VIEWS or CREATE after SHOW")
+        return Show("tables")
+    if cursor.accept("VIEWS") or cursor.accept("MATERIALIZED", "VIEWS"):
+        cursor.end()
+        return Show("views")
+    cursor.fail("expected TABLES, VIEWS or CREATE after SHOW", "SHOW TABLES, SHOW VIEWS, SHOW CREATE TABLE name")
 
 
 def _write(source: Source, catalog: Catalog) -> Statement:
-    tree = parse(source)
+    tree = read(source)
     if isinstance(tree, exp.Insert):
         return writes.bind_insert(source, tree, catalog)
     if isinstance(tree, exp.Delete):

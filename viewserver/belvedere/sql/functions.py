@@ -215,6 +215,10 @@ def _trim(name: str) -> Rule:
     return rule
 
 
+def _btrim(args: Sequence[Expr]) -> Expr:
+    return _trim("trim")(args if len(args) == 1 else [args[1], args[0]])  # here the string comes first, as in Spark
+
+
 def _length(args: Sequence[Expr]) -> Expr:
     arg = args[0] if args[0].type == BINARY else implicit(args[0], STRING, "length", 0)
     return call("length", arg, type=INT)
@@ -419,7 +423,7 @@ _TABLE: dict[str, Function] = {
     "right": Function(2, 2, _right),
     **{n: _same(n, STRING, result=STRING) for n in ("upper", "lower", "reverse", "initcap")},
     **{n: Function(1, 2, _trim(n)) for n in ("trim", "ltrim", "rtrim")},
-    "btrim": Function(1, 1, _trim("trim")),
+    "btrim": Function(1, 2, _btrim),
     "length": Function(1, 1, _length),
     "replace": Function(2, 3, lambda a: _typed("replace", (STRING,) * 3, STRING)([*a, Literal("", STRING)][:3])),
     "startswith": Function(2, 2, _typed("starts_with", (STRING, STRING), BOOLEAN, "startswith")),
@@ -487,6 +491,30 @@ OTHER_AGGREGATES = frozenset(
 WINDOW_ONLY = frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value".split())
 
 
+_ARRAYS = "arrays, maps and structs are not supported: use one row for each value"
+INSTEAD = {
+    **dict.fromkeys("explode explode_outer posexplode posexplode_outer inline stack unnest flatten".split(), _ARRAYS),
+    **dict.fromkeys("array map struct named_struct split size array_contains element_at map_keys".split(), _ARRAYS),
+    **dict.fromkeys(
+        "regexp regexp_like regexp_replace regexp_extract regexp_count rlike".split(),
+        "regular expressions are not supported: use LIKE, replace, startswith, endswith or contains",
+    ),
+    **dict.fromkeys(
+        "get_json_object from_json to_json json_tuple parse_json".split(),
+        "JSON is not supported: write the fields you need into columns of their own",
+    ),
+    **dict.fromkeys("date_format format_string printf to_char".split(), "build the text with concat, lpad and year(d)"),
+    **dict.fromkeys(
+        "from_unixtime to_unix_timestamp from_utc_timestamp to_utc_timestamp convert_timezone".split(),
+        "timestamps are UTC: add or subtract an interval",
+    ),
+    "concat_ws": "a || ',' || b",
+    "decode": "CASE x WHEN … THEN … END",
+    "ilike": "lower(x) LIKE 'pattern'",
+}
+"""Functions that people ask for, and what to write instead."""
+
+
 def find(name: str) -> Function | None:
     """The function of that SQL name, in any case."""
     name = name.lower()
@@ -500,4 +528,5 @@ def names() -> list[str]:
 
 def suggestions(name: str) -> list[str]:
     """Known functions whose names look alike."""
-    return difflib.get_close_matches(name.lower(), [*names(), *AGGREGATES], n=3, cutoff=0.6)
+    known = [k for k in (*names(), *AGGREGATES) if k[:1] == name[:1].lower()]  # people misspell the end of a name
+    return difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.75)

@@ -27,9 +27,10 @@ import yaml
 from belvedere.errors import SqlError
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.durations import EXAMPLE, parse_duration
-from belvedere.sql.parser import parse, statements
+from belvedere.sql.parser import statements
+from belvedere.sql.reading import read
 from belvedere.sql.statements import CreateTable, CreateView
-from belvedere.sql.tables import parse_type
+from belvedere.sql.types_by_name import parse_type
 from belvedere.sql.views import make_view
 from belvedere.types import Column
 
@@ -215,7 +216,7 @@ def _view(spec: _Document, resource: str, catalog: Catalog) -> CreateView:
         view = make_view(
             _name(spec, resource),
             found[0],
-            parse(found[0]),
+            read(found[0]),
             catalog,
             key,
             retention.duration() if retention is not None else None,

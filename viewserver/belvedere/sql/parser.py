@@ -22,6 +22,9 @@ from belvedere.errors import SqlError, UnsupportedSql
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "SUBSTR", "TRIM")
 """Functions with a grammar of their own (`CAST(x AS t)`, `EXTRACT(u FROM d)`, …)."""
 
+QUOTED = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
+"""Tokens whose text is never a keyword."""
+
 
 class _Parser(SparkParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -69,6 +72,8 @@ class Source:
             while offset is None and around is not None:  # keywords carry no mark: the nearest part around them does
                 around = around.parent
                 offset = first_offset(around) if around is not None else None
+            if offset is None and self.tokens:
+                offset = self.tokens[0].start
         elif node is None or isinstance(node, int):
             offset = node
         else:
@@ -116,6 +121,15 @@ def offset_before(source: Source, node: exp.Expr, kinds: Sequence[str]) -> int |
 def word(source: Source, words: Sequence[str]) -> int | None:
     """Offset of the first token whose text is one of `words`: for things made of keywords alone."""
     return next((t.start for t in source.tokens if t.text.upper() in words), None)
+
+
+def split_words(tokens: Sequence[Token]) -> list[tuple[str, Token]]:
+    """Each word with its token: "PRIMARY KEY" and its like arrive as one token. Quoted things stay whole."""
+    return [
+        (part, token)
+        for token in tokens
+        for part in ([token.text] if token.token_type in QUOTED else token.text.split())
+    ]
 
 
 def tokenize(text: str) -> Source:

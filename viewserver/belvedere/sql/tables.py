@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sqlglot.tokenizer_core import Token, TokenType
 
 from belvedere.errors import SqlError
@@ -11,67 +9,8 @@ from belvedere.sql.catalog import TableDef
 from belvedere.sql.cursor import Cursor
 from belvedere.sql.parser import Source
 from belvedere.sql.statements import AddColumns, CreateTable
-from belvedere.types import (
-    BIGINT,
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    INT,
-    MAX_PRECISION,
-    STRING,
-    TIMESTAMP,
-    Column,
-    Type,
-    decimal,
-)
-
-TYPE_NAMES: dict[str, Type] = {
-    **dict.fromkeys(("boolean", "bool"), BOOLEAN),
-    **dict.fromkeys(("int", "integer"), INT),
-    **dict.fromkeys(("bigint", "long"), BIGINT),
-    **dict.fromkeys(("double",), DOUBLE),
-    **dict.fromkeys(("string", "varchar", "char", "text"), STRING),
-    **dict.fromkeys(("binary", "bytes"), BINARY),
-    "date": DATE,
-    **dict.fromkeys(("timestamp", "timestamp_ltz"), TIMESTAMP),
-}
-_INSTEAD = {
-    **dict.fromkeys(("float", "real"), "double"),
-    **dict.fromkeys(("tinyint", "smallint", "byte", "short"), "int"),
-    "timestamp_ntz": "timestamp (always UTC)",
-}
-_KNOWN = "boolean, int, bigint, double, decimal(p,s), string, binary, date, timestamp"
-
-
-def named_type(name: str, sizes: Sequence[int]) -> Type:
-    """The type of that name; a ValueError says what would work."""
-    name = name.lower()
-    if name in ("decimal", "dec", "numeric"):
-        precision = sizes[0] if sizes else 10
-        scale = sizes[1] if len(sizes) > 1 else 0
-        if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision or len(sizes) > 2:
-            listed = ",".join(map(str, sizes))
-            raise ValueError(
-                f"type {name}({listed}) does not exist; 1 <= precision <= {MAX_PRECISION}, scale <= precision"
-            )
-        return decimal(precision, scale)
-    if name not in TYPE_NAMES:
-        instead = _INSTEAD.get(name)
-        raise ValueError(f"type {name} is not supported; " + (f"use {instead}" if instead else f"types: {_KNOWN}"))
-    if sizes and name not in ("varchar", "char"):
-        raise ValueError(f"type {name} takes no size")
-    return TYPE_NAMES[name]
-
-
-def parse_type(text: str) -> Type:
-    """A type from its text, as in manifests: `decimal(12,2)`."""
-    name, _, rest = text.strip().partition("(")
-    try:
-        sizes = [int(part) for part in rest.rstrip(") ").split(",")] if rest else []
-    except ValueError:
-        raise ValueError(f"type {text!r} cannot be read; types: {_KNOWN}") from None
-    return named_type(name.strip(), sizes)
+from belvedere.sql.types_by_name import named_type
+from belvedere.types import Column, Type
 
 
 def create_table(cursor: Cursor) -> CreateTable:
@@ -83,6 +22,10 @@ def create_table(cursor: Cursor) -> CreateTable:
     inline: list[str] = []
     key: list[tuple[str, Token]] = []
     while True:
+        if cursor.peek() in ("UNIQUE", "CHECK", "FOREIGN", "INDEX") and cursor.peek(1) in ("(", "KEY"):
+            raise cursor.source.unsupported(
+                f"{cursor.peek()} is not supported", cursor.token, "only PRIMARY KEY constraints are kept"
+            )
         if cursor.peek() in ("PRIMARY", "CONSTRAINT"):
             if cursor.accept("CONSTRAINT"):
                 cursor.identifier("a constraint name")
@@ -144,19 +87,27 @@ def _column(cursor: Cursor) -> tuple[Column, Token, bool]:
     name, token = cursor.identifier("a column name")
     cursor.accept(":")
     type_ = _type(cursor)
-    nullable, is_key = True, False
+    nullable: bool | None = None
+    is_key = False
     while cursor.peek() not in (",", ")", ""):
+        at, said = cursor.token, (nullable, is_key)
         if cursor.accept("NOT", "NULL"):
-            nullable = False
+            nullable = False if nullable is None else nullable
         elif cursor.accept("PRIMARY", "KEY"):
             is_key = True
-        elif not cursor.accept("NULL"):
+        elif cursor.accept("NULL"):
+            nullable = True if nullable is None else nullable
+        else:
             raise cursor.source.unsupported(
                 f"{cursor.peek()} of column {name!r} is not supported",
                 cursor.token,
                 "only NOT NULL and PRIMARY KEY are kept",
             )
-    return Column(name, type_, nullable), token, is_key
+        if said == (nullable, is_key) or (nullable and is_key):
+            raise cursor.source.error(
+                f"the options of column {name!r} repeat or contradict each other", at, "NOT NULL or PRIMARY KEY, once"
+            )
+    return Column(name, type_, nullable is not False), token, is_key
 
 
 def _type(cursor: Cursor) -> Type:

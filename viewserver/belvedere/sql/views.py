@@ -12,8 +12,9 @@ from belvedere.sql.binder import bind_tree
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.sql.cursor import Cursor
 from belvedere.sql.durations import EXAMPLE, parse_duration
-from belvedere.sql.parser import Source, parse, statements
+from belvedere.sql.parser import Source, statements
 from belvedere.sql.query import Query, relations
+from belvedere.sql.reading import read
 from belvedere.sql.statements import CreateView, Explain
 from belvedere.types import Kind
 
@@ -28,7 +29,7 @@ def bind_query(sql: str, catalog: Catalog) -> Query:
         raise Source(sql, found[1].tokens if found else ()).error(
             "expected one query" if found else "an empty query", found[1].tokens[0] if found else None
         )
-    return bind_tree(found[0], parse(found[0]), catalog)
+    return bind_tree(found[0], read(found[0]), catalog)
 
 
 def create_view(cursor: Cursor, catalog: Catalog, or_replace: bool) -> CreateView:
@@ -40,6 +41,8 @@ def create_view(cursor: Cursor, catalog: Catalog, or_replace: bool) -> CreateVie
     key: list[tuple[str, Token]] | None = None
     retention: int | None = None
     while not cursor.accept("AS"):
+        if (cursor.peek() == "KEY" and key is not None) or (cursor.peek() == "RETENTION" and retention is not None):
+            raise cursor.source.error(f"{cursor.peek()} of view {name!r} twice", cursor.token, "keep one of them")
         if cursor.accept("KEY"):
             key = cursor.names("a key column")
         elif cursor.accept("RETENTION"):
@@ -55,7 +58,7 @@ def create_view(cursor: Cursor, catalog: Catalog, or_replace: bool) -> CreateVie
         else:
             cursor.fail("expected AS SELECT …", "options are KEY (…), RETENTION '1h' and TBLPROPERTIES (…)")
     body = cursor.rest()
-    view = make_view(name, body, parse(body), catalog, key, retention, at)
+    view = make_view(name, body, read(body), catalog, key, retention, at)
     return CreateView(view, or_replace, if_not_exists)
 
 
@@ -79,6 +82,8 @@ def _properties(
         name, token = cursor.text("a property name in quotes")
         cursor.expect("=")
         value, at = cursor.text("a property value in quotes")
+        if (name == "key" and key is not None) or (name == "retention" and retention is not None):
+            raise cursor.source.error(f"{name} of the view twice", token, "keep one of them")
         if name == "key":
             key = [(part.strip(), at) for part in value.split(",")]
         elif name == "retention":
@@ -165,9 +170,12 @@ def explain(cursor: Cursor, catalog: Catalog) -> Explain:
         return Explain(create_view(cursor, catalog, replace).view, format_)
     if cursor.peek() in ("SELECT", "WITH", "FROM", "("):
         body = cursor.rest()
-        return Explain(make_view(ADHOC, body, parse(body), catalog), format_)
-    if cursor.peek() in ("MATERIALIZED", "VIEW") and cursor.peek(1):
-        cursor.accept("MATERIALIZED")
+        return Explain(make_view(ADHOC, body, read(body), catalog), format_)
+    if cursor.peek() in ("ANALYZE", "EXTENDED", "FORMATTED", "CODEGEN", "COST") and cursor.peek(1):
+        raise cursor.source.unsupported(
+            f"EXPLAIN {cursor.peek()} is not supported", cursor.token, "EXPLAIN [FORMAT text | json | svg] SELECT …"
+        )
+    if not cursor.accept("MATERIALIZED", "VIEW") and cursor.peek(1):
         cursor.accept("VIEW")
     name, token = cursor.identifier("a view name or a SELECT")
     cursor.end()

@@ -21,6 +21,11 @@ from belvedere.types import STRING, Column, Kind
 def _table(source: Source, catalog: Catalog, node: object) -> TableDef:
     if not isinstance(node, exp.Table):
         raise source.error("expected the name of one table", source.tokens[0], "INSERT INTO t …, DELETE FROM t …")
+    for part in ("alias", "joins"):
+        if node.args.get(part):
+            raise source.unsupported(
+                "a write names one table, without an alias", node, "INSERT INTO t …, DELETE FROM t …"
+            )
     found = catalog.find(node.name)
     if isinstance(found, TableDef):
         return found
@@ -31,6 +36,8 @@ def _table(source: Source, catalog: Catalog, node: object) -> TableDef:
 
 
 def _column(source: Source, table: TableDef, node: exp.Expr) -> Column:
+    if isinstance(node, exp.Column) and node.table and node.table.lower() != table.name.lower():
+        raise source.error(f"no table {node.table!r} here for column {node.name!r}", node, f"tables: {table.name}")
     for column in table.columns:
         if column.name.lower() == node.name.lower():
             return column
@@ -69,8 +76,6 @@ def bind_insert(source: Source, tree: exp.Insert, catalog: Catalog) -> Insert:
     """INSERT INTO table [(columns)] VALUES (…), …"""
     target = tree.this
     table = _table(source, catalog, target.this if isinstance(target, exp.Schema) else target)
-    if tree.args.get("overwrite"):
-        raise source.unsupported("INSERT OVERWRITE is not supported", target, "INSERT INTO replaces rows of equal keys")
     listed = target.expressions if isinstance(target, exp.Schema) else []
     columns = [_column(source, table, c) for c in listed] if listed else list(table.columns)
     names = [c.name for c in columns]
@@ -109,8 +114,11 @@ def bind_delete(source: Source, tree: exp.Delete, catalog: Catalog) -> Delete:
     if where is None:
         raise source.unsupported(f"DELETE needs the keys of table {table.name!r}", tree.this, _DELETE_HINT)
     by_column: dict[str, list[Value]] = {}
-    for part in conjuncts(where.this):
+    conditions = conjuncts(where.this)
+    for part in conditions:
         if isinstance(part, exp.In) and isinstance(part.this, exp.Tuple) and part.expressions:
+            if len(conditions) > 1:
+                raise source.unsupported("a condition beside a list of keys is not supported", part, _DELETE_HINT)
             return Delete(table.name, _tuples(source, table, part))
         left = part.this if isinstance(part, exp.EQ | exp.In) else None
         values = [part.expression] if isinstance(part, exp.EQ) else part.expressions

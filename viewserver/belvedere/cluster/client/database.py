@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar
@@ -30,8 +30,10 @@ from belvedere.cluster.client.subscribe import Subscription
 from belvedere.cluster.client.token import Token
 from belvedere.embedded import order
 from belvedere.embedded import rows as given
+from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
+from belvedere.embedded.leases import Pin
 from belvedere.embedded.reading import named, to_table
-from belvedere.embedded.statements import Executing, Result
+from belvedere.embedded.statements import NO_PREFIXES, Executing, Result
 from belvedere.engine import shard
 from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
 from belvedere.engine.state.hashing import hash_rows
@@ -44,6 +46,7 @@ from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.manifest import documents
 from belvedere.sql.parser import statements
 from belvedere.store.embedded import commit
+from belvedere.store.embedded.ordered import key_codec
 from belvedere.types import Column
 
 T = TypeVar("T")
@@ -58,7 +61,7 @@ DDL_TRIES = 3
 at one that is slow finds what the first has done."""
 
 
-class ClusterDatabase(Executing):
+class ClusterDatabase(KeyReads, Executing):
     """A connection to a pool. All methods may be called from any thread."""
 
     def __init__(
@@ -79,7 +82,7 @@ class ClusterDatabase(Executing):
         self.rows = Rows(self.pool, self.stores)
         self._readers: dict[TableDef, given.Rows] = {}
         self._on_close = on_close
-        self._closed = False
+        self._closed = self._let_go = False
         self.pool.topology(self.deadline())
 
     def deadline(self, timeout: float | None = None) -> Deadline:
@@ -100,6 +103,9 @@ class ClusterDatabase(Executing):
         """Tables and views that can be read now."""
         deadline = self.deadline()
         return self.epochs.catalog(self.epochs.newest(deadline).committed, deadline)
+
+    def _token(self, value: Any) -> Token:
+        return Token.parse(value)
 
     def wait(self, token: After, timeout: float | None = None) -> None:
         """Returns when the write is in every view; raises NotYet."""
@@ -149,7 +155,7 @@ class ClusterDatabase(Executing):
         known = self._including(Token.parse(after), deadline) if after is not None else self.epochs.newest(deadline)
         if at is not None:
             known = self.epochs.at(at, deadline)
-        pin: int | None = None
+        pin: Pin | None = None
         try:
             while True:
                 try:
@@ -174,8 +180,8 @@ class ClusterDatabase(Executing):
             if pin is not None:
                 self.pins.unpin(pin)
 
-    def _pinned(self, deadline: Deadline) -> tuple[Known, int]:
-        """The newest epoch and the number of a pin on it."""
+    def _pinned(self, deadline: Deadline) -> tuple[Known, Pin]:
+        """The newest epoch and a pin on it."""
         known = self.epochs.newest(deadline)
         while True:
             try:
@@ -231,27 +237,28 @@ class ClusterDatabase(Executing):
 
         return self._read(at, after, timeout, read)
 
-    def scan(
+    def _range(
         self,
         relation: str,
-        *,
-        start: Any = None,
-        stop: Any = None,
-        limit: int | None = None,
-        at: Moment = None,
-        after: After = None,
-        timeout: float | None = None,
+        wanted: Wanted,
+        columns: Sequence[str] | None,
+        at: Moment,
+        after: After,
+        timeout: float | None,
     ) -> pa.Table:
-        """Rows in key order, from the key `start` to the key `stop` (not included); a prefix of a key will do."""
-
         def read(known: Known, deadline: Deadline) -> pa.Table:
             served = self._served(relation, known, deadline)
             shape = shape_of(served)
-            picked: list[Delta] = []
-            for piece in self.rows.pieces(served, known.epoch, deadline):
-                picked.append(order.select(piece, shape, start, stop, limit, f"{shape.name!r}"))
-            rows = concat_deltas(picked) if picked else empty_delta(shape.schema)
-            return to_table(shape, order.select(rows, shape, start, stop, limit, f"{shape.name!r}"))
+            owner = f"{'view' if isinstance(served, ServedView) else 'table'} {shape.name!r}"
+            which = order.positions(shape.schema[: shape.visible], columns, owner)
+            codec = key_codec(shape.schema, shape.key)
+            range = wanted(codec, owner)
+            parts = [
+                order.select(piece, shape.key, codec, range)
+                for piece in self.rows.pieces(served, known.epoch, deadline)
+            ]
+            rows = order.select(concat_deltas(parts), shape.key, codec, range) if parts else empty_delta(shape.schema)
+            return to_table(shape, rows).select(which)
 
         return self._read(at, after, timeout, read)
 
@@ -457,7 +464,9 @@ class ClusterDatabase(Executing):
 
         return self._read(None, None, None, count)
 
-    def _consistent(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+    def _consistent(
+        self, names: set[str], prefixes: Mapping[str, Sequence[Any]] = NO_PREFIXES
+    ) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
         def read(known: Known, deadline: Deadline) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
             tables, failed = {}, {}
             for name in sorted(names):
@@ -477,13 +486,14 @@ class ClusterDatabase(Executing):
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Give up pins and connections. Closing again does nothing."""
-        if self._closed:
+        """Give up pins and connections. Closing again does nothing, but for what an interrupt left."""
+        if self._let_go:
             return
         self._closed = True
         self.pins.close()
         self.stores.close()
         self._on_close()
+        self._let_go = True
 
     def __enter__(self) -> ClusterDatabase:
         return self
@@ -494,14 +504,15 @@ class ClusterDatabase(Executing):
         self.close()
 
 
-class Snapshot:
+class Snapshot(SnapshotReads):
     """Reads at one epoch, which is pinned until the end."""
 
-    def __init__(self, database: ClusterDatabase, known: Known, pin: int) -> None:
-        """`pin`: the number of one on the epoch; it is given up with the snapshot."""
+    def __init__(self, database: ClusterDatabase, known: Known, pin: Pin) -> None:
+        """`pin`: one on the epoch; it is given up with the snapshot."""
         self._database = database
         self._known = Known(known.committed, None)  # what it sees is kept by the pin, not because it is new
-        self._pin: int | None = pin
+        super().__init__(database, self._known)
+        self._pin: Pin | None = pin
 
     @property
     def epoch(self) -> int:
@@ -516,12 +527,6 @@ class Snapshot:
     def catalog(self) -> Catalog:
         """Tables and views that can be read in this epoch."""
         return self._database.epochs.catalog(self._known.committed, self._database.deadline())
-
-    def get(self, relation: str, key: Any) -> dict[str, Any] | None:
-        return self._database.get(relation, key, at=self._known)
-
-    def scan(self, relation: str, *, start: Any = None, stop: Any = None, limit: int | None = None) -> pa.Table:
-        return self._database.scan(relation, start=start, stop=stop, limit=limit, at=self._known)
 
     def close(self) -> None:
         if self._pin is not None:

@@ -19,6 +19,7 @@ from belvedere.cluster.catalogs import ServedView
 from belvedere.cluster.client.epochs import Known
 from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.reading import decode, table_of
+from belvedere.embedded.leases import Pin
 from belvedere.embedded.subscribe import ViewChange
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.residency import distinct_ids
@@ -37,8 +38,8 @@ class Subscription:
     def __init__(self, database: ClusterDatabase, name: str, after: Known | int, timeout: float | None) -> None:
         self._database, self._timeout = database, timeout
         self.epoch = after if isinstance(after, int) else after.epoch
-        self._ready: Iterator[ViewChange] = iter(())
-        self._pin: int | None = database.pins.pin(self.epoch)
+        self._ready: Iterator[tuple[ServedView, ViewChange]] = iter(())
+        self._pin: Pin | None = database.pins.pin(self.epoch)
         try:
             known = database.epochs.as_published(after, database.deadline()) if isinstance(after, int) else after
             self._view = database.served_view(name, known)
@@ -51,6 +52,8 @@ class Subscription:
         return self
 
     def __next__(self) -> ViewChange:
+        if self._pin is not None:
+            self._database.pins.move(self._pin, self.epoch)
         while self._pin is not None:
             try:
                 found = next(self._ready, None)
@@ -58,7 +61,10 @@ class Subscription:
                 self.close()  # there is no way on, and the pin would keep history for nobody
                 raise
             if found is not None:
-                return found
+                view, change = found
+                # No interrupt comes between these two: what was not returned is found again by the next call.
+                self._view, self.epoch = view, change.epoch
+                return change
             known = self._database.epochs.wait(lambda known: known.epoch > self.epoch, Deadline(self._timeout))
             if known is None:
                 self.close()
@@ -72,15 +78,10 @@ class Subscription:
             self._database.pins.unpin(self._pin)
             self._pin = None
 
-    def __del__(self) -> None:
-        pin: int | None = getattr(self, "_pin", None)
-        if pin is not None:
-            self._database.pins.abandon(pin)
-
     # ------------------------------------------------------------------ changes
 
-    def _changes(self, newest: calls.Committed) -> Iterator[ViewChange]:
-        """One for each epoch up to the newest that changed the view."""
+    def _changes(self, newest: calls.Committed) -> Iterator[tuple[ServedView, ViewChange]]:
+        """One for each epoch up to the newest that changed the view, and the version of the view then."""
         for epoch in self._published(newest.epoch, self._database.deadline()):
             deadline = self._database.deadline()  # of each epoch: whoever takes the changes takes their time
             committed = (
@@ -91,11 +92,13 @@ class Subscription:
             view = self._followed(committed)
             change = self._change(view, committed.epoch)
             self._database.require_kept(self.epoch)
+            if change is not None:
+                yield view, change
+                if self.epoch != committed.epoch:
+                    return  # an interrupt: nobody got it
             self._view, self.epoch = view, committed.epoch
             if self._pin is not None:
                 self._database.pins.move(self._pin, self.epoch)
-            if change is not None:
-                yield change
 
     def _published(self, newest: int, deadline: Deadline) -> list[int]:
         changed = self._database.stores(deadline).changed(calls.COMMITTED_TABLE, self.epoch, newest)

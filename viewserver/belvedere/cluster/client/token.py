@@ -51,3 +51,6 @@ class Token(commit.Token):
             for source, seq in token.positions:
                 positions[source] = max(seq, positions.get(source, seq))
         return Token(epoch, tuple(sorted(positions.items())))
+
+    def joined_with(self, other: commit.Token) -> Token:
+        return Token.joined((self, other))

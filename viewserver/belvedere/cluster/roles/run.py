@@ -50,9 +50,9 @@ def maker(role: Role) -> Callable[[Surroundings], Incarnation]:
             return CoordinatorMember
         case Role.VIEWSERVER:
             from belvedere.cluster.roles.viewserver import ViewServerMember
-            from belvedere.engine.warm import warm_alone
+            from belvedere.engine.warm import warm
 
-            warm_alone()  # now, and not in its first epoch, for which everyone waits
+            warm()  # now, and not in its first epoch, for which everyone waits
             return ViewServerMember
         case Role.DISTRIBUTOR:
             from belvedere.cluster.roles.distributor import DistributorMember

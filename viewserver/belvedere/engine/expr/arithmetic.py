@@ -9,6 +9,7 @@ import numpy as np
 
 from belvedere.engine.expr import decimals, int128
 from belvedere.engine.expr.operand import Array, Const, Function, Operand, fail, merge, spread, values
+from belvedere.engine.state.jit import plain
 from belvedere.engine.vec import Status, Vec
 from belvedere.types import Kind, Type
 
@@ -56,7 +57,7 @@ def _mul(type: Type, args: Sequence[Operand], count: int) -> Operand:
     if _reach(a) * _reach(b) < 1 << 63:
         return Vec(type, a * b, status)
     out = np.empty((count, 2), np.uint64)
-    x, y = (np.ascontiguousarray(np.atleast_1d(np.asarray(v, np.int64))).view(np.uint64) for v in (a, b))
+    x, y = (plain(np.atleast_1d(np.asarray(v, np.int64))).view(np.uint64) for v in (a, b))
     int128.mul_narrow_rows(x, y, out)
     product = out.view(np.int64)
     data = np.ascontiguousarray(product[:, 0])

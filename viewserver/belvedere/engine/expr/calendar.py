@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba import njit
+from belvedere.engine.state.jit import kernel, part
 
 MIN_DAY, MAX_DAY = -719162, 2932896
 """0001-01-01 and 9999-12-31."""
@@ -14,11 +12,8 @@ MIN_MICROS, MAX_MICROS = MIN_DAY * DAY_MICROS, (MAX_DAY + 1) * DAY_MICROS - 1
 YEAR, QUARTER, MONTH, DAY, DAY_OF_WEEK, DAY_OF_YEAR, WEEK_OF_YEAR = range(7)
 TO_YEAR, TO_QUARTER, TO_MONTH, TO_WEEK, TO_LAST_DAY = range(5)
 
-_inner: Any = njit(nogil=True, cache=True)
-_loop: Any = njit(nogil=True, cache=True)
 
-
-@_inner
+@part
 def civil(day):  # type: ignore[no-untyped-def]  # compiled
     """(year, month, day of month); http://howardhinnant.github.io/date_algorithms.html"""
     z = day + 719468
@@ -31,7 +26,7 @@ def civil(day):  # type: ignore[no-untyped-def]  # compiled
     return yoe + era * 400 + (1 if month <= 2 else 0), month, doy - (153 * mp + 2) // 5 + 1
 
 
-@_inner
+@part
 def day_number(year, month, day):  # type: ignore[no-untyped-def]  # compiled
     """Days since 1970-01-01."""
     y = year - 1 if month <= 2 else year
@@ -41,20 +36,20 @@ def day_number(year, month, day):  # type: ignore[no-untyped-def]  # compiled
     return era * 146097 + yoe * 365 + yoe // 4 - yoe // 100 + doy - 719468
 
 
-@_inner
+@part
 def month_length(year, month):  # type: ignore[no-untyped-def]  # compiled
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month in (4, 6, 9, 11) else 31
 
 
-@_inner
+@part
 def iso_week(day):  # type: ignore[no-untyped-def]  # compiled
     thursday = day - (day + 3) % 7 + 3
     return (thursday - day_number(civil(thursday)[0], 1, 1)) // 7 + 1
 
 
-@_loop
+@kernel("i8[:] i8 i4[:]")
 def field_rows(days, field, out):  # type: ignore[no-untyped-def]  # compiled
     for i in range(len(days)):
         n = days[i] + 0
@@ -77,7 +72,7 @@ def field_rows(days, field, out):  # type: ignore[no-untyped-def]  # compiled
             out[i] = n - day_number(year, 1, 1) + 1
 
 
-@_loop
+@kernel("i8[:] i8 i8[:]")
 def truncate_rows(days, unit, out):  # type: ignore[no-untyped-def]  # compiled
     for i in range(len(days)):
         n = days[i] + 0
@@ -95,7 +90,7 @@ def truncate_rows(days, unit, out):  # type: ignore[no-untyped-def]  # compiled
             out[i] = day_number(year, month, month_length(year, month))
 
 
-@_loop
+@kernel("i8[:] i8[:] i8[:] b1[:]")
 def add_months_rows(days, months, out, bad):  # type: ignore[no-untyped-def]  # compiled
     """The same day of the month or its last one; `bad` where the year leaves 1..9999. One month stands for all rows."""
     step = 1 if len(months) == len(days) else 0

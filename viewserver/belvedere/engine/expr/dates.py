@@ -9,6 +9,7 @@ import numpy as np
 
 from belvedere.engine.expr import calendar
 from belvedere.engine.expr.operand import Array, Function, Operand, constant, fail, merge, spread, values
+from belvedere.engine.state.jit import plain
 from belvedere.engine.vec import Status, Vec, nulls
 from belvedere.types import Kind, Type
 
@@ -87,7 +88,7 @@ def datediff(type: Type, args: Sequence[Operand], count: int) -> Operand:
 
 def _plus_months(days: Array, months: Operand) -> tuple[Array, Array]:
     out, bad = np.empty(len(days), np.int64), np.zeros(len(days), np.bool_)
-    calendar.add_months_rows(days, np.atleast_1d(np.asarray(values(months), np.int64)), out, bad)
+    calendar.add_months_rows(days, plain(np.atleast_1d(np.asarray(values(months), np.int64))), out, bad)
     return out, bad
 
 

@@ -24,6 +24,7 @@ from belvedere.engine.expr.operand import (
     words,
     words_of,
 )
+from belvedere.engine.state.jit import plain
 from belvedere.engine.vec import Status, Vec
 from belvedere.types import SMALL_PRECISION, Type
 
@@ -196,7 +197,7 @@ def shift(vec: Vec, type: Type, up: int, down: int, mode: int) -> Vec:
 def _bits(operand: Operand) -> Array:
     if isinstance(operand, Const):
         return np.array([values(operand)], np.int64).view(np.uint64)
-    return np.ascontiguousarray(operand.data).view(np.uint64)
+    return plain(operand.data).view(np.uint64)
 
 
 def _buffers(count: int) -> tuple[Array, Array]:

@@ -7,10 +7,9 @@ integers. Constants must be uint64 too: mixed with a signed integer, numba would
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
+
+from belvedere.engine.state.jit import kernel, part
 
 OK, SLOW, TOO_BIG, BY_ZERO = 0, 1, 2, 3
 
@@ -23,11 +22,8 @@ _LOW = np.uint64(0xFFFFFFFF)
 _BASE = np.uint64(1 << 32)
 _SIGN = np.uint64(1 << 63)
 
-_inner: Any = njit(nogil=True, cache=True, inline="never", error_model="numpy")
-_loop: Any = njit(nogil=True, cache=True, error_model="numpy")
 
-
-@_inner
+@part
 def mul64(a, b):  # type: ignore[no-untyped-def]  # compiled: all words are uint64
     """a * b as (low, high)."""
     a0, a1, b0, b1 = a & _LOW, a >> _32, b & _LOW, b >> _32
@@ -36,7 +32,7 @@ def mul64(a, b):  # type: ignore[no-untyped-def]  # compiled: all words are uint
     return (p00 & _LOW) | (middle << _32), p11 + (p01 >> _32) + (p10 >> _32) + (middle >> _32)
 
 
-@_inner
+@part
 def mul128(al, ah, bl, bh):  # type: ignore[no-untyped-def]
     """a * b as (low, high, fits)."""
     low, high = mul64(al, bl)
@@ -49,7 +45,7 @@ def mul128(al, ah, bl, bh):  # type: ignore[no-untyped-def]
     return low, total, carry == _0 and total >= high
 
 
-@_inner
+@part
 def leading_zeros(x):  # type: ignore[no-untyped-def]
     n = _0
     while x & _SIGN == _0:
@@ -58,7 +54,7 @@ def leading_zeros(x):  # type: ignore[no-untyped-def]
     return n
 
 
-@_inner
+@part
 def div_2_by_1(high, low, d):  # type: ignore[no-untyped-def]
     """(high, low) / d for high < d: quotient and remainder (Hacker's Delight, divlu)."""
     s = leading_zeros(d)
@@ -87,7 +83,7 @@ def div_2_by_1(high, low, d):  # type: ignore[no-untyped-def]
     return (q1 << _32) + q0, ((middle << _32) + r0 - q0 * d) >> s
 
 
-@_inner
+@part
 def divmod128(nl, nh, dl, dh):  # type: ignore[no-untyped-def]
     """n / d: (quotient low, high, remainder low, high); d is not zero."""
     if dh == _0:
@@ -117,7 +113,7 @@ def divmod128(nl, nh, dl, dh):  # type: ignore[no-untyped-def]
     return q, _0, rl, rh
 
 
-@_inner
+@part
 def div_half_up(nl, nh, dl, dh):  # type: ignore[no-untyped-def]
     """n / d rounded to the nearest, ties away from zero (magnitudes): (low, high)."""
     ql, qh, rl, rh = divmod128(nl, nh, dl, dh)
@@ -131,7 +127,7 @@ def div_half_up(nl, nh, dl, dh):  # type: ignore[no-untyped-def]
     return ql, qh
 
 
-@_inner
+@part
 def magnitude(low, high):  # type: ignore[no-untyped-def]
     """Of a two's complement pair: (low, high, is negative)."""
     if high & _SIGN == _0:
@@ -143,7 +139,7 @@ def magnitude(low, high):  # type: ignore[no-untyped-def]
     return low, high, True
 
 
-@_inner
+@part
 def store(out, flags, i, low, high, negative, precision):  # type: ignore[no-untyped-def]
     """Write a magnitude with its sign, or flag that it has too many digits."""
     ll, lh = POWERS[precision, 0], POWERS[precision, 1]
@@ -159,7 +155,7 @@ def store(out, flags, i, low, high, negative, precision):  # type: ignore[no-unt
     out[i, 1] = high
 
 
-@_loop
+@kernel("u8[:,:] u8[:,:] i8 i8 b1 i8 i8 u8[:,:] u1[:]")
 def add_rows(a, b, up_a, up_b, subtract, down, precision, out, flags):  # type: ignore[no-untyped-def]
     """(a 10^up_a + b 10^up_b) / 10^down; one-row operands stand for all rows."""
     step_a, step_b = (1 if len(a) == len(out) else 0), (1 if len(b) == len(out) else 0)
@@ -186,7 +182,7 @@ def add_rows(a, b, up_a, up_b, subtract, down, precision, out, flags):  # type: 
         store(out, flags, i, low, high, an, precision)
 
 
-@_loop
+@kernel("u8[:,:] u8[:,:] i8 i8 u8[:,:] u1[:]")
 def mul_rows(a, b, down, precision, out, flags):  # type: ignore[no-untyped-def]
     """a b / 10^down."""
     step_a, step_b = (1 if len(a) == len(out) else 0), (1 if len(b) == len(out) else 0)
@@ -202,7 +198,7 @@ def mul_rows(a, b, down, precision, out, flags):  # type: ignore[no-untyped-def]
         store(out, flags, i, low, high, an != bn, precision)
 
 
-@_loop
+@kernel("u8[:] u8[:] u8[:,:]")
 def mul_narrow_rows(a, b, out):  # type: ignore[no-untyped-def]
     """Exact products of int64 (given as uint64 bits), which always fit; one-element operands stand for all rows."""
     step_a, step_b = (1 if len(a) == len(out) else 0), (1 if len(b) == len(out) else 0)
@@ -217,7 +213,7 @@ def mul_narrow_rows(a, b, out):  # type: ignore[no-untyped-def]
         out[i, 1] = high
 
 
-@_loop
+@kernel("u8[:,:] u8[:,:] i8 i8 u8[:,:] u1[:]")
 def div_rows(a, b, up, precision, out, flags):  # type: ignore[no-untyped-def]
     """a 10^up / b."""
     step_a, step_b = (1 if len(a) == len(out) else 0), (1 if len(b) == len(out) else 0)
@@ -235,7 +231,7 @@ def div_rows(a, b, up, precision, out, flags):  # type: ignore[no-untyped-def]
         store(out, flags, i, low, high, an != bn, precision)
 
 
-@_loop
+@kernel("u8[:,:] u8[:,:] i8 i8 i8 u8[:,:] u1[:]")
 def mod_rows(a, b, up_a, up_b, precision, out, flags):  # type: ignore[no-untyped-def]
     """Remainder of a 10^up_a by b 10^up_b, with the sign of a."""
     step_a, step_b = (1 if len(a) == len(out) else 0), (1 if len(b) == len(out) else 0)
@@ -254,7 +250,7 @@ def mod_rows(a, b, up_a, up_b, precision, out, flags):  # type: ignore[no-untype
         store(out, flags, i, low, high, an, precision)
 
 
-@_loop
+@kernel("u8[:,:] i8 i8 i8 i8 u8[:,:] u1[:]")
 def rescale_rows(a, up, down, mode, precision, out, flags):  # type: ignore[no-untyped-def]
     """a 10^up / 10^down; mode 0 rounds half up, 1 truncates, 2 floors, 3 ceils."""
     for i in range(len(out)):

@@ -12,15 +12,13 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from belvedere.engine.expr import compare, decimals
 from belvedere.engine.expr.conditional import choose
 from belvedere.engine.expr.operand import Array, Function, Operand, constant, fail, merge, spread
+from belvedere.engine.state.jit import kernel, plain
 from belvedere.engine.vec import Status, Vec, nulls
 from belvedere.types import Kind, Type, decimal
-
-_loop: Any = njit(nogil=True, cache=True, error_model="numpy")
 
 
 def round_(type: Type, args: Sequence[Operand], count: int) -> Operand:
@@ -134,19 +132,19 @@ def sqrt(type: Type, args: Sequence[Operand], count: int) -> Operand:
         return Vec(type, np.sqrt(vec.data), vec.status)
 
 
-@_loop
+@kernel("f8[:] f8[:]")
 def _exp_rows(x, out):  # type: ignore[no-untyped-def]  # compiled
     for i in range(len(out)):
         out[i] = math.exp(x[i])
 
 
-@_loop
+@kernel("f8[:] f8[:]")
 def _ln_rows(x, out):  # type: ignore[no-untyped-def]  # compiled
     for i in range(len(out)):
         out[i] = math.log(x[i]) if not x[i] <= 0.0 else math.nan
 
 
-@_loop
+@kernel("f8[:] f8[:] f8[:]")
 def _power_rows(x, y, out):  # type: ignore[no-untyped-def]  # compiled
     for i in range(len(out)):
         # Java differs from C: 1 to the power NaN or infinity is NaN there.
@@ -159,7 +157,7 @@ def _power_rows(x, y, out):  # type: ignore[no-untyped-def]  # compiled
 def _compiled(loop: Callable[..., None]) -> Function:
     def function(type: Type, args: Sequence[Operand], count: int) -> Operand:
         out = np.empty(count)
-        loop(*(np.ascontiguousarray(spread(a, count).data) for a in args), out)
+        loop(*(plain(spread(a, count).data) for a in args), out)
         return Vec(type, out, merge(args, count))
 
     return function
@@ -169,7 +167,7 @@ def ln(type: Type, args: Sequence[Operand], count: int) -> Operand:
     """NULL at zero and below."""
     vec = spread(args[0], count)
     out = np.empty(count)
-    _ln_rows(np.ascontiguousarray(vec.data), out)
+    _ln_rows(plain(vec.data), out)
     return Vec(type, out, fail(vec.status, vec.data <= 0, Status.NULL))
 
 

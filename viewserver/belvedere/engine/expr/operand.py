@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from belvedere.engine.state.jit import plain
 from belvedere.engine.vec import Status, Vec, nulls
 from belvedere.types import Kind, Type
 
@@ -150,7 +151,7 @@ def words(operand: Operand) -> Array:
     if isinstance(operand, Const):
         return words_of([operand.value if operand.status == Status.VALUE else 0])
     if operand.data.ndim == 2:
-        return np.ascontiguousarray(operand.data)
+        return plain(operand.data)
     out = np.empty((len(operand.data), 2), np.int64)
     out[:, 0] = operand.data
     np.right_shift(operand.data, 63, out=out[:, 1])

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from belvedere.engine.expr import text
 from belvedere.engine.expr.compare import bools
 from belvedere.engine.expr.operand import Array, Const, Function, Operand, arrow, merge, spread, values
+from belvedere.engine.state.jit import plain
 from belvedere.engine.vec import Status, Vec
 from belvedere.types import Kind, Type
 
@@ -127,7 +128,7 @@ def instr(type: Type, args: Sequence[Operand], count: int) -> Operand:
     array = spread(args[0], count).data
     found = np.asarray(pc.find_substring(array, pattern=part.value)) if part.value else np.zeros(count, np.int32)
     out = np.empty(count, type.dtype)
-    text.char_index_rows(*text.buffers(array), found, out)
+    text.char_index_rows(*text.buffers(array), plain(found), out)
     return Vec(type, out, merge(args, count))
 
 

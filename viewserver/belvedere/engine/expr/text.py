@@ -7,24 +7,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from belvedere.engine.expr.operand import Array, Const, Operand, merge
+from belvedere.engine.state.jit import kernel, plain
 from belvedere.engine.vec import Status, Vec
 from belvedere.types import Type
 
-_loop: Any = njit(nogil=True, cache=True)
-
 
 def buffers(array: pa.Array) -> tuple[Array, Array]:
-    """(offsets int32[n + 1], bytes) of a string or binary array."""
+    """(offsets int32[n + 1], bytes) of a string or binary array, as kernels take them."""
     _, offsets, data = array.buffers()
     if offsets is None:
         return np.zeros(len(array) + 1, np.int32), np.zeros(0, np.uint8)
     view = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     if data is None or data.size == 0:
-        return view, np.zeros(0, np.uint8)
-    return view, np.frombuffer(data, np.uint8)
+        return plain(view), np.zeros(0, np.uint8)
+    return plain(view), plain(np.frombuffer(data, np.uint8))
 
 
 def is_ascii(array: pa.Array) -> bool:
@@ -43,7 +41,7 @@ def cut(array: pa.Array, begin: Array, end: Array) -> pa.Array:
     return pa.Array.from_buffers(array.type, len(array), [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
 
 
-@_loop
+@kernel("u1[:] i8[:] i4[:] u1[:]")
 def _copy_rows(data, begin, offsets, out):  # type: ignore[no-untyped-def]  # compiled
     for i in range(len(begin)):
         source = begin[i] - offsets[i]
@@ -51,7 +49,7 @@ def _copy_rows(data, begin, offsets, out):  # type: ignore[no-untyped-def]  # co
             out[j] = data[source + j]
 
 
-@_loop
+@kernel("i4[:] u1[:] i8[:] i8[:] b1 i8[:] i8[:]")
 def substring_rows(offsets, data, pos, length, single, begin, end):  # type: ignore[no-untyped-def]  # compiled
     """Byte ranges of SQL substrings; `single`: every character is one byte. One-element pos or length stand for all."""
     step_p = 1 if len(pos) == len(begin) else 0
@@ -88,7 +86,7 @@ def substring_rows(offsets, data, pos, length, single, begin, end):  # type: ign
                 chars += 1
 
 
-@_loop
+@kernel("i4[:] u1[:] i4[:] i4[:]")
 def char_index_rows(offsets, data, byte_index, out):  # type: ignore[no-untyped-def]  # compiled
     """1-based character position of a byte index into each row; 0 where the index is negative."""
     for i in range(len(out)):

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from belvedere.engine.delta import take_ids
 from belvedere.engine.kernels import order_by_slot
+from belvedere.engine.state.jit import plain
 from belvedere.engine.state.pages import PageStore
 from belvedere.engine.state.ragged import Ragged, fixed, join, split
 from belvedere.engine.state.selection import Arrays, Key, Selection, result_name
 from belvedere.engine.state.tally import ErrorTally, Tally
 from belvedere.engine.vec import Status, Vec
 from belvedere.plan.nodes import Call
-from belvedere.types import BIGINT, DOUBLE, STRING, Type, decimal
+from belvedere.types import BIGINT, Type
 
 SORT_ROWS = 1 << 16
 """Batches from this size on are ordered by group first."""
@@ -63,7 +63,7 @@ class Accumulators:
             self._update(
                 np.ascontiguousarray(groups[start:stop], np.int32),
                 group_ids[start:stop],
-                np.ascontiguousarray(weight[start:stop], np.int8),
+                plain(weight[start:stop].astype(np.int8, copy=False)),
                 columns if stop - start == count else [c.slice(start, stop) for c in columns],
                 None if error is None else error[start:stop],
             )
@@ -197,30 +197,3 @@ class Accumulators:
         """Changes since the last export will not be exported."""
         for selection in self._selections.values():
             selection.settle()
-
-
-def warm() -> None:
-    """Compile (or load from the cache) every kernel, so that the first real batch does not wait for it."""
-    types = (DOUBLE, BIGINT, decimal(38, 2), STRING)
-    totals = (DOUBLE, BIGINT, decimal(38, 2))
-    means = (DOUBLE, DOUBLE, decimal(38, 6))
-    calls = [Call("count", None, BIGINT)]
-    for i, type in enumerate(types):
-        calls += [Call("min", i, type), Call("max", i, type), Call("count", i, BIGINT, distinct=True)]
-    for i, (total, mean) in enumerate(zip(totals, means, strict=True)):
-        calls += [Call("sum", i, total), Call("avg", i, mean)]
-    state = Accumulators(calls, types)
-    columns = (
-        Vec(DOUBLE, np.array([1.0, 1e300])),
-        Vec(BIGINT, np.array([1, 2])),
-        Vec(types[2], np.array([[1, 0], [2, 0]])),
-        Vec(STRING, pa.array(["a", "a longer string"])),
-    )
-    groups = np.array([0, 1], np.int32)
-    ids = np.array([[1, 1], [2, 2]], np.uint64)
-    for weight in (1, -1, 1):
-        state.update(groups, ids, np.full(2, weight, np.int8), columns)
-        state.read(groups)
-    packed = state.export(groups)
-    state.clear(groups)
-    state.import_(groups, packed)

@@ -265,7 +265,7 @@ def _prefetch_node(mem: Any, m32: Any, h: Any) -> None:
         prefetch(m32, p + k)
 
 
-@kernel
+@kernel("i4[:] i8[:] i4[:] i8 i8[:] i8[:] i4[:] i8[:] i8[:,:]")
 def add(slots: Any, values: Any, weights: Any, start: Any, roots: Any, mem: Any, m32: Any, ctl: Any, path: Any) -> Any:
     """Apply changes from `start` on; -> how far it came: less than all if the arena must grow first.
 
@@ -390,7 +390,7 @@ def _edge(roots: Any, g: Any, mem: Any, m32: Any, ctl: Any, right: Any) -> Any:
     return best
 
 
-@kernel
+@kernel("i4[:] i8[:] i8[:] i4[:] i8[:] i8[:] i8[:]")
 def read(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any, low: Any, high: Any) -> None:
     """Least and greatest value of each group (anything for empty groups)."""
     n = slots.shape[0]
@@ -407,7 +407,7 @@ def read(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any, low: Any, high: A
         low[j], high[j] = roots[g + LOW], roots[g + HIGH]
 
 
-@kernel
+@kernel("i4[:] i8[:] i8[:] i4[:] i8[:]")
 def clear(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any) -> None:
     """Forget the values of these groups."""
     for j in range(slots.shape[0]):
@@ -416,7 +416,7 @@ def clear(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any) -> None:
         roots[g : g + GROUP] = 0
 
 
-@kernel
+@kernel("i4[:] i8[:] i8[:] i4[:] i8[:] i8[:] i8[:] i8[:]")
 def export(slots: Any, roots: Any, mem: Any, m32: Any, ctl: Any, ends: Any, values: Any, weights: Any) -> None:
     """Entries of each group one after the other; ends[j] = where those of group j end. Empty arrays: only count."""
     total = np.int64(0)

@@ -95,6 +95,12 @@ class Columns:
         record, offset = self._place[column]
         return record.buffer.array.reshape(-1), record.stride // 8, offset // 8
 
+    def arena(self, column: int) -> Arena:
+        """The strings of a column, for kernels of this package."""
+        arena = self._arenas[column]
+        assert arena is not None
+        return arena
+
     # ------------------------------------------------------------------ rows out
 
     def gather(self, slots: np.ndarray, which: Sequence[int] | None = None) -> tuple[Vec, ...]:

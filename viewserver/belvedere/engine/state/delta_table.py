@@ -26,6 +26,7 @@ from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.kernels import merge as k
 from belvedere.engine.state.memory import Buffer
+from belvedere.engine.state.ordered import KeyOrder
 from belvedere.engine.state.ragged import Ragged, fixed, join, nothing, segments, split, where
 from belvedere.engine.vec import Status, Vec, concat, nulls
 from belvedere.errors import Damaged
@@ -73,6 +74,8 @@ class DeltaTable:
         self._graves: deque[tuple[int, int, np.ndarray]] = deque()
         self._buried = 0
         self._codecs: dict[int, RowCodec] = {}
+        self.order: KeyOrder | None = None
+        """Rows in key order, if somebody reads them so."""
 
     def __len__(self) -> int:
         """Live rows."""
@@ -119,11 +122,19 @@ class DeltaTable:
             self._columns.scatter(whole, [changes.columns[i] for i in self._cells], self._cells)
         if live < rows:
             self._bury(touched[after == 0], -(-now_us // self._grain) * self._grain)
+        if self.order is not None:
+            self._note(self.order, touched, after)
         new = self._reader(touched if live == rows else touched[after == 1], wanted)
         old = dict(zip(wanted, images, strict=True))
         return BaseChange(
             changes.columns, frozenset(self._keys), ids, touched, before, after, change, old, new, whole=not parts
         )
+
+    def _note(self, order: KeyOrder, touched: np.ndarray, after: np.ndarray) -> None:
+        order.removed(touched[after == 0], self.limit)
+        order.written(touched[after == 1], self.limit)
+        if order.hopeless(len(self)):
+            self.order = None
 
     def _merge(self, changes: Changes, ids: np.ndarray, *out: np.ndarray) -> tuple[np.ndarray, tuple[int, int, int]]:
         """The pass over the index; returns what happens to cells, and how many rows, repeats and parts there were."""
@@ -222,6 +233,18 @@ class DeltaTable:
         if slot < 0 or not self._flags(slot, slot + 1)[0] & 1:
             return None
         return self._columns.row(slot)
+
+    def live(self, slots: np.ndarray) -> np.ndarray:
+        """Mask of slots that have a live row."""
+        return np.asarray(self._flags(0, self.limit)[slots] & 1 == 1)
+
+    def live_slots(self) -> np.ndarray:
+        """Slots of live rows, ascending."""
+        return np.flatnonzero(self._flags(0, self.limit) & 1).astype(np.int32)
+
+    def gather(self, slots: np.ndarray, columns: Sequence[int]) -> tuple[Vec, ...]:
+        """Columns of the rows at these slots."""
+        return self._columns.gather(slots, columns)
 
     @property
     def _words(self) -> np.ndarray:
@@ -337,6 +360,7 @@ class DeltaTable:
         return out
 
     def _adopt(self, rows: PackedRows) -> None:
+        self.order = None
         count = len(rows.ts)
         slots, _ = self._index.insert(hash_rows([rows.columns[i] for i in self._keys], count))
         self._columns.reserve(self.limit)
@@ -395,6 +419,7 @@ class DeltaTable:
 
     def evict(self, slots: np.ndarray) -> None:
         """Forget rows that are kept elsewhere."""
+        self.order = None
         flags = self._flags(0, self.limit)
         mixed = slots[flags[slots] == k.MIXED]
         free = int(self._counts[k.SIDE_FREE])
@@ -449,6 +474,7 @@ class DeltaTable:
 
     def load(self, dump: pa.Table) -> None:
         """Restore a dump into this table, which is empty and has the same columns."""
+        self.order = None
         parts = [self._load_rows(batch) for batch in dump.to_batches(_DUMP_ROWS) if len(batch)]
         if parts:
             graves, times = (np.concatenate(p) for p in zip(*parts, strict=True))

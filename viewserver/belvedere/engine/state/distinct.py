@@ -178,7 +178,7 @@ def _unlink(entry: Any, halves: Any, heads: Any) -> None:
         halves[(after - 1) * ENTRY32 + PREVIOUS] = before
 
 
-@kernel
+@kernel("i4[:] i4[:] b1[:] i1[:] i8[:] i4[:] i4[:] i8[:] i1[:] i8[:]")
 def shift(
     groups: Any,
     found: Any,
@@ -230,7 +230,7 @@ def shift(
     return changed, left
 
 
-@kernel
+@kernel("i4[:] i4[:] i4[:] i8[:] i8[:]")
 def follow(groups: Any, halves: Any, heads: Any, members: Any, ends: Any) -> None:
     """Entries of each group by its list."""
     found = 0
@@ -243,7 +243,7 @@ def follow(groups: Any, halves: Any, heads: Any, members: Any, ends: Any) -> Non
         ends[j] = found
 
 
-@kernel
+@kernel("i4[:] i4[:] i8[:] i8[:] i4[:] i4[:]")
 def adopt(owners: Any, found: Any, counts: Any, words: Any, halves: Any, heads: Any) -> None:
     """Entries that come from elsewhere."""
     for i in range(owners.shape[0]):

@@ -149,7 +149,7 @@ def _slow(acc: Any, o: Any, dense: Any, ctl: Any, bits: Any, w: Any) -> None:
     _dense_add(dense, d * ROW, bits, w)
 
 
-@kernel
+@kernel("i4[:] i8[:] i1[:] i8 i8[:] i8[:] i8[:]")
 def add(slots: Any, bits: Any, weights: Any, start: Any, acc: Any, dense: Any, ctl: Any) -> Any:
     """acc[slots[i]] += weights[i] * value i from `start` on, values given as their int64 bits, |weight| <= 128.
 
@@ -257,7 +257,7 @@ def _leading(scr: Any, top: Any) -> Any:
     return lo, hi, sticky
 
 
-@kernel
+@kernel("i4[:] i8[:] i8[:] i8[:] i8[:] i8[:] i8[:] i8[:]")
 def read(slots: Any, counts: Any, acc: Any, dense: Any, ctl: Any, sums: Any, means: Any, scr: Any) -> None:
     """Bits of the correctly rounded sum (if `sums` has room) and sum / counts[i] (if `means` has) of every slot."""
     want_sum, want_mean = sums.shape[0] > 0, means.shape[0] > 0
@@ -306,7 +306,7 @@ def read(slots: Any, counts: Any, acc: Any, dense: Any, ctl: Any, sums: Any, mea
             means[j] = mean
 
 
-@kernel
+@kernel("i4[:] i8[:] i8[:] i8[:]")
 def clear(slots: Any, acc: Any, dense: Any, ctl: Any) -> None:
     """Empty the records."""
     for j in range(slots.shape[0]):
@@ -321,7 +321,7 @@ def clear(slots: Any, acc: Any, dense: Any, ctl: Any) -> None:
         acc[o : o + RECORD] = 0
 
 
-@kernel
+@kernel("i4[:] i8[:] i8[:] i8[:,:] i8[:,:]")
 def export(slots: Any, acc: Any, dense: Any, out: Any, spans: Any) -> None:
     """out[i] (47 words): signed digits in their one normal form, then the counts of specials, whatever form the record
     has; spans[i]: first digit that is not 0, and how many there are from it to the last."""
@@ -360,7 +360,7 @@ def export(slots: Any, acc: Any, dense: Any, out: Any, spans: Any) -> None:
         spans[j, 1] = hi + 1 - lo if hi >= 0 else 0
 
 
-@kernel
+@kernel("i4[:] i8[:,:] i8[:,:] i8[:] i8[:] i8[:]")
 def import_(slots: Any, rows: Any, spans: Any, acc: Any, dense: Any, ctl: Any) -> None:
     """Set empty records from exported ones: into windows where they fit with a digit to spare."""
     for j in range(slots.shape[0]):

@@ -1,28 +1,98 @@
 """How kernels are compiled, and the few machine operations that numba lacks.
 
-Every kernel releases the GIL, is cached on disk, and does not check bounds: callers reserve room before they call.
-Kernels are generic by item size and never by SQL type, and take only writable contiguous arrays (see `plain`): numba
-compiles a variant for every combination of array types it meets, and compile time is what a first start pays for.
+Every kernel releases the GIL, is cached on disk (`kernel_cache`), and does not check bounds: callers reserve room
+before they call. Kernels are generic by item size and never by SQL type, and take only writable contiguous arrays (see
+`plain`). Numba compiles a variant for every combination of types it meets, and that takes seconds; so each kernel
+declares the types of its arguments. What is declared is all that ever runs, and is compiled before the first row.
 """
 
 from __future__ import annotations
 
 # Code generation works on llvmlite values, of which numba says little that a type checker could use.
-# mypy: disable-error-code="untyped-decorator,no-untyped-call,call-arg,operator,call-overload"
+# mypy: disable-error-code="misc,untyped-decorator,no-untyped-call,call-arg,operator,call-overload"
+import logging
+import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic as _intrinsic
 
-JIT: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+from belvedere.engine.state.kernel_cache import KernelCache
+
+_log = logging.getLogger(__name__)
+_JIT: dict[str, Any] = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
 BLOCK = 32
 """Rows per prefetched block: enough misses in flight to hide memory latency, few enough to stay in the first cache."""
+STRICT = "BELVEDERE_STRICT_KERNELS"
+"""Environment variable: refuse what is not declared instead of compiling it. Tests set it."""
+_ITEMS = {
+    "b1": types.boolean,
+    "f8": types.float64,
+    "i1": types.int8,
+    "i4": types.int32,
+    "i8": types.int64,
+    "u1": types.uint8,
+    "u8": types.uint64,
+}
 
-kernel: Any = njit(**JIT)
+Decorator = Callable[[Callable[..., Any]], Any]
+part: Decorator = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_JIT)
+"""Decorates functions that only kernels call: they are compiled into their callers, and cached with them."""
+inlined: Decorator = njit(inline="always", **_JIT)
+"""The same for the smallest, which become part of the caller before it is optimised."""
 intrinsic: Any = _intrinsic
+
+
+class Kernel(CPUDispatcher):
+    """A compiled function that Python calls, with the types that it may be called with."""
+
+    def __init__(self, function: Any, declared: tuple[str, ...]) -> None:
+        super().__init__(function, targetoptions={"nopython": True, **_JIT})
+        self.declared = [tuple(_type(word) for word in signature.split()) for signature in declared]
+        self._cache = KernelCache(function)
+
+    def kept(self, declared: tuple[Any, ...]) -> bool:
+        """Whether the code for these types is on disk."""
+        return self._cache.kept(declared)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        """Numba comes here for types that this process has not met: code from the cache, or from the compiler."""
+        given = tuple(self.typeof_pyval(arg) for arg in args)
+        if given in self.declared:
+            return super()._compile_for_args(*args, **kws)
+        name = f"{self.py_func.__module__}.{self.py_func.__name__}"
+        if os.environ.get(STRICT):
+            raise TypeError(f"kernel {name} is called with {given}; it declares {self.declared}")
+        writable = tuple(_writable(type) for type in given)
+        if writable in self.declared:  # a caller forgot `plain`: the same code runs, and only finding it takes longer
+            return self.compile(writable)
+        _log.warning("kernel %s is compiled for types that it does not declare: %s", name, given)
+        return super()._compile_for_args(*args, **kws)
+
+
+def kernel(*declared: str) -> Decorator:
+    """Decorates functions that Python calls. Each string has the types of the arguments: i4 is a number, i4[:] an array
+    of them, i4[:,:] one of two dimensions."""
+
+    def decorate(function: Callable[..., Any]) -> Kernel:
+        return Kernel(function, declared)
+
+    return decorate
+
+
+def _writable(type: Any) -> Any:
+    return type if not isinstance(type, types.Array) or type.mutable else type.copy(readonly=False)
+
+
+def _type(word: str) -> Any:
+    item, _, dimensions = word.partition("[")
+    return types.Array(_ITEMS[item], dimensions.count(":"), "C") if dimensions else _ITEMS[item]
+
 
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)
@@ -174,9 +244,9 @@ class _Alias:
 
 
 def plain(array: np.ndarray) -> np.ndarray:
-    """The array as kernels take it: contiguous, and typed as writable (kernels never write to their inputs)."""
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
+    """The array as kernels take it: contiguous, aligned, typed as writable (kernels never write to their inputs)."""
+    if not array.flags.c_contiguous or not array.flags.aligned:
+        array = array.copy()
     if not array.flags.writeable and array.size:
         array = np.asarray(_Alias(array))
     return array if array.flags.writeable else array.copy()

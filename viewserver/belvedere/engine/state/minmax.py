@@ -378,7 +378,7 @@ def _decimal_words(text: np.ndarray) -> np.ndarray:
     return out.view(np.int64)
 
 
-@kernel
+@kernel("i8[:] i8[:]")
 def double_images(bits: Any, out: Any) -> None:
     """-inf < ... < 0 < ... < +inf < NaN; -0.0 becomes 0.0, and every NaN the same one."""
     top = np.int64(0x7FFFFFFFFFFFFFFF)

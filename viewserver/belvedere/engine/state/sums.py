@@ -221,7 +221,7 @@ def _shape(words: np.ndarray, type: Type) -> np.ndarray:
     return signed if type.wide else np.ascontiguousarray(signed[:, 0])
 
 
-@kernel
+@kernel("i4[:] i8[:] i1[:] u8[:]")
 def add_narrow(slots: Any, values: Any, weights: Any, acc: Any) -> None:
     n = slots.shape[0]
     for j in range(n):
@@ -231,7 +231,7 @@ def add_narrow(slots: Any, values: Any, weights: Any, acc: Any) -> None:
         acc[o], acc[o + 1] = fma128(acc[o], acc[o + 1], values[j], np.int64(weights[j]))
 
 
-@kernel
+@kernel("i4[:] u8[:] i1[:] u8[:]")
 def add_wide(slots: Any, values: Any, weights: Any, acc: Any) -> None:
     n = slots.shape[0]
     for j in range(n):
@@ -255,7 +255,7 @@ def _magnitude(acc: Any, slot: Any, width: Any) -> Any:
     return lo, mi, hi, negative
 
 
-@kernel
+@kernel("i4[:] u8[:] i8 u8 u8 u8[:,:] b1[:]")
 def read_total(slots: Any, acc: Any, width: Any, bound_lo: Any, bound_hi: Any, out: Any, bad: Any) -> None:
     """128-bit sums; `bad` where |sum| >= bound (except -2^63, which a bigint can hold)."""
     least = np.uint64(1 << 63)
@@ -271,7 +271,7 @@ def read_total(slots: Any, acc: Any, width: Any, bound_lo: Any, bound_hi: Any, o
         out[j, 1] = mi
 
 
-@kernel
+@kernel("i4[:] i8[:] u8[:] i8 i8[:]")
 def mean_double(slots: Any, counts: Any, acc: Any, width: Any, out: Any) -> None:
     """Correctly rounded sum / count."""
     for j in range(slots.shape[0]):
@@ -283,7 +283,7 @@ def mean_double(slots: Any, counts: Any, acc: Any, width: Any, out: Any) -> None
             out[j] = quotient(a, b, np.int64(1074 - 128) + length, False, negative, counts[j])
 
 
-@kernel
+@kernel("i4[:] i8[:] u8[:] i8 u8 u8 u8 u8[:,:] b1[:]")
 def mean_decimal(
     slots: Any, counts: Any, acc: Any, width: Any, factor: Any, bound_lo: Any, bound_hi: Any, out: Any, bad: Any
 ) -> None:

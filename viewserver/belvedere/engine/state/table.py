@@ -12,9 +12,10 @@ from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.kernels.columns import gather_status, scatter_status
-from belvedere.engine.state.kernels.table import upsert
+from belvedere.engine.state.kernels.table import PENDING, upsert
 from belvedere.engine.state.memory import Buffer
-from belvedere.engine.vec import Status
+from belvedere.engine.state.ordered import KeyOrder
+from belvedere.engine.vec import Status, Vec
 from belvedere.types import Type
 
 _NO_STATUS = np.empty(0, np.uint8)
@@ -28,6 +29,8 @@ class Table:
         self.columns = Columns(types)
         self._touched = Buffer(np.uint8)
         self._errors: Buffer | None = None
+        self.order: KeyOrder | None = None
+        """Rows in key order, if somebody reads them so."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -46,6 +49,7 @@ class Table:
             return slots
         index.reserve(count)
         index.reserve_removals(count)
+        freed = int(index.ctl[PENDING])
         self._touched.reserve((index.limit + count + 7) // 8)
         weight = plain(delta.weight)
         if delta.paired is not None:
@@ -58,7 +62,15 @@ class Table:
         targets = slots if (weight > 0).all() else np.where(weight > 0, slots, np.int32(-1))
         self.columns.scatter(targets, delta.columns)
         self._keep_errors(targets, delta.error)
+        if self.order is not None:
+            self._note(self.order, targets, freed)
         return slots
+
+    def _note(self, order: KeyOrder, written: np.ndarray, freed: int) -> None:
+        order.removed(self.index.pending[freed : int(self.index.ctl[PENDING])], self.limit)
+        order.written(written, self.limit)
+        if order.hopeless(len(self)):
+            self.order = None
 
     def _keep_errors(self, slots: np.ndarray, error: np.ndarray | None) -> None:
         if error is None and self._errors is None:
@@ -83,6 +95,18 @@ class Table:
         """The row of one id (uint64[2]) as Python values."""
         slot = self.index.find_one(id)
         return None if slot < 0 else self.columns.row(slot)
+
+    def live(self, slots: np.ndarray) -> np.ndarray:
+        """Mask of slots that have a row now."""
+        return np.asarray(self.index.find(self.index.ids(slots)) == slots)
+
+    def live_slots(self) -> np.ndarray:
+        """Slots of all rows, ascending."""
+        return self.index.slots()
+
+    def gather(self, slots: np.ndarray, columns: Sequence[int]) -> tuple[Vec, ...]:
+        """Columns of the rows at these slots."""
+        return self.columns.gather(slots, columns)
 
     def slots(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Live slots, ascending."""
@@ -122,6 +146,7 @@ class Table:
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """Restore what `dump` gave."""
+        self.order = None
         self.index = HashIndex.load({k[6:]: v for k, v in arrays.items() if k.startswith("index.")})
         self.columns.load({k[8:]: v for k, v in arrays.items() if k.startswith("columns.")})
         if "errors" in arrays:

@@ -103,7 +103,7 @@ class ErrorTally:
         self._region.load(counts)
 
 
-@kernel
+@kernel("i4[:] i1[:] i8[:]")
 def add_weights(slots: Any, weights: Any, counts: Any) -> None:
     n = slots.shape[0]
     for j in range(n):

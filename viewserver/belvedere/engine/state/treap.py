@@ -241,7 +241,7 @@ def _add(
     roots[r] = n32[LEFT]
 
 
-@kernel
+@kernel("i4[:] i4[:] i4[:] u1[:] i4[:] i4[:] i8[:] i4[:] u1[:] i8[:]")
 def add(
     slots: Any, starts: Any, stops: Any, ext: Any, weights: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any
 ) -> None:
@@ -278,7 +278,7 @@ def add(
             _add(g, ext, start, length, w, probes[i - b], roots, n64, n32, text, ctl)
 
 
-@kernel
+@kernel("i4[:] i4[:] i4[:] b1 i8[:]")
 def ends(slots: Any, roots: Any, n32: Any, right: Any, nodes: Any) -> None:
     """The first (or last) node of each group, 0 if it is empty."""
     side, known = (RIGHT, 2) if right else (LEFT, 1)
@@ -294,7 +294,7 @@ def ends(slots: Any, roots: Any, n32: Any, right: Any, nodes: Any) -> None:
         nodes[j] = node
 
 
-@kernel
+@kernel("i8[:] i8[:] i8[:] i4[:] u1[:] u1[:]")
 def fetch(nodes: Any, offsets: Any, n64: Any, n32: Any, text: Any, out: Any) -> None:
     """Write the values of nodes (0: none) at their offsets."""
     for j in range(nodes.shape[0]):
@@ -314,7 +314,7 @@ DEEP = 1024
 """A treap of 2^31 nodes is less than 200 deep in all likelihood there is."""
 
 
-@kernel
+@kernel("i4[:] i4[:] i8[:] i4[:] u1[:] i8[:]")
 def forget(slots: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> None:
     """Give all nodes of these groups back."""
     stack = np.empty(DEEP, np.int64)
@@ -334,7 +334,7 @@ def forget(slots: Any, roots: Any, n64: Any, n32: Any, text: Any, ctl: Any) -> N
         roots[r : r + GROUP] = 0
 
 
-@kernel
+@kernel("i4[:] i4[:] i4[:] i8[:] i8[:]")
 def in_order(slots: Any, roots: Any, n32: Any, ends: Any, nodes: Any) -> None:
     """Nodes of each group in the order of their values, into `nodes` as far as it has room; those of group j end at
     ends[j]."""
@@ -357,7 +357,7 @@ def in_order(slots: Any, roots: Any, n32: Any, ends: Any, nodes: Any) -> None:
         ends[j] = found
 
 
-@kernel
+@kernel("i8[:] i4[:] i8[:]")
 def lengths(nodes: Any, n32: Any, offsets: Any) -> Any:
     """Offsets of the nodes' values if laid out one after the other; -> their total length."""
     total = np.int64(0)

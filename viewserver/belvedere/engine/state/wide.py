@@ -7,27 +7,23 @@ from this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import extending, njit
+from numba import extending
 from numba import types as numba_types
 from numba.core import cgutils as numba_cgutils
 
 from belvedere.engine.state import jit
-from belvedere.engine.state.jit import JIT
 from belvedere.engine.state.memory import Buffer
 
-Decorator = Callable[[Callable[..., Any]], Any]
-kernel: Decorator = jit.kernel
-part: Decorator = njit(**JIT | {"cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
-"""Decorates functions that only kernels call: they are compiled into their callers, and cached with them."""
-inlined: Decorator = njit(inline="always", **JIT)
+kernel = jit.kernel
+part = jit.part
+inlined = jit.inlined
 prefetch: Any = jit.prefetch
 copy_bytes: Any = jit.copy_bytes
-intrinsic: Decorator = extending.intrinsic
+intrinsic: jit.Decorator = extending.intrinsic
 
 U0, U1 = np.uint64(0), np.uint64(1)
 I64 = ir.IntType(64)

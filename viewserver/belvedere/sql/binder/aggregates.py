@@ -103,6 +103,8 @@ def _count(
     if not nodes:
         raise binder.source.error("aggregate function count needs an argument", node, "count(*) counts rows")
     if isinstance(nodes[0], exp.Star):
+        if nodes[0].args.get("except_"):
+            raise binder.source.unsupported("count(* EXCEPT …) is not supported", node, "count(a, b) names the columns")
         if distinct:
             raise binder.source.unsupported("count(distinct *) is not supported", node, "count(distinct column)")
         return AggregateCall("count", None, BIGINT, filter=filter_)

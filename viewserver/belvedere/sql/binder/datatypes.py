@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from belvedere.sql.parser import Source, first_offset, sql_text
+from belvedere.sql.types_by_name import KNOWN
 from belvedere.types import (
     BIGINT,
     BINARY,
@@ -42,7 +43,6 @@ _INSTEAD = {
     _Name.UBIGINT: "decimal(20,0)",
     _Name.UINT: "bigint",
 }
-KNOWN = "boolean, int, bigint, double, decimal(p,s), string, binary, date, timestamp"
 
 
 def bind_type(source: Source, node: exp.DataType, cast: exp.Expr) -> Type:
@@ -58,6 +58,11 @@ def bind_type(source: Source, node: exp.DataType, cast: exp.Expr) -> Type:
         raise source.unsupported(
             f"type {text} is not supported", at, f"use {instead}" if instead else f"types: {KNOWN}"
         )
+    if node.expressions and name in (_Name.VARCHAR, _Name.CHAR):
+        text = sql_text(node).lower()
+        raise source.unsupported(f"type {text} is not supported", at, "use string, and left(s, n) to cut it")
+    if node.expressions:
+        raise source.error(f"type {sql_text(node).lower()} takes no size", at, "only decimal(p,s) has sizes")
     return found
 
 
@@ -70,12 +75,19 @@ def _offset(source: Source, node: exp.DataType, cast: exp.Expr) -> int | None:
     return start
 
 
+def _size(source: Source, node: exp.Expr) -> int:
+    if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
+        raise source.error(f"the size of a type must be a whole number, found {sql_text(node)}", node, "decimal(12,2)")
+    return int(node.name)
+
+
 def _decimal(source: Source, node: exp.DataType, at: int | None) -> Type:
-    sizes = [int(p.this.name) for p in node.expressions]
+    sizes = [_size(source, p.this) for p in node.expressions]
     precision = sizes[0] if sizes else 10
     scale = sizes[1] if len(sizes) > 1 else 0
-    if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
+    if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision or len(sizes) > 2:
+        listed = ",".join(map(str, sizes or [precision, scale]))
         raise source.error(
-            f"decimal({precision},{scale}) does not exist", at, f"1 <= precision <= {MAX_PRECISION}, scale <= precision"
+            f"decimal({listed}) does not exist", at, f"1 <= precision <= {MAX_PRECISION}, scale <= precision"
         )
     return decimal(precision, scale)

@@ -12,13 +12,13 @@ from typing import Protocol
 from sqlglot import exp
 
 from belvedere.errors import SqlError
-from belvedere.sql import functions
+from belvedere.sql import functions, refusals
 from belvedere.sql.binder import intervals
 from belvedere.sql.binder.datatypes import bind_type
 from belvedere.sql.binder.scope import Scope
 from belvedere.sql.coercion import Mismatch, boolean, common
 from belvedere.sql.expr import Call, Expr, Literal
-from belvedere.sql.parser import Source, offset_before, sql_text, word
+from belvedere.sql.parser import Source, offset_before, sql_text
 from belvedere.types import BINARY, BOOLEAN, DOUBLE, NULL, STRING, Kind, decimal
 
 
@@ -44,24 +44,18 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GTE: "ge",
     exp.NullSafeEQ: "null_safe_eq",
 }
+_FUNCTIONS_HINT = "the functions are listed in docs/reference/sql.md"
 _SCALAR_HINT = "join with a subquery in FROM, or make it a view of its own"
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
-    exp.Window: ("window functions are not supported", "aggregate with GROUP BY, and join the result back"),
     exp.Subquery: ("scalar subqueries are not supported", _SCALAR_HINT),
     exp.Select: ("scalar subqueries are not supported", _SCALAR_HINT),
     exp.Exists: ("EXISTS is only supported as a condition of WHERE joined by AND", "rewrite with AND, or with UNION"),
-    exp.Any: ("ANY and SOME subqueries are not supported", "use IN or EXISTS"),
-    exp.All: ("ALL subqueries are not supported", "use NOT EXISTS"),
-    exp.ILike: ("ILIKE is not supported", "lower(x) LIKE 'pattern'"),
-    exp.RegexpLike: ("regular expressions are not supported", "use LIKE, startswith, endswith or contains"),
-    exp.Placeholder: ("parameters are not supported", "write the constant itself"),
-    exp.Parameter: ("parameters are not supported", "write the constant itself"),
     exp.Star: ("* is only allowed in a SELECT list and in count(*)", "name the columns"),
-    exp.Lambda: ("lambda functions are not supported", "use CASE and plain functions"),
-    exp.Bracket: ("arrays, maps and structs are not supported", "use one column for each value"),
-    exp.Dot: ("arrays, maps and structs are not supported", "use one column for each value"),
     exp.Tuple: ("row values are only supported left of IN (SELECT …)", "compare the columns one by one"),
+    exp.Distinct: ("DISTINCT is only allowed in an aggregate function", "count(DISTINCT x), sum(DISTINCT x)"),
+    exp.Alias: ("a name is only allowed in a SELECT list", "remove AS and the name"),
 }
+"""What the grammar knows, but not as a value: it means something elsewhere only."""
 
 
 class ExpressionBinder:
@@ -98,36 +92,15 @@ class ExpressionBinder:
 
     def refusal(self, node: exp.Expr) -> SqlError:
         """Why a node is outside the scope."""
-        name = type(node).__name__
-        nondeterministic = {
-            "CurrentDate",
-            "CurrentTimestamp",
-            "CurrentDatetime",
-            "CurrentUser",
-            "CurrentTime",
-            "SessionUser",
-        }
-        if name in nondeterministic:
-            name = sql_text(node).lower().removesuffix("()")
-            return self._nondeterministic(name, word(self.source, (name.upper(),)))
-        if type(node) in _REFUSED:
-            message, hint = _REFUSED[type(node)]
-            at: int | exp.Expr | None = node
-            if isinstance(node, exp.Subquery | exp.Select):
-                at = offset_before(self.source, node, ("(",))
-            elif isinstance(node, exp.Placeholder | exp.Parameter):
-                at = word(self.source, ("?", ":", "$", "@"))
-            elif isinstance(node, exp.Exists | exp.Any | exp.All):
-                at = offset_before(self.source, node, ("EXISTS", "ANY", "SOME", "ALL"))
-            return self.source.unsupported(message, at, hint)
-        return self.source.unsupported(f"{sql_text(node)!r} is not supported here", node, None)
-
-    def _nondeterministic(self, name: str, node: exp.Expr | int | None) -> SqlError:
-        return self.source.unsupported(
-            f"function {name} is not decided by the rows of a view",
-            node,
-            "store the value in a column, and compare with it when you read",
+        message, hint = _REFUSED.get(
+            type(node), (f"{sql_text(node)!r} is not a value", "a value is a column, a constant, or made of them")
         )
+        at: int | exp.Expr | None = node
+        if isinstance(node, exp.Subquery | exp.Select):
+            at = offset_before(self.source, node, ("(",))
+        elif isinstance(node, exp.Exists):
+            at = offset_before(self.source, node, ("EXISTS",))
+        return self.source.unsupported(message, at, hint)
 
     def _argument(self, node: exp.Expr, argument: int | None) -> exp.Expr:
         if argument is None:
@@ -274,12 +247,8 @@ class ExpressionBinder:
         if isinstance(node, exp.Escape):
             like = node.this
             escape = node.expression.name
-            if not isinstance(like, exp.Like):
-                raise self.refusal(like)
             if len(escape) != 1:
                 raise self.source.error("ESCAPE needs one character", node.expression)
-        if isinstance(like.expression, exp.Any | exp.All):
-            raise self.source.unsupported("LIKE ANY and LIKE ALL are not supported", like, "join LIKEs with OR or AND")
         value = functions.implicit(self.bind(like.this), STRING, "like", 0)
         pattern = functions.implicit(self.bind(like.expression), STRING, "like", 1)
         call = Call("like", (value, pattern, Literal(escape, STRING)), BOOLEAN)
@@ -333,8 +302,6 @@ class ExpressionBinder:
         return functions_call("substring", [self.bind(p) for p in parts if p is not None])
 
     def _position(self, node: exp.Expr) -> Expr:
-        if node.args.get("position") is not None:
-            raise self.source.unsupported("position with a start is not supported", node, "use substring first")
         return functions_call("instr", [self.bind(node.this), self.bind(node.args["substr"])])
 
     def _concat(self, node: exp.Expr) -> Expr:
@@ -350,8 +317,10 @@ class ExpressionBinder:
 
     def _filter(self, node: exp.Expr) -> Expr:
         inner = node.this
-        if not isinstance(inner, exp.Anonymous) or inner.name.lower() not in functions.AGGREGATES:
-            raise self.source.error("FILTER needs an aggregate function before it", node)
+        if not isinstance(inner, exp.Anonymous) or functions.find(inner.name) is not None:
+            raise self.source.error("FILTER needs an aggregate function before it", node, refusals.AGGREGATES)
+        if inner.name.lower() not in functions.AGGREGATES:
+            return self._call(inner)  # which says why there is no such aggregate
         return self._aggregate(inner, node.expression.this)
 
     def _aggregate(self, node: exp.Anonymous, condition: exp.Expr | None) -> Expr:
@@ -369,17 +338,15 @@ class ExpressionBinder:
         if name in functions.AGGREGATES:
             return self._aggregate(node, None)
         if name in functions.NONDETERMINISTIC:
-            raise self._nondeterministic(name, node)
+            raise refusals.nondeterministic(self.source, name, node)
         if name in functions.OTHER_AGGREGATES:
-            raise self.source.unsupported(
-                f"aggregate function {name} is not supported", node, "aggregates: count, sum, min, max, avg"
-            )
+            raise self.source.unsupported(f"aggregate function {name} is not supported", node, refusals.AGGREGATES)
         if name in functions.WINDOW_ONLY:
             raise self.source.unsupported(f"window function {name} is not supported", node, "aggregate with GROUP BY")
         function = functions.find(name)
         if function is None:
             close = functions.suggestions(name)
-            hint = f"did you mean {' or '.join(close)}?" if close else None
+            hint = functions.INSTEAD.get(name) or (f"did you mean {' or '.join(close)}?" if close else _FUNCTIONS_HINT)
             raise self.source.unsupported(f"no function {name}", node, hint)
         check_arity(name, function, len(node.expressions))
         return function.rule([self.bind(e) for e in node.expressions])

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from belvedere.sql.binder.relations import rename
 from belvedere.sql.binder.scope import Context, relation_columns, schema_of
-from belvedere.sql.binder.select import bind_select, refuse_clauses
+from belvedere.sql.binder.select import bind_select, refuse_order
 from belvedere.sql.catalog import Catalog
 from belvedere.sql.coercion import cast, wider
 from belvedere.sql.parser import Source, offset_before
@@ -31,29 +31,22 @@ def bind(ctx: Context, node: exp.Expr) -> Query:
         return bind_select(ctx, node)
     if isinstance(node, exp.Union):
         return _union(ctx, node)
-    if isinstance(node, exp.Except | exp.Intersect):
-        word = "EXCEPT" if isinstance(node, exp.Except) else "INTERSECT"
-        at = offset_before(ctx.source, node.expression, (word, "MINUS"))
-        hint = "NOT EXISTS" if word == "EXCEPT" else "IN or EXISTS"
-        raise ctx.source.unsupported(f"{word} is not supported", at, f"use SELECT DISTINCT … WHERE {hint} (SELECT …)")
-    if isinstance(node, exp.Subquery | exp.Paren):
-        refuse_clauses(ctx, node, {"this", "with_", "alias"})
+    if isinstance(node, exp.Subquery):
+        refuse_order(ctx, node)
+        if node.args.get("joins"):
+            raise ctx.source.unsupported(
+                "a join is only supported in FROM", node.args["joins"][0], "SELECT … FROM (SELECT …) AS q JOIN …"
+            )
         return bind(ctx, node.this)
     if isinstance(node, exp.Values):
         raise ctx.source.unsupported("VALUES is not supported as a query", node, "put the rows into a table")
-    raise ctx.source.unsupported("only SELECT and UNION are queries here", node, None)
+    raise ctx.source.unsupported("only SELECT and UNION are queries here", node, "SELECT … FROM …")
 
 
 def _with(ctx: Context, node: exp.Expr) -> Context:
     clause = node.args.get("with_")
     if clause is None:
         return ctx
-    if clause.args.get("recursive"):
-        raise ctx.source.unsupported(
-            "WITH RECURSIVE is not supported",
-            offset_before(ctx.source, clause, ("RECURSIVE",)),
-            "unroll the levels you need",
-        )
     known = dict(ctx.ctes)
     fresh: set[str] = set()
     for cte in clause.expressions:
@@ -68,7 +61,7 @@ def _with(ctx: Context, node: exp.Expr) -> Context:
 
 
 def _union(ctx: Context, node: exp.Union) -> Query:
-    refuse_clauses(ctx, node, {"this", "expression", "distinct", "with_"})
+    refuse_order(ctx, node)
     left, right = bind(ctx, node.this), bind(ctx, node.expression)
     at = offset_before(ctx.source, node.expression, ("UNION",))
     if len(left.schema) != len(right.schema):

@@ -49,7 +49,7 @@ def _joined(ctx: Context, first: exp.Expr, joins: list[exp.Join]) -> Relation:
 
 
 def _is_comma(ctx: Context, join: exp.Join) -> bool:
-    if join.args.get("on") is not None or join.args.get("using") or join.args.get("side") or join.args.get("method"):
+    if join.args.get("on") is not None or join.args.get("using") or join.args.get("side"):
         return False
     offset = offset_before(ctx.source, join.this, ("JOIN", ","))
     return offset is not None and ctx.source.text[offset] == ","
@@ -60,23 +60,7 @@ def _cross(ctx: Context, left: Relation, right: Relation, join: exp.Join | None)
 
 
 def _relation(ctx: Context, node: exp.Expr) -> Relation:
-    source = ctx.source
-    if node.args.get("sample") is not None:
-        raise source.unsupported("TABLESAMPLE is not decided by the rows of a view", node, "filter with WHERE")
-    if node.args.get("pivots"):
-        raise source.unsupported("PIVOT is not supported", node, "sum(x) FILTER (WHERE key = …), one for each column")
-    if node.args.get("version") is not None or node.args.get("when") is not None:
-        raise source.unsupported("time travel inside a query is not supported", node, "read with at=… instead")
-    if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-        relation = _named(ctx, node)
-    elif isinstance(node, exp.Subquery | exp.Paren):
-        relation = _nested(ctx, node)
-    elif isinstance(node, exp.Lateral):
-        raise source.unsupported("LATERAL is not supported", node, "join with ON instead")
-    elif isinstance(node, exp.Values):
-        raise source.unsupported("VALUES in FROM is not supported", node, "put the rows into a table")
-    else:
-        raise source.unsupported("only tables, views and subqueries may stand in FROM", node, None)
+    relation = _named(ctx, node) if isinstance(node, exp.Table) else _nested(ctx, node)
     if node.args.get("joins"):
         relation = _joined_onto(ctx, relation, node.args["joins"])
     return relation
@@ -93,10 +77,6 @@ def _joined_onto(ctx: Context, relation: Relation, joins: list[exp.Join]) -> Rel
 
 def _named(ctx: Context, node: exp.Table) -> Relation:
     source = ctx.source
-    if node.args.get("db") is not None:
-        raise source.unsupported(
-            f"table {node.sql()} has a schema in its name", node, "one database has one schema: write the bare name"
-        )
     name = node.name
     query = ctx.ctes.get(name.lower())
     if query is None:
@@ -113,14 +93,24 @@ def _named(ctx: Context, node: exp.Table) -> Relation:
 def _nested(ctx: Context, node: exp.Expr) -> Relation:
     inner = node.this
     alias = node.args.get("alias")
-    if isinstance(inner, exp.Table):  # a parenthesised join
+    named = isinstance(inner, exp.Subquery) and (inner.args.get("joins") or inner.args.get("alias"))
+    if isinstance(inner, exp.Table) or named:  # a parenthesised join
         relation = _relation(ctx, inner)
         if alias is None or not alias.name:
             return relation
+        if alias.args.get("columns"):
+            raise ctx.source.unsupported(
+                "column names for a join in parentheses are not supported",
+                alias,
+                "name them: (SELECT x AS a FROM …) AS q",
+            )
         columns = tuple(replace(c, qualifier=alias.name) for c in relation.columns)
         return Relation(relation.query, columns)
     # A query in FROM sees nothing of its neighbours, nor of the query around a subquery.
-    query = ctx.bind(replace(ctx, outer=None), node if node.args.get("order") or node.args.get("limit") else inner)
+    query = ctx.bind(
+        replace(ctx, outer=None),
+        node if any(node.args.get(k) for k in ("order", "limit", "offset", "with_")) else inner,
+    )
     return _aliased(ctx, query, alias, None, node)
 
 
@@ -135,25 +125,30 @@ def _aliased(ctx: Context, query: Query, alias: exp.TableAlias | None, name: str
 def rename(ctx: Context, query: Query, names: list[str], node: exp.Expr) -> Query:
     """The same rows under other column names."""
     if len(names) != len(query.schema):
-        raise ctx.source.error(f"{len(names)} column names for {len(query.schema)} columns", node)
+        listed = ", ".join(c.name for c in query.schema)
+        raise ctx.source.error(f"{len(names)} column names for {len(query.schema)} columns", node, f"columns: {listed}")
     refs = tuple(c.expr for c in relation_columns(None, query.schema))
     schema = tuple(replace(c, name=n) for c, n in zip(query.schema, names, strict=True))
     return Project(query, refs, schema)
 
 
+_JOINS = "JOIN, LEFT JOIN, RIGHT JOIN, FULL JOIN, CROSS JOIN, LEFT SEMI JOIN, LEFT ANTI JOIN"
 _SIDES = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
 
 
 def _kind(ctx: Context, join: exp.Join) -> JoinKind:
-    side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
-    if method == "NATURAL":
-        raise ctx.source.unsupported(
-            "NATURAL JOIN is not supported", _at(ctx, join), "name the columns: JOIN … USING (…)"
+    side, kind = (str(join.args.get(k) or "").upper() for k in ("side", "kind"))
+    conditions = join.args.get("on") is not None or bool(join.args.get("using"))
+    fits = {"": True, "INNER": not side, "CROSS": not side and not conditions, "OUTER": bool(side)}
+    fits.update(dict.fromkeys(("SEMI", "ANTI"), side in ("", "LEFT")))
+    if not fits.get(kind, False) or (side and side not in _SIDES):
+        what = (
+            " ".join(w for w in (side, kind) if w)
+            + " JOIN"
+            + (" with a condition" if kind == "CROSS" and not side else "")
         )
-    if method or kind not in ("", "INNER", "OUTER", "CROSS", "SEMI", "ANTI"):
-        raise ctx.source.unsupported(f"{method or kind} JOIN is not supported", _at(ctx, join), None)
-    if isinstance(join.this, exp.Lateral):
-        raise ctx.source.unsupported("LATERAL is not supported", join.this, "join with ON instead")
+        hint = "CROSS JOIN takes no condition" if what.endswith("condition") else f"joins: {_JOINS}"
+        raise ctx.source.unsupported(f"{what} is not supported", _first_word(ctx, join), hint)
     if kind in ("SEMI", "ANTI"):
         return JoinKind.SEMI if kind == "SEMI" else JoinKind.ANTI
     if side:
@@ -243,6 +238,19 @@ def _make(
 
 def _padded(schema: Schema, pads: bool) -> Schema:
     return tuple(Column(c.name, c.type, True) for c in schema) if pads else schema
+
+
+def _first_word(ctx: Context, join: exp.Join) -> int | None:
+    """Where `LEFT OUTER JOIN` and its like begin."""
+    at = _at(ctx, join)
+    words = {word for key in ("side", "kind") for word in str(join.args.get(key) or "").upper().split()}
+    for token in reversed(ctx.source.tokens):
+        if at is None or token.start >= at:
+            continue
+        if token.text.upper() not in words:
+            break
+        at = token.start
+    return at
 
 
 def _at(ctx: Context, join: exp.Join) -> int | None:

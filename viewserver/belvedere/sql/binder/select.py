@@ -17,39 +17,20 @@ from belvedere.sql.parser import offset_before, sql_text
 from belvedere.sql.query import Aggregate, Distinct, Filter, Project, Query
 from belvedere.types import Column
 
-_SUPPORTED = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "with_"}
-_SORT_HINT = "a view is a set of rows: sort when you read it"
-_REFUSED = {
-    "order": ("ORDER", "ORDER BY is not supported", _SORT_HINT),
-    "sort": ("SORT", "SORT BY is not supported", _SORT_HINT),
-    "distribute": ("DISTRIBUTE", "DISTRIBUTE BY is not supported", _SORT_HINT),
-    "cluster": ("CLUSTER", "CLUSTER BY is not supported", _SORT_HINT),
-    "limit": ("LIMIT", "LIMIT is not supported", "read the view with a limit instead"),
-    "offset": ("OFFSET", "OFFSET is not supported", "read the view with a start key instead"),
-    "qualify": ("QUALIFY", "QUALIFY is not supported", "window functions are not supported: use GROUP BY and HAVING"),
-    "laterals": (
-        "LATERAL",
-        "LATERAL VIEW is not supported",
-        "arrays and maps are not supported: use one row for each value",
-    ),
-    "windows": ("WINDOW", "window functions are not supported", "aggregate with GROUP BY, and join the result back"),
-    "pivots": ("PIVOT", "PIVOT is not supported", "sum(x) FILTER (WHERE key = …), one for each column"),
-    "hint": ("/*+", "hints are not supported", "remove the hint"),
-    "into": ("INTO", "SELECT INTO is not supported", "CREATE MATERIALIZED VIEW … AS SELECT …"),
+_ONLY_ADHOC = {
+    "order": ("ORDER", "a view is a set of rows: sort when you read it"),
+    "limit": ("LIMIT", "read the view with a limit instead"),
+    "offset": ("OFFSET", "read the view with a start key instead"),
 }
 
 
-def refuse_clauses(ctx: Context, node: exp.Expr, supported: set[str]) -> None:
-    """Stop at a clause that lies outside the scope."""
-    for key, value in node.args.items():
-        if not value or key in supported:
-            continue
-        word, message, hint = _REFUSED.get(key, (key.upper(), f"{key.strip('_').upper()} is not supported", None))
-        part = value[0] if isinstance(value, list) else value
-        at = offset_before(ctx.source, part, (word,)) if isinstance(part, exp.Expr) else None
-        if at is None:
-            at = next((t.start for t in ctx.source.tokens if t.text.upper() == word), None)
-        raise ctx.source.unsupported(message, at, hint)
+def refuse_order(ctx: Context, node: exp.Expr) -> None:
+    """Stop at a clause that only a query which is answered once may have, at its end."""
+    for key, (word, hint) in _ONLY_ADHOC.items():
+        clause = node.args.get(key)
+        if clause is not None:
+            name = "ORDER BY" if word == "ORDER" else word
+            raise ctx.source.unsupported(f"{name} is not supported", offset_before(ctx.source, clause, (word,)), hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +44,8 @@ class Item:
 
 def bind_select(ctx: Context, node: exp.Select) -> Query:
     """A whole SELECT."""
-    refuse_clauses(ctx, node, _SUPPORTED)
+    refuse_order(ctx, node)
     distinct = node.args.get("distinct")
-    if distinct is not None and distinct.args.get("on") is not None:
-        raise ctx.source.unsupported("DISTINCT ON is not supported", distinct, "use GROUP BY with min or max")
     relation = bind_from(ctx, node)
     scope = Scope(relation.columns, ctx.outer)
     where = node.args.get("where")
@@ -91,10 +70,6 @@ def _items(ctx: Context, scope: Scope, nodes: list[exp.Expr]) -> list[Item]:
         if isinstance(star, exp.Star) and isinstance(node, exp.Star | exp.Column):
             items.extend(_star(ctx, scope, node, star))
             continue
-        if isinstance(node, exp.Aliases) or (
-            isinstance(node, exp.Alias) and not isinstance(node.args["alias"], exp.Identifier)
-        ):
-            raise ctx.source.unsupported("this form of alias is not supported", node, "expression AS name")
         if isinstance(node, exp.Alias):
             items.append(Item(node.alias, node.this))
         else:
@@ -103,9 +78,6 @@ def _items(ctx: Context, scope: Scope, nodes: list[exp.Expr]) -> list[Item]:
 
 
 def _star(ctx: Context, scope: Scope, node: exp.Expr, star: exp.Star) -> list[Item]:
-    for key in ("replace", "rename", "ilike"):
-        if star.args.get(key):
-            raise ctx.source.unsupported(f"* {key.upper()} is not supported", star, "list the columns")
     table = node.table if isinstance(node, exp.Column) else ""
     if table:
         columns = [c for c in scope.columns if (c.qualifier or "").lower() == table.lower()]
@@ -170,11 +142,6 @@ def _group(ctx: Context, scope: Scope, items: list[Item], group: exp.Group | Non
     """Bound group expressions without repetition, and their names."""
     if group is None:
         return [], []
-    for key in ("grouping_sets", "cube", "rollup", "totals"):
-        if group.args.get(key):
-            part = group.args[key]
-            at = part[0] if isinstance(part, list) else part
-            raise _grouping(ctx, at if isinstance(at, exp.Expr) else group)
     nodes = list(group.expressions)
     if group.args.get("all"):
         nodes = [i.node for i in items if i.expr is None and not is_aggregate(i.node)]
@@ -182,22 +149,11 @@ def _group(ctx: Context, scope: Scope, items: list[Item], group: exp.Group | Non
     names: list[str] = []
     binder = ExpressionBinder(ctx.source, scope, "GROUP BY")
     for node in nodes:
-        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
-            raise _grouping(ctx, node)
         expr, name = _group_item(ctx, scope, binder, items, node)
         if expr not in groups:
             groups.append(expr)
             names.append(name)
     return groups, names
-
-
-def _grouping(ctx: Context, node: exp.Expr) -> SqlError:
-    words = ("GROUPING", "ROLLUP", "CUBE")
-    return ctx.source.unsupported(
-        "GROUPING SETS, ROLLUP and CUBE are not supported",
-        offset_before(ctx.source, node, words),
-        "one view for each grouping, or UNION ALL of them",
-    )
 
 
 def _group_item(

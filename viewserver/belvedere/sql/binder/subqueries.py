@@ -196,7 +196,7 @@ def _all(parts: Sequence[Expr]) -> Expr:
 
 
 def _bind_inner(ctx: Context, width: int, scope: Scope, node: exp.Expr, *, want_outputs: bool) -> Inner:
-    while isinstance(node, exp.Subquery | exp.Paren) and not (node.args.get("order") or node.args.get("limit")):
+    while isinstance(node, exp.Subquery) and not any(value for key, value in node.args.items() if key != "this"):
         node = node.this
     inside = replace(ctx, outer=scope)
     if not isinstance(node, exp.Select) or not _is_simple(node):
@@ -236,6 +236,10 @@ _SIMPLE = {"expressions", "from_", "joins", "where", "distinct"}
 
 
 def _is_simple(node: exp.Select) -> bool:
-    """A plain selection: neither grouped nor with clauses of its own (DISTINCT changes nothing under IN and EXISTS)."""
+    """A plain selection: neither grouped nor with clauses of its own, no column left out of a `*` (DISTINCT changes
+    nothing under IN and EXISTS)."""
     extra = {key for key, value in node.args.items() if value} - _SIMPLE
-    return not extra and not any(is_aggregate(e) for e in node.expressions)
+    stars = [star for item in node.expressions for star in item.find_all(exp.Star)]
+    return not (
+        extra or any(star.args.get("except_") for star in stars) or any(is_aggregate(e) for e in node.expressions)
+    )

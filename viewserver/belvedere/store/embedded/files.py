@@ -15,6 +15,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
@@ -88,7 +89,9 @@ class OsAppender:
     """An O_APPEND file descriptor; buffers go to `writev` as they are."""
 
     def __init__(self, path: Path):
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # a file object, not a number: an interrupt leaves none behind
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115  closed by `close`
+        self._fd = self._file.fileno()
         self._direct = False
         self._can_direct = hasattr(os, "O_DIRECT")
         self._head: mmap.mmap | None = None
@@ -155,9 +158,11 @@ class OsAppender:
         self.size = size
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
 
 
 def _is_paged(view: memoryview) -> bool:
@@ -178,13 +183,11 @@ def _skip(views: list[memoryview], at: int, written: int) -> int:
 class OsLock:
     """`flock` on a file: the kernel releases it when the process dies."""
 
-    def __init__(self, fd: int):
-        self._fd = fd
+    def __init__(self, file: FileIO):
+        self._file = file
 
     def release(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
 
 
 class OsFiles:
@@ -245,13 +248,13 @@ class OsFiles:
             os.close(fd)
 
     def lock(self, path: str) -> OsLock | None:
-        fd = os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = open(self.root / path, "ab", buffering=0)  # noqa: SIM115  closed by `release`
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(fd)
+            file.close()
             return None
-        return OsLock(fd)
+        return OsLock(file)
 
 
 def remove_tree(files: Files, directory: str) -> None:

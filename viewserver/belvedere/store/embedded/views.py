@@ -9,7 +9,9 @@ gives any older epoch.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,13 @@ import pyarrow as pa
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.operators.view import Quarantined
 from belvedere.engine.state.index import HashIndex
+from belvedere.engine.state.ordered import SortedSlots, sort_keys
 from belvedere.engine.state.pyvalues import converter
 from belvedere.engine.state.table import Table
 from belvedere.engine.vec import Status, Vec
+from belvedere.model.ranges import KeyRange
 from belvedere.store.embedded.describe import ViewShape
+from belvedere.store.embedded.ordered import OrderedRows, key_codec
 from belvedere.types import INT, Schema
 
 APPLY_ROWS = 1 << 15
@@ -30,26 +35,52 @@ APPLY_ROWS = 1 << 15
 Row = tuple[Any, ...]
 
 
-class Overlay:
-    """What an uncommitted delta hides: old images by id. Made by the first reader who needs it."""
+class Before:
+    """The rows that later deltas mention, as they were before those: what a reader of an older epoch sees of them."""
 
-    def __init__(self, delta: Delta):
-        self._delta = delta
-        self._order = np.argsort(delta.id[:, 0], kind="stable")
-        self._sorted = delta.id[self._order, 0]
+    def __init__(self, later: Sequence[tuple[int, Delta]], encode: Callable[[Delta], pa.BinaryArray]):
+        """`later`: epochs and deltas, in order. `encode`: keys of rows."""
+        ids, self._images = _first_images(later)
+        self._encode = encode
+        self._mentioned, self._where = HashIndex(), HashIndex()
+        self._mentioned.insert(ids)
+        self._where.insert(self._images.id)
+        self._sorted: tuple[list[bytes], np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        """Rows that are mentioned."""
+        return len(self._mentioned)
 
     def find(self, id: np.ndarray) -> tuple[bool, Row | None]:
         """Whether the id is mentioned, and its row before."""
-        at = int(np.searchsorted(self._sorted, id[0]))
-        found = False
-        while at < len(self._sorted) and self._sorted[at] == id[0]:
-            row = int(self._order[at])
-            if self._delta.id[row, 1] == id[1]:
-                found = True
-                if self._delta.weight[row] < 0:
-                    return True, values_at(self._delta.columns, row)
-            at += 1
-        return found, None
+        at = self._where.find_one(id)  # an index without removals numbers what it is given
+        if at >= 0:
+            return True, values_at(self._images.columns, at)
+        return self._mentioned.find_one(id) >= 0, None
+
+    def hides(self, ids: np.ndarray) -> np.ndarray:
+        """Mask of ids that are mentioned."""
+        return np.asarray(self._mentioned.find(ids) >= 0)
+
+    def rewind(self, current: Delta) -> Delta:
+        """All rows before, given all rows after."""
+        return concat_deltas([current.filter(~self.hides(current.id)), self._images])
+
+    def within(self, wanted: KeyRange) -> Delta | None:
+        """The rows before whose keys are in a range, if there are any; their order is not said."""
+        if self._sorted is None:
+            keys = self._encode(self._images)
+            order = sort_keys(keys)
+            self._sorted = keys.take(pa.array(order)).to_pylist(), order
+        keys, order = self._sorted
+        start = bisect_left(keys, wanted.low)
+        stop = len(keys) if wanted.high is None else bisect_left(keys, wanted.high)
+        return self._images.take(order[start:stop]) if start < stop else None
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """Columns as those of an Arrow table."""
+    return pa.schema([pa.field(c.name, c.type.arrow) for c in schema])
 
 
 def values_at(columns: Sequence[Vec], row: int) -> Row:
@@ -78,11 +109,11 @@ def find_before(deltas: Iterable[Delta], id: np.ndarray) -> tuple[bool, Row | No
     return False, None
 
 
-def rewind(current: Delta, later: Sequence[tuple[int, Delta]]) -> Delta:
-    """The rows before `later` (epoch and delta, in order), given the rows after them."""
-    if not later:
-        return current
+def _first_images(later: Sequence[tuple[int, Delta]]) -> tuple[np.ndarray, Delta]:
+    """Ids that the deltas mention, and of those that had a row before them that row, with weight +1."""
     deltas = concat_deltas([d for _, d in later])
+    if later[0][0] == later[-1][0]:  # of one epoch each row is mentioned as it was before, if it was
+        return deltas.id, _images(deltas, np.flatnonzero(deltas.weight < 0))
     epochs = np.concatenate([np.full(len(d), e, np.int64) for e, d in later])
     order = np.lexsort((epochs, deltas.id[:, 1], deltas.id[:, 0]))
     ids = deltas.id[order]
@@ -91,12 +122,13 @@ def rewind(current: Delta, later: Sequence[tuple[int, Delta]]) -> Delta:
     starts = np.flatnonzero(head)
     first_epoch = epochs[order][starts][np.cumsum(head) - 1]
     old = order[(epochs[order] == first_epoch) & (deltas.weight[order] < 0)]
-    mentioned = HashIndex()
-    mentioned.insert(np.ascontiguousarray(ids[starts]))
-    kept = current.filter(mentioned.find(current.id) < 0)
-    images = deltas.take(old)
-    images.weight = np.ones(len(old), np.int8)
-    return concat_deltas([kept, images])
+    return np.ascontiguousarray(ids[starts]), _images(deltas, old)
+
+
+def _images(deltas: Delta, rows: np.ndarray) -> Delta:
+    images = deltas.take(rows)
+    images.weight, images.error = np.ones(len(rows), np.int8), None
+    return images
 
 
 class ViewTable:
@@ -113,8 +145,10 @@ class ViewTable:
         self.quarantine = Table([*(c.type for c in shape.schema), INT, INT])
         self._pending: list[Delta] = []
         self._pending_epoch = 0
-        self._overlay: Overlay | None = None
+        self._overlay: Before | None = None
         self._blocked = False
+        self.codec = key_codec(shape.schema, shape.key)
+        self._rows = OrderedRows(self.table, self.codec, shape.key, self.lock)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -198,14 +232,33 @@ class ViewTable:
     def _now(self) -> int:
         return self._committed() if self.until is None else self.until - 1
 
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The visible columns as those of an Arrow table."""
+        return arrow_schema(self.shape.schema[: self.shape.visible])
+
+    def before(self, later: Sequence[tuple[int, Delta]]) -> Before:
+        """What rows that were changed later (there are some) looked like before."""
+        return Before(later, self._encode)
+
+    def _encode(self, rows: Delta) -> pa.BinaryArray:
+        return self._rows.encode([rows.columns[i] for i in self.shape.key], len(rows))
+
+    def _hidden(self, epoch: int) -> Before | None:
+        """What the epoch in progress changes. Made by the first reader who needs it; the caller holds the lock."""
+        if not self._pending or self._pending_epoch <= epoch:
+            return None
+        if self._overlay is None:
+            self._overlay = Before([(self._pending_epoch, d) for d in self._pending], self._encode)
+        return self._overlay
+
     def get(self, id: np.ndarray) -> tuple[int, Row | None]:
         """The committed epoch (or the last one of this version), and the row at it."""
         with self.lock:
             epoch = self._now()
-            if self._pending and self._pending_epoch > epoch:
-                if self._overlay is None:
-                    self._overlay = Overlay(concat_deltas(self._pending))
-                found, row = self._overlay.find(id)
+            hidden = self._hidden(epoch)
+            if hidden is not None:
+                found, row = hidden.find(id)
                 if found:
                     return epoch, row
             return epoch, self.table.get(id)
@@ -215,10 +268,59 @@ class ViewTable:
         with self.lock:
             epoch = self._now()
             rows = self.table.rows()
-            pending = list(self._pending) if self._pending_epoch > epoch else []
-            pending_epoch = self._pending_epoch
+            hidden = self._hidden(epoch)
         rows.error = None
-        return epoch, rewind(rows, [(pending_epoch, d) for d in pending])
+        return epoch, rows if hidden is None else hidden.rewind(rows)
+
+    def range(
+        self, wanted: KeyRange, columns: Sequence[int], before: tuple[int, Sequence[Before]] | None = None
+    ) -> tuple[int, tuple[Vec, ...] | None]:
+        """The committed epoch (or the last one of this version), and columns of the rows in a range, in its order.
+
+        `before`: an epoch, and what changed up to it since the epoch that is asked for, oldest first. If another epoch
+        is committed by now, there are no rows but only its number: the caller adds what it changed, and asks again.
+        """
+
+        def read(order: SortedSlots) -> tuple[int, tuple[Vec, ...] | None]:
+            epoch = self._now()
+            if before is not None and before[0] != epoch:
+                return epoch, None
+            hidden = self._hidden(epoch)
+            layers = [*(() if before is None else before[1]), *(() if hidden is None else (hidden,))]
+            if not layers:
+                slots = order.select(wanted.low, wanted.high, wanted.limit, wanted.reverse)
+                return epoch, self.table.gather(slots, columns)
+            return epoch, self._layered(order, wanted, columns, layers)
+
+        return self._rows.read(read)
+
+    def _layered(
+        self, order: SortedSlots, wanted: KeyRange, columns: Sequence[int], layers: Sequence[Before]
+    ) -> tuple[Vec, ...]:
+        """Rows in a range as they were before all layers, the oldest of which comes first."""
+        limit = wanted.limit
+        # so many rows at most are hidden: enough are left
+        room = None if limit is None else limit + sum(map(len, layers))
+        slots = order.select(wanted.low, wanted.high, room, wanted.reverse)
+        ids = self.table.index.ids(slots)
+        images: list[Delta] = []
+        hidden = np.zeros(len(slots), np.bool_)
+        for number, layer in enumerate(layers):
+            hidden |= layer.hides(ids)
+            found = layer.within(wanted)
+            for older in layers[:number]:
+                found = None if found is None else found.filter(~older.hides(found.id))
+            if found is not None and len(found):
+                images.append(found)
+        slots = slots[~hidden][:limit]
+        if not images:
+            return self.table.gather(slots, columns)
+        rows = self.table.rows(slots)
+        rows.error = None
+        every = concat_deltas([rows, *images])
+        position = sort_keys(self._encode(every))
+        position = (position[::-1] if wanted.reverse else position)[:limit]
+        return tuple(every.columns[i].take(position) for i in columns)
 
     def quarantined(self) -> pa.Table:
         """Rows in quarantine and why; cells that failed are NULL."""
@@ -236,7 +338,8 @@ class ViewTable:
 
     def nbytes(self) -> int:
         with self.lock:
-            return self.table.nbytes() + self.quarantine.nbytes()
+            order = 0 if self.table.order is None else self.table.order.nbytes()
+            return self.table.nbytes() + self.quarantine.nbytes() + order
 
     def dump(self) -> dict[str, np.ndarray]:
         """For a snapshot, between epochs."""

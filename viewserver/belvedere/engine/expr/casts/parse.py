@@ -119,9 +119,9 @@ def date(text: str) -> int | Status:
 
 def _day(year: int, month: str | None, day: str | None) -> int | Status:
     m, d = int(month or 1), int(day or 1)
-    if not (1 <= year <= 9999 and 1 <= m <= 12 and 1 <= d <= calendar.month_length(year, m)):
+    if not (1 <= year <= 9999 and 1 <= m <= 12 and 1 <= d <= calendar.month_length.py_func(year, m)):
         return Status.CAST
-    return int(calendar.day_number(year, m, d))
+    return int(calendar.day_number.py_func(year, m, d))
 
 
 def timestamp(text: str) -> int | Status:

@@ -3,17 +3,11 @@ the Python parsers, which know every spelling and decide what is an error."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba import njit
-
 from belvedere.engine.expr.calendar import day_number, month_length
-
-_inner: Any = njit(nogil=True, cache=True)
-_loop: Any = njit(nogil=True, cache=True)
+from belvedere.engine.state.jit import kernel, part
 
 
-@_inner
+@part
 def _digits(data, begin, end):  # type: ignore[no-untyped-def]  # compiled
     """The number in bytes begin..end, or -1 if one is not a digit; at most 18 of them."""
     value = 0
@@ -25,7 +19,7 @@ def _digits(data, begin, end):  # type: ignore[no-untyped-def]  # compiled
     return value
 
 
-@_loop
+@kernel("i4[:] u1[:] i8[:] b1[:]")
 def integer_rows(offsets, data, out, hard):  # type: ignore[no-untyped-def]  # compiled
     """[sign] 1..18 digits."""
     for i in range(len(out)):
@@ -39,7 +33,7 @@ def integer_rows(offsets, data, out, hard):  # type: ignore[no-untyped-def]  # c
         out[i] = -value if negative else value
 
 
-@_loop
+@kernel("i4[:] u1[:] i8 i8[:] b1[:]")
 def decimal_rows(offsets, data, scale, out, hard):  # type: ignore[no-untyped-def]  # compiled
     """[sign] digits [. digits] with at most `scale` digits after the point and at most 18 in all, once scaled."""
     for i in range(len(out)):
@@ -73,7 +67,7 @@ def decimal_rows(offsets, data, scale, out, hard):  # type: ignore[no-untyped-de
         out[i] = -value if negative else value
 
 
-@_inner
+@part
 def _day(data, b):  # type: ignore[no-untyped-def]  # compiled
     """(is a date, day number) of yyyy-mm-dd at b."""
     if data[b + 4] != 45 or data[b + 7] != 45:
@@ -84,7 +78,7 @@ def _day(data, b):  # type: ignore[no-untyped-def]  # compiled
     return True, day_number(year, month, day)
 
 
-@_loop
+@kernel("i4[:] u1[:] i8[:] b1[:]")
 def date_rows(offsets, data, out, hard):  # type: ignore[no-untyped-def]  # compiled
     """yyyy-mm-dd."""
     for i in range(len(out)):
@@ -95,7 +89,7 @@ def date_rows(offsets, data, out, hard):  # type: ignore[no-untyped-def]  # comp
         out[i] = day
 
 
-@_loop
+@kernel("i4[:] u1[:] i8[:] b1[:]")
 def timestamp_rows(offsets, data, out, hard):  # type: ignore[no-untyped-def]  # compiled
     """yyyy-mm-dd hh:mm:ss[.f{1,6}], with a space or T between, optionally Z at the end."""
     for i in range(len(out)):

@@ -24,7 +24,7 @@ from belvedere.engine.state.jit import (
 _AHEAD = 16
 
 
-@kernel
+@kernel("i8 i8 i8[:] i8[:] i8[:] i8[:] i4[:]")
 def gather_rows(base, stride, offsets, widths, addresses, steps, slots):  # type: ignore[no-untyped-def]
     n = slots.shape[0]
     k = offsets.shape[0]
@@ -43,7 +43,7 @@ def gather_rows(base, stride, offsets, widths, addresses, steps, slots):  # type
                 store_1(addresses[c], i, steps[c], load_1(row + offsets[c], 0, 0))
 
 
-@kernel
+@kernel("i8 i8 i8[:] i8[:] i8[:] i8[:] i4[:]")
 def scatter_rows(base, stride, offsets, widths, addresses, steps, slots):  # type: ignore[no-untyped-def]
     n = slots.shape[0]
     k = offsets.shape[0]
@@ -64,7 +64,7 @@ def scatter_rows(base, stride, offsets, widths, addresses, steps, slots):  # typ
                 store_1(row + offsets[c], 0, 0, load_1(addresses[c], i, steps[c]))
 
 
-@kernel
+@kernel("u1[:] i4[:] u1[:]")
 def gather_status(flags, slots, out):  # type: ignore[no-untyped-def]
     """Flags are kept inverted (0 = VALUE), so memory never touched says VALUE. Returns whether any row is not a
     value."""
@@ -79,7 +79,7 @@ def gather_status(flags, slots, out):  # type: ignore[no-untyped-def]
     return seen != 0
 
 
-@kernel
+@kernel("u1[:] i4[:] u1[:]")
 def scatter_status(flags, slots, status):  # type: ignore[no-untyped-def]
     """An empty `status` means that all rows are values."""
     n = slots.shape[0]

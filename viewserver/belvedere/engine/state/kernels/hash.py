@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import kernel, load32, load64, mul_wide
+from belvedere.engine.state.jit import kernel, load32, load64, mul_wide, part
 
 _U = np.uint64
 SEED_A = _U(0x9E3779B97F4A7C15)
@@ -37,7 +37,7 @@ _INF = _U(0x7FF0000000000000)
 _NAN = _U(0x7FF8000000000000)
 
 
-@kernel
+@part
 def mix_a(x):  # type: ignore[no-untyped-def]
     """Murmur3's finalizer."""
     x ^= x >> _S33
@@ -48,7 +48,7 @@ def mix_a(x):  # type: ignore[no-untyped-def]
     return x
 
 
-@kernel
+@part
 def mix_b(x):  # type: ignore[no-untyped-def]
     """Splitmix64's finalizer."""
     x ^= x >> _S30
@@ -59,7 +59,7 @@ def mix_b(x):  # type: ignore[no-untyped-def]
     return x
 
 
-@kernel
+@kernel("u8[:] u1[:] b1 b1 u8[:,:]")
 def fold_words(words, status, first, double, out):  # type: ignore[no-untyped-def]
     """Fold a column of 64-bit words into the lanes of `out`. `status` may be empty: all rows hold values. `double`: the
     words are floats, of which all NaNs and both zeros are one."""
@@ -89,7 +89,7 @@ def fold_words(words, status, first, double, out):  # type: ignore[no-untyped-de
         out[i, 1] = b
 
 
-@kernel
+@kernel("i4[:] u1[:] u1[:] b1 u8[:,:]")
 def fold_strings(offsets, values, status, first, out):  # type: ignore[no-untyped-def]
     """Fold a column of byte strings into the lanes of `out`."""
     checked = status.shape[0] > 0
@@ -137,7 +137,7 @@ def fold_strings(offsets, values, status, first, out):  # type: ignore[no-untype
         out[i, 1] = b
 
 
-@kernel
+@kernel("u8[:,:] u8[:,:] u8[:,:]")
 def combine_ids(a, b, out):  # type: ignore[no-untyped-def]
     """An id made of two, in this order."""
     for i in range(a.shape[0]):

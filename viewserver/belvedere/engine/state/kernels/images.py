@@ -19,7 +19,7 @@ from belvedere.engine.state.jit import (
 )
 
 
-@kernel
+@kernel("i8 i8 i8[:] u1[:] i8 i8[:] u1[:] u1[:]")
 def differ_fixed(width, old, old_at, old_status, new, new_at, new_status, differ):  # type: ignore[no-untyped-def]
     """Mark pairs (old[old_at[i]], new[new_at[i]]) whose status or bytes differ. Empty status: all values."""
     for i in range(differ.shape[0]):
@@ -43,7 +43,7 @@ def differ_fixed(width, old, old_at, old_status, new, new_at, new_status, differ
                 differ[i] = low or load_8(old + 8, a, 16) != load_8(new + 8, b, 16)
 
 
-@kernel
+@kernel("i4[:] u1[:] i8[:] u1[:] i4[:] u1[:] i8[:] u1[:] u1[:]")
 def differ_strings(  # type: ignore[no-untyped-def]
     old, old_bytes, old_at, old_status, new, new_bytes, new_at, new_status, differ
 ):
@@ -71,7 +71,7 @@ def differ_strings(  # type: ignore[no-untyped-def]
                 differ[i] = j < length
 
 
-@kernel
+@kernel("u1[:] u1[:] u1[:] i4[:] i8[:] i8[:] u8[:,:] i4[:] i8[:] i8[:] i8[:] u8[:,:] i4[:] u1[:]")
 def select(  # type: ignore[no-untyped-def]
     before, after, changed, pair, change, source, ids, slots,
     old_rows, old_changes, new_rows, out_ids, out_slots, paired,
@@ -108,7 +108,7 @@ def select(  # type: ignore[no-untyped-def]
     return o, n
 
 
-@kernel
+@kernel("u1[:] u1[:] i8[:] i4[:] i8[:] i8[:]")
 def pair_up(before, after, source, pair, old_at, new_at):  # type: ignore[no-untyped-def]
     """Number the touched rows that have both images; `source[rank among live rows]` is where the new image stands."""
     p = 0
@@ -125,7 +125,7 @@ def pair_up(before, after, source, pair, old_at, new_at):  # type: ignore[no-unt
     return p
 
 
-@kernel
+@kernel("i8 i8 i8[:] i8")
 def pick_fixed(width, source, index, target):  # type: ignore[no-untyped-def]
     """target[i] = source[index[i]]"""
     for i in range(index.shape[0]):
@@ -140,7 +140,7 @@ def pick_fixed(width, source, index, target):  # type: ignore[no-untyped-def]
             store_8(target + 8, i, 16, load_8(source + 8, index[i], 16))
 
 
-@kernel
+@kernel("i4[:] i8[:] i4[:] i8")
 def measure_picks(offsets, index, out, at):  # type: ignore[no-untyped-def]
     """Arrow offsets out[at + 1 ...] of the picked strings, going on from out[at]; returns the last one."""
     total = np.int64(out[at])
@@ -150,7 +150,7 @@ def measure_picks(offsets, index, out, at):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel
+@kernel("i4[:] u1[:] i8[:] u1[:] i8")
 def pick_strings(offsets, values, index, target, to):  # type: ignore[no-untyped-def]
     """Copy the picked strings to `target` from `to` on; `target` has 32 bytes to spare."""
     last = values.shape[0] - 32

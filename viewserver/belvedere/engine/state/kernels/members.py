@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import kernel, prefetch
+from belvedere.engine.state.jit import kernel, part, prefetch
 
 _AHEAD = 12
 START = 0
@@ -18,7 +18,7 @@ SIZE = 1
 CLASS = 2
 
 
-@kernel
+@part
 def take_block(pool, free, ctl, c):  # type: ignore[no-untyped-def]
     link = free[c]
     if link > 0:
@@ -30,13 +30,13 @@ def take_block(pool, free, ctl, c):  # type: ignore[no-untyped-def]
     return start
 
 
-@kernel
+@part
 def give_block(pool, free, start, c):  # type: ignore[no-untyped-def]
     pool[start] = free[c]
     free[c] = start // 4 + 1
 
 
-@kernel
+@kernel("i8[:,:] i4[:] i8[:] i8[:] i4[:] i4[:] i4[:]")
 def add_members(heads, pool, free, ctl, position, groups, rows):  # type: ignore[no-untyped-def]
     """Stops where the pool is too small for the next block, and returns how many were added."""
     n = groups.shape[0]
@@ -75,7 +75,7 @@ def add_members(heads, pool, free, ctl, position, groups, rows):  # type: ignore
     return n
 
 
-@kernel
+@kernel("i8[:,:] i4[:] i8[:] i8[:] i4[:] i4[:] i4[:]")
 def remove_members(heads, pool, free, ctl, position, groups, rows):  # type: ignore[no-untyped-def]
     """The last member takes the place of the removed one. A vector that is three quarters empty moves to a smaller
     block."""
@@ -114,14 +114,14 @@ def remove_members(heads, pool, free, ctl, position, groups, rows):  # type: ign
             heads[g, CLASS] = c - 1
 
 
-@kernel
+@kernel("i8[:,:] i4[:] i8[:]")
 def size_members(heads, groups, out):  # type: ignore[no-untyped-def]
     for i in range(groups.shape[0]):
         g = np.int64(groups[i])
         out[i] = heads[g, SIZE] if g >= 0 and g < heads.shape[0] else 0
 
 
-@kernel
+@kernel("i8[:,:] i4[:] i4[:] i4[:] i8 i8 i8 i8[:] i4[:]")
 def probe_members(heads, pool, groups, stamp, mark, first, inner, which, rows):  # type: ignore[no-untyped-def]
     """Pairs (i, member) from member `inner` of groups[first] on, until `which` is full. Returns (pairs, next i, next
     member); next i is the number of groups when all is done. `stamp` may be empty."""

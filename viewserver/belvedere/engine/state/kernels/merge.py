@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import BLOCK, kernel, prefetch
+from belvedere.engine.state.jit import BLOCK, kernel, part, prefetch
 from belvedere.engine.state.kernels.table import aim, enter, home, locate
 
 _U = np.uint64
@@ -45,14 +45,14 @@ SIDE_FREE = 3
 MIXED_ROWS = 4
 
 
-@kernel
+@part
 def give_side(side_free, counts, k):  # type: ignore[no-untyped-def]
     side_free[counts[SIDE_FREE]] = k
     counts[SIDE_FREE] += 1
     counts[MIXED_ROWS] -= 1
 
 
-@kernel
+@part
 def take_side(side_free, counts):  # type: ignore[no-untyped-def]
     counts[MIXED_ROWS] += 1
     if counts[SIDE_FREE] > 0:
@@ -64,7 +64,7 @@ def take_side(side_free, counts):  # type: ignore[no-untyped-def]
     return k
 
 
-@kernel
+@part
 def delete_mixed(words, at, flags, at_flag, side, side_free, counts, k, t, cells, i):  # type: ignore[no-untyped-def]
     """A delete at `t` of a row whose cells differ in age; returns whether the row changed."""
     if t <= side[k, 0]:
@@ -86,7 +86,7 @@ def delete_mixed(words, at, flags, at_flag, side, side_free, counts, k, t, cells
     return masked
 
 
-@kernel
+@part
 def put_mixed(words, at, flags, at_flag, side, side_free, counts, k, t, present, full, cells, i):  # type: ignore[no-untyped-def]
     """A put at `t` of a row whose cells differ in age; returns whether a cell was written."""
     if t <= side[k, 0]:
@@ -107,7 +107,7 @@ def put_mixed(words, at, flags, at_flag, side, side_free, counts, k, t, present,
     return wrote
 
 
-@kernel
+@part
 def put_part(side, k, tombstone, others, t, present, cells, i, clear):  # type: ignore[no-untyped-def]
     """Begin a side record: cells present get `t`, the others carry `others`."""
     side[k, 0] = tombstone
@@ -121,7 +121,10 @@ def put_part(side, k, tombstone, others, t, present, cells, i, clear):  # type: 
                 cells[c, i] = CLEAR
 
 
-@kernel
+@kernel(
+    "u8[:] u8[:,:] i4[:] i8[:] i8[:] u1[:] i4[:] i8[:,:] i4[:] i8[:] u8[:,:] i8[:] b1[:] u1[:,:] i4[:] "
+    "i4[:] i4[:] u1[:,:] i4[:] u1[:] i8[:] i8[:]"
+)
 def merge(  # type: ignore[no-untyped-def]
     entries, ids, free, ctl, words, flags, side_of, side, side_free, counts,
     wanted, ts, delete, present, slots, whole, made, cells, touched, before, change, repeated,
@@ -245,7 +248,7 @@ def merge(  # type: ignore[no-untyped-def]
     return m, r, parts
 
 
-@kernel
+@kernel("u1[:] i4[:] u1[:]")
 def untouch(flags, touched, after):  # type: ignore[no-untyped-def]
     """End of the batch: clear the marks and tell which touched rows are live. Returns how many are."""
     n = touched.shape[0]
@@ -260,7 +263,7 @@ def untouch(flags, touched, after):  # type: ignore[no-untyped-def]
     return live
 
 
-@kernel
+@kernel("i4[:] i8[:] i4[:] i8[:]")
 def last_changes(touched, change, slots, repeated):  # type: ignore[no-untyped-def]
     """For rows changed several times, let `change` name the last one. Few rows are: a small table of those is
     enough."""

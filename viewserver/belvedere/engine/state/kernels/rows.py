@@ -24,7 +24,7 @@ LONG = 255
 """A part of this length or more has its length in four bytes behind this mark."""
 
 
-@kernel
+@kernel("i8 i8[:] i8[:] i8[:] i8[:] i8[:] i8[:] u1[:,:]")
 def pack_fixed(base, at, offsets, widths, addresses, steps, columns, status):  # type: ignore[no-untyped-def]
     """Write the fixed part of rows that begin at `base` + at[i]: for each port its offset, width and source. Where the
     status (by column, then row; may be empty) is not VALUE, zeros are written: bytes depend on nothing unspecified."""
@@ -41,7 +41,7 @@ def pack_fixed(base, at, offsets, widths, addresses, steps, columns, status):  #
                 store_1(row + offsets[c], 0, 0, np.uint8(0) if blank else load_1(addresses[c], i, steps[c]))
 
 
-@kernel
+@kernel("i8 i8[:] i8[:] i8[:] i8[:] i8[:]")
 def unpack_fixed(base, at, offsets, widths, addresses, steps):  # type: ignore[no-untyped-def]
     """The inverse: read the fixed part of rows at `base` + at[i] into columns."""
     for i in range(at.shape[0]):
@@ -55,7 +55,7 @@ def unpack_fixed(base, at, offsets, widths, addresses, steps):  # type: ignore[n
                 store_1(addresses[c], i, steps[c], load_1(row + offsets[c], 0, 0))
 
 
-@kernel
+@kernel("u1[:] i8[:] i8 b1[:] u1[:,:] b1[:] u1[:]")
 def pack_tail(out, at, fixed, odd, status, failed, error):  # type: ignore[no-untyped-def]
     """The first byte of each row, and behind its fixed part the status of every column (where one is not VALUE) and the
     row's error (where it has one); `at` moves behind what was written."""
@@ -77,7 +77,7 @@ def pack_tail(out, at, fixed, odd, status, failed, error):  # type: ignore[no-un
         at[i] = q
 
 
-@kernel
+@kernel("u1[:] i8[:] i8 u1[:,:] u1[:]")
 def unpack_tail(data, at, fixed, status, error):  # type: ignore[no-untyped-def]
     """Status bytes and errors; `at` moves to the first string. -> (some status is not VALUE, some row failed)."""
     columns = status.shape[0]
@@ -102,7 +102,7 @@ def unpack_tail(data, at, fixed, status, error):  # type: ignore[no-untyped-def]
     return odd, failed
 
 
-@kernel
+@kernel("u1[:] i8[:] i4[:] i4[:] u1[:]")
 def pack_text(out, at, starts, lengths, values):  # type: ignore[no-untyped-def]
     """Copy one string per row to its place; `at` moves behind it."""
     for i in range(at.shape[0]):
@@ -112,7 +112,7 @@ def pack_text(out, at, starts, lengths, values):  # type: ignore[no-untyped-def]
             at[i] += n
 
 
-@kernel
+@kernel("u1[:] i8[:] i4[:] u1[:]")
 def unpack_text(data, at, offsets, out):  # type: ignore[no-untyped-def]
     """Copy one string per row from its place to `out` at the row's offset; `at` moves behind it."""
     for i in range(at.shape[0]):
@@ -122,7 +122,7 @@ def unpack_text(data, at, offsets, out):  # type: ignore[no-untyped-def]
             at[i] += n
 
 
-@kernel
+@kernel("i8[:,:] i8[:,:] u1[:] i8[:] u1[:]")
 def join_parts(starts, stops, data, at, out):  # type: ignore[no-untyped-def]
     """Row by row the parts (by part, then row) with their lengths before them; `at` moves behind each row."""
     parts = starts.shape[0]
@@ -144,7 +144,7 @@ def join_parts(starts, stops, data, at, out):  # type: ignore[no-untyped-def]
         at[i] = p
 
 
-@kernel
+@kernel("i8[:] i8[:] u1[:] i8[:,:] i8[:,:]")
 def split_parts(starts, stops, data, first, last):  # type: ignore[no-untyped-def]
     """Where the parts of each row begin and end; -> False if some row does not end with its last part."""
     parts = first.shape[0]
@@ -171,7 +171,7 @@ def split_parts(starts, stops, data, first, last):  # type: ignore[no-untyped-de
     return sound
 
 
-@kernel
+@kernel("i8[:] i8[:] u1[:] i8[:] i8[:,:] i8[:,:]")
 def find_tags(starts, stops, data, tags, first, last):  # type: ignore[no-untyped-def]
     """Where the part of each tag begins and ends in rows of (tag, length, bytes); first = -1 where it is missing."""
     for i in range(starts.shape[0]):
@@ -190,7 +190,7 @@ def find_tags(starts, stops, data, tags, first, last):  # type: ignore[no-untype
             p += n
 
 
-@kernel
+@kernel("i8[:,:] i8[:,:] u1[:] i8[:] i8[:] u1[:]")
 def join_tagged(starts, stops, data, tags, at, out):  # type: ignore[no-untyped-def]
     """Row by row the parts with their tags and lengths before them; empty parts are left out."""
     for i in range(at.shape[0]):
@@ -206,7 +206,7 @@ def join_tagged(starts, stops, data, tags, at, out):  # type: ignore[no-untyped-
         at[i] = p
 
 
-@kernel
+@kernel("i8[:] i8[:] u1[:] i8[:] u1[:]")
 def gather_bytes(starts, stops, data, at, out):  # type: ignore[no-untyped-def]
     """Copy pieces of `data` to where `at` says."""
     for i in range(starts.shape[0]):
@@ -215,7 +215,7 @@ def gather_bytes(starts, stops, data, at, out):  # type: ignore[no-untyped-def]
             copy_bytes(out, at[i], data, starts[i], n)
 
 
-@kernel
+@kernel("i8[:] i8[:] i8[:]")
 def sort_segments(ends, values, weights):  # type: ignore[no-untyped-def]
     """Sort the values of each segment, their weights with them. They come nearly sorted (by leaves of a tree)."""
     begin = np.int64(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import copy32, copy_bytes, kernel, load64, prefetch
+from belvedere.engine.state.jit import copy32, copy_bytes, kernel, load64, part, prefetch
 
 _AHEAD = 16
 _CODE = 0xFFFFFF
@@ -19,7 +19,7 @@ UNIT = 32
 """Words in a unit of 256 bytes."""
 
 
-@kernel
+@part
 def words_of(ref):  # type: ignore[no-untyped-def]
     """Words of the arena that a reference holds."""
     code = ref & _CODE
@@ -28,14 +28,14 @@ def words_of(ref):  # type: ignore[no-untyped-def]
     return ((code + 7) >> 3) + ((ref >> 24) & _SPARE)
 
 
-@kernel
+@part
 def length_of(ref, arena):  # type: ignore[no-untyped-def]
     """Bytes of the string."""
     code = ref & _CODE
     return code if code < HUGE else arena[ref >> 27]
 
 
-@kernel
+@kernel("i8[:] i8 i8 i4[:] i4[:] u1[:] u1[:] i8[:] u1[:] i8")
 def store_strings(  # type: ignore[no-untyped-def]
     rows, stride, offset, slots, offsets, values, status, arena, arena_bytes, used
 ):
@@ -99,7 +99,7 @@ def store_strings(  # type: ignore[no-untyped-def]
     return used, garbage, growth
 
 
-@kernel
+@kernel("i8[:] i8[:] i4[:]")
 def measure_refs(refs, arena, offsets):  # type: ignore[no-untyped-def]
     """Arrow offsets of the referred strings; returns their total length (offsets are void if it passes 2 GiB)."""
     total = 0
@@ -110,7 +110,7 @@ def measure_refs(refs, arena, offsets):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel
+@kernel("i8[:] u1[:] i4[:] u1[:]")
 def copy_refs(refs, arena_bytes, offsets, out):  # type: ignore[no-untyped-def]
     """The referred strings one after the other. `out` and the arena have 32 bytes to spare."""
     n = refs.shape[0]
@@ -128,7 +128,7 @@ def copy_refs(refs, arena_bytes, offsets, out):  # type: ignore[no-untyped-def]
             copy_bytes(out, at, arena_bytes, start + (8 if length >= HUGE else 0), length)
 
 
-@kernel
+@kernel("i8[:] i8 i8 i8 u1[:] u1[:]")
 def compact_refs(rows, stride, offset, limit, arena_bytes, target_bytes):  # type: ignore[no-untyped-def]
     """Copy every string in use to the target, in slot order and without spare words; returns the words used there."""
     used = np.int64(0)
@@ -145,7 +145,7 @@ def compact_refs(rows, stride, offset, limit, arena_bytes, target_bytes):  # typ
     return used
 
 
-@kernel
+@kernel("i8[:] i8 i8 i4[:] i8[:]")
 def release_refs(rows, stride, offset, slots, arena):  # type: ignore[no-untyped-def]
     """Forget the strings of these slots; returns (words that became garbage, bytes of the strings)."""
     freed = 0

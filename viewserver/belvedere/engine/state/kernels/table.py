@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from belvedere.engine.state.jit import BLOCK, kernel, prefetch
+from belvedere.engine.state.jit import BLOCK, kernel, part, prefetch
 
 _U = np.uint64
 _S32 = _U(32)
@@ -24,13 +24,13 @@ LIVE = 2
 PENDING = 3
 
 
-@kernel
+@part
 def home(entries, f):  # type: ignore[no-untyped-def]
     """Where the search for fingerprint `f` begins."""
     return np.int64((f * _U(entries.shape[0])) >> _S32)
 
 
-@kernel
+@part
 def candidate(entries, f):  # type: ignore[no-untyped-def]
     """Position of the first entry, from home on, that is empty or has fingerprint `f`."""
     p = home(entries, f)
@@ -44,7 +44,7 @@ def candidate(entries, f):  # type: ignore[no-untyped-def]
     return p
 
 
-@kernel
+@part
 def aim(entries, ids, pos, j, lo):  # type: ignore[no-untyped-def]
     """Second stage of a block: note the candidate of row j and ask for the id it refers to."""
     p = candidate(entries, lo >> _S32)
@@ -54,7 +54,7 @@ def aim(entries, ids, pos, j, lo):  # type: ignore[no-untyped-def]
         prefetch(ids, np.int64(e & _LOW) - 1)
 
 
-@kernel
+@part
 def locate(entries, ids, p, lo, hi):  # type: ignore[no-untyped-def]
     """(slot or -1, position of its entry or of the empty entry where it belongs), searching from `p`: home, or a
     candidate found since the last removal (insertions move nothing, removals do)."""
@@ -76,7 +76,7 @@ def locate(entries, ids, p, lo, hi):  # type: ignore[no-untyped-def]
     return s, p
 
 
-@kernel
+@part
 def allocate(free, ctl):  # type: ignore[no-untyped-def]
     """A slot: the one freed last, else the next unused one."""
     if ctl[FREE] > 0:
@@ -87,7 +87,7 @@ def allocate(free, ctl):  # type: ignore[no-untyped-def]
     return s
 
 
-@kernel
+@part
 def enter(entries, ids, free, ctl, p, lo, hi):  # type: ignore[no-untyped-def]
     """Give a new id a slot; `p` is the empty entry that `locate` found."""
     s = allocate(free, ctl)
@@ -98,7 +98,7 @@ def enter(entries, ids, free, ctl, p, lo, hi):  # type: ignore[no-untyped-def]
     return s
 
 
-@kernel
+@part
 def erase(entries, p):  # type: ignore[no-untyped-def]
     """Remove the entry at `p`, moving back those behind it that would no longer be found."""
     n = entries.shape[0]
@@ -123,7 +123,7 @@ def erase(entries, p):  # type: ignore[no-untyped-def]
     entries[hole] = _ZERO
 
 
-@kernel
+@part
 def drop(entries, pending, ctl, p, s):  # type: ignore[no-untyped-def]
     """Forget the id at entry `p`; its slot stays readable until the epoch ends."""
     erase(entries, p)
@@ -132,7 +132,7 @@ def drop(entries, pending, ctl, p, s):  # type: ignore[no-untyped-def]
     ctl[LIVE] -= 1
 
 
-@kernel
+@kernel("u8[:] u8[:,:] u8[:,:] i4[:]")
 def find_ids(entries, ids, wanted, out):  # type: ignore[no-untyped-def]
     n = wanted.shape[0]
     pos = np.empty(BLOCK, np.int64)
@@ -147,13 +147,13 @@ def find_ids(entries, ids, wanted, out):  # type: ignore[no-untyped-def]
             out[i] = s
 
 
-@kernel
+@kernel("u8[:] u8[:,:] u8 u8")
 def find_one(entries, ids, lo, hi):  # type: ignore[no-untyped-def]
     s, _ = locate(entries, ids, home(entries, lo >> _S32), lo, hi)
     return s
 
 
-@kernel
+@kernel("u8[:] u8[:,:] i4[:] i8[:] u8[:,:] i4[:] b1[:]")
 def insert_ids(entries, ids, free, ctl, wanted, out, fresh):  # type: ignore[no-untyped-def]
     n = wanted.shape[0]
     pos = np.empty(BLOCK, np.int64)
@@ -171,7 +171,7 @@ def insert_ids(entries, ids, free, ctl, wanted, out, fresh):  # type: ignore[no-
             out[i] = s
 
 
-@kernel
+@kernel("u8[:] u8[:,:] i4[:] i8[:] u8[:,:] i4[:]")
 def remove_ids(entries, ids, pending, ctl, wanted, out):  # type: ignore[no-untyped-def]
     n = wanted.shape[0]
     pos = np.empty(BLOCK, np.int64)
@@ -191,7 +191,7 @@ def remove_ids(entries, ids, pending, ctl, wanted, out):  # type: ignore[no-unty
             out[i] = s
 
 
-@kernel
+@kernel("u8[:] i8 u8[:]")
 def expand(entries, old, stash):  # type: ignore[no-untyped-def]
     """Grow the table in place from `old` entries to all of `entries`, so that growing touches no memory twice.
 
@@ -228,7 +228,7 @@ def expand(entries, old, stash):  # type: ignore[no-untyped-def]
         entries[p] = stash[j]
 
 
-@kernel
+@kernel("u8[:] u8[:,:] i8")
 def rebuild(entries, ids, used):  # type: ignore[no-untyped-def]
     """Entries from the ids of slots; a zero id is a free slot."""
     n = entries.shape[0]
@@ -243,7 +243,7 @@ def rebuild(entries, ids, used):  # type: ignore[no-untyped-def]
             entries[p] = (lo & ~_LOW) | _U(s + 1)
 
 
-@kernel
+@kernel("u8[:,:] i4[:] i4[:] i8[:]")
 def settle(ids, free, pending, ctl):  # type: ignore[no-untyped-def]
     """End of an epoch: freed slots become reusable, and their ids zero so that scans by slot skip them."""
     n = ctl[PENDING]
@@ -259,7 +259,7 @@ def settle(ids, free, pending, ctl):  # type: ignore[no-untyped-def]
     ctl[PENDING] = 0
 
 
-@kernel
+@kernel("u8[:,:] i4[:] u8[:,:]")
 def gather_ids(ids, slots, out):  # type: ignore[no-untyped-def]
     n = slots.shape[0]
     for i in range(n):
@@ -270,7 +270,7 @@ def gather_ids(ids, slots, out):  # type: ignore[no-untyped-def]
         out[i, 1] = ids[s, 1]
 
 
-@kernel
+@kernel("u8[:,:] i8 i8 i4[:]")
 def live_slots(ids, start, stop, out):  # type: ignore[no-untyped-def]
     n = 0
     for s in range(start, stop):
@@ -280,7 +280,7 @@ def live_slots(ids, start, stop, out):  # type: ignore[no-untyped-def]
     return n
 
 
-@kernel
+@kernel("u8[:] u8[:,:] i4[:] i4[:] i8[:] u1[:] u8[:,:] i1[:] i4[:]")
 def upsert(entries, ids, free, pending, ctl, touched, wanted, weight, slots):  # type: ignore[no-untyped-def]
     """Apply the ids of a consolidated delta: first its +1 rows (marked in the bitmap `touched`), then those -1 rows
     which no +1 row replaces. Rows of weight 0 are passed over.

@@ -1,0 +1,105 @@
+"""`lookup` and `scan`, the same for every kind of database and for its snapshots; how a range is read is theirs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from belvedere.embedded import order
+from belvedere.model.keys import KeyCodec
+from belvedere.model.ranges import KeyRange
+
+Wanted: TypeAlias = Callable[[KeyCodec, str], KeyRange]
+"""The range that is asked for, once the key of the relation (and what to call it in errors) is known."""
+
+
+class KeyReads(ABC):
+    """Reads in key order."""
+
+    @abstractmethod
+    def get(self, relation: str, key: Any, *, at: Any = None) -> dict[str, Any] | None:
+        """The row of a key."""
+
+    @abstractmethod
+    def _range(
+        self, relation: str, wanted: Wanted, columns: Sequence[str] | None, at: Any, after: Any, timeout: float | None
+    ) -> pa.Table:
+        """The rows of a range, in its order."""
+
+    def lookup(
+        self,
+        relation: str,
+        *prefix: Any,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        at: Any = None,
+        after: Any = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """All rows whose key begins with these values, in key order; None is NULL. The rest is as with `scan`."""
+
+        def wanted(codec: KeyCodec, owner: str) -> KeyRange:
+            return order.prefix_range(codec, prefix, limit, reverse, owner)
+
+        return self._range(relation, wanted, columns, at, after, timeout)
+
+    def scan(
+        self,
+        relation: str,
+        *,
+        start: Any = None,
+        stop: Any = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[str] | None = None,
+        at: Any = None,
+        after: Any = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """Rows in key order, from the key `start` to the key `stop` (not included); a prefix of a key will do.
+
+        `reverse`: from the greatest key down; `start` and `stop` mean the same. `columns`: only these, in this order.
+        """
+
+        def wanted(codec: KeyCodec, owner: str) -> KeyRange:
+            return order.key_range(codec, start, stop, limit, reverse, owner)
+
+        return self._range(relation, wanted, columns, at, after, timeout)
+
+
+class SnapshotReads:
+    """Reads of a database at one moment."""
+
+    def __init__(self, database: KeyReads, at: Any) -> None:
+        self._reads, self._at = database, at
+
+    def get(self, relation: str, key: Any) -> dict[str, Any] | None:
+        return self._reads.get(relation, key, at=self._at)
+
+    def lookup(
+        self,
+        relation: str,
+        *prefix: Any,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> pa.Table:
+        return self._reads.lookup(relation, *prefix, columns=columns, limit=limit, reverse=reverse, at=self._at)
+
+    def scan(
+        self,
+        relation: str,
+        *,
+        start: Any = None,
+        stop: Any = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        return self._reads.scan(
+            relation, start=start, stop=stop, limit=limit, reverse=reverse, columns=columns, at=self._at
+        )

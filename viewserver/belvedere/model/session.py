@@ -1,0 +1,143 @@
+"""Sessions: reads that include the session's own writes, and never go back to an older state.
+
+    with db.session() as s:
+        s.put("orders", [...])
+        s.get("spend", 7)      # includes the write, or raises NotYet by the timeout
+
+A session is a token that grows: with each write by what the write returned, with each read by the epoch of the answer.
+It is the same for every database, because all it needs is `after=`. Another process goes on with `str(session.token)`:
+`db.session(after=text)`. One thread uses a session at a time, as there is no order between calls of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from belvedere.errors import Closed
+
+
+class SessionDatabase(Protocol):
+    """What a session needs of a database: calls that take a token, and calls that return one."""
+
+    @property
+    def epoch(self) -> int: ...
+    def wait(self, token: Any, timeout: float | None = None) -> None: ...
+    def get(self, relation: str, key: Any, *, after: Any = None, timeout: float | None = None) -> Any: ...
+    def scan(self, relation: str, *, after: Any = None, timeout: float | None = None) -> Any: ...
+    def lookup(self, relation: str, *prefix: Any, after: Any = None, timeout: float | None = None) -> Any: ...
+    def snapshot(self) -> Any: ...
+    def subscribe(self, view: str, *, after: Any = None, timeout: float | None = None) -> Any: ...
+    def execute(self, sql: str, *, wait: bool = True) -> Any: ...
+
+
+class Session:
+    """Reads and writes of one user, one after the other. `timeout`: seconds that a read waits for the session's
+    writes, where the call does not say itself."""
+
+    def __init__(
+        self, database: SessionDatabase, parse: Callable[[Any], Any], after: Any = None, timeout: float | None = None
+    ) -> None:
+        self._database = database
+        self._parse = parse
+        self._token = None if after is None else parse(after)
+        self._timeout = timeout
+        self._closed = False
+
+    @property
+    def token(self) -> Any:
+        """What the session has written and read so far: pass it, or its text, to go on elsewhere."""
+        self._require_open()
+        self._grow(self._parse(self._database.epoch))
+        return self._token
+
+    # ------------------------------------------------------------------ writes
+
+    def put(self, table: str, rows: Any, **options: Any) -> Any:
+        """As the database's `put`."""
+        return self._grow(self._writing("put")(table, rows, **options))
+
+    def delete(self, table: str, keys: Any, **options: Any) -> Any:
+        """As the database's `delete`."""
+        return self._grow(self._writing("delete")(table, keys, **options))
+
+    def write(self, table: str, rows: Any, **options: Any) -> Any:
+        """As the database's `write`."""
+        return self._grow(self._writing("write")(table, rows, **options))
+
+    def execute(self, sql: str, *, wait: bool = True, timeout: float | None = None) -> Any:
+        """As the database's `execute`. A query sees what the session has seen and written."""
+        self._catch_up(timeout)
+        result = self._database.execute(sql, wait=wait)
+        return self._grow(result) if hasattr(result, "joined_with") else result
+
+    # ------------------------------------------------------------------ reads
+
+    def get(self, relation: str, key: Any, *, timeout: float | None = None) -> Any:
+        """The row of that key, or None."""
+        return self._database.get(relation, key, after=self._after(), timeout=self._patience(timeout))
+
+    def lookup(self, relation: str, *prefix: Any, timeout: float | None = None, **options: Any) -> Any:
+        """All rows whose key begins with these values; options as of the database's `lookup`."""
+        self._refuse_older(options)
+        return self._database.lookup(relation, *prefix, after=self._after(), timeout=self._patience(timeout), **options)
+
+    def scan(self, relation: str, *, timeout: float | None = None, **options: Any) -> Any:
+        """Rows in key order; options as of the database's `scan`."""
+        self._refuse_older(options)
+        return self._database.scan(relation, after=self._after(), timeout=self._patience(timeout), **options)
+
+    def snapshot(self, *, timeout: float | None = None) -> Any:
+        """Several reads at one epoch, which includes what the session has seen and written."""
+        self._catch_up(timeout)
+        return self._database.snapshot()
+
+    def subscribe(self, view: str, *, timeout: float | None = None) -> Any:
+        """Changes of a view, from what the session has seen and written on."""
+        self._catch_up(timeout)
+        return self._database.subscribe(view, after=self._database.epoch, timeout=timeout)
+
+    # ------------------------------------------------------------------
+
+    def _after(self) -> Any:
+        self._require_open()
+        return self._token
+
+    def _patience(self, timeout: float | None) -> float | None:
+        return self._timeout if timeout is None else timeout
+
+    def _catch_up(self, timeout: float | None) -> None:
+        self._database.wait(self._after(), self._patience(timeout))
+
+    def _writing(self, call: str) -> Any:
+        self._require_open()
+        method = getattr(self._database, call, None)
+        if method is None:
+            raise Closed(f"the database is open for reading only: a session of it cannot {call}")
+        return method
+
+    def _grow(self, token: Any) -> Any:
+        self._token = token if self._token is None else self._token.joined_with(token)
+        return token
+
+    @staticmethod
+    def _refuse_older(options: dict[str, Any]) -> None:
+        if options.get("at") is not None:
+            raise ValueError("a session does not go back: read an older state through the database, db.scan(…, at=…)")
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("the session is closed; db.session(after=session.token) begins another one")
+
+    def close(self) -> None:
+        """No call may follow. Nothing of the session is anywhere but in this object."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
