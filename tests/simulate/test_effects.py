@@ -102,7 +102,7 @@ def effects() -> Counter[str]:
         (SILENCE, 10),
         ("no room to spill", 10),
         ("had no room to keep a batch", 5),
-        ("answered with an old record", 2),
+        ("answered with an old record", 1),
         ("document read damaged", 1),
         ("damage found while reading", 2),
         ("put repeated by its client", 20),
