@@ -70,7 +70,7 @@ def main() -> None:
     for name, read in reads.items():
         # small and big take turns, so that a machine that is busy for a while is busy for both
         rounds = [
-            [median_us(lambda i, db=db: read(db, i), seed, rows // 10) for rows, db in databases.items()]
+            [median_us(lambda i, db=db, read=read: read(db, i), seed, rows // 10) for rows, db in databases.items()]
             for seed in range(ROUNDS)
         ]
         small, large = (min(times) for times in zip(*rounds, strict=True))
