@@ -87,8 +87,11 @@ class Readable(Protocol):
 
 
 def read_committed(store: Readable, upto: int) -> Committed | None:
-    """The newest epoch up to this one that was published."""
-    value = store.read(COMMITTED_TABLE, COMMITTED_ID, upto + 1)[0].as_py()
+    """The newest epoch up to this one that was published; None if there is none, or none that is kept."""
+    try:
+        value = store.read(COMMITTED_TABLE, COMMITTED_ID, upto + 1)[0].as_py()
+    except errors.BelowHorizon:
+        return None
     return None if value is None else decode(value, Committed)
 
 

@@ -37,7 +37,7 @@ from belvedere.embedded.statements import NO_PREFIXES, Executing, Result
 from belvedere.engine import shard
 from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
 from belvedere.engine.state.hashing import hash_rows
-from belvedere.errors import CatalogError, Closed, DataError, EpochExpired, NotYet, Unavailable
+from belvedere.errors import BelowHorizon, CatalogError, Closed, DataError, EpochExpired, NotYet, Unavailable
 from belvedere.plan.nodes import Plan
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql import parse_statement
@@ -169,7 +169,11 @@ class ClusterDatabase(KeyReads, Executing):
                         raise
                     known = newest
                     continue
-                if self.is_kept(known, deadline):
+                except BelowHorizon:
+                    kept = False
+                else:
+                    kept = self.is_kept(known, deadline)
+                if kept:
                     return found
                 if at is not None or pin is not None or deadline.over:
                     raise EpochExpired(
