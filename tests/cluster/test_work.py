@@ -113,7 +113,14 @@ class Table:
 
     def plan(self, epoch: int, slices: tuple[Slice, ...] = ()) -> EpochPlan:
         return EpochPlan(
-            Epoch(epoch), tuple(self.write()), {SOURCE: Seq(self.seq)}, 1, DOCUMENT, self.compiled.stages, slices
+            Epoch(epoch),
+            tuple(self.write()),
+            {SOURCE: Seq(self.seq)},
+            1,
+            DOCUMENT,
+            self.compiled.stages,
+            slices,
+            engine=ENGINE_VERSION,
         )
 
     # ------------------------------------------------------------------ an epoch
@@ -284,11 +291,11 @@ def test_failures_name_the_reason() -> None:
     plan = table.plan(2)
     with pytest.raises(WorkError, match=r"epoch 2, attempt 1 is not open on s-0"):
         work.compute(Compute(plan.epoch, table.current.number, 0))
-    missing = EpochPlan(Epoch(3), (), {}, 7, "catalog/7", 1)
+    missing = EpochPlan(Epoch(3), (), {}, 7, "catalog/7", 1, engine=ENGINE_VERSION)
     with pytest.raises(errors.Damaged, match=r"catalog/7"):
         work.open(Open(missing, table.current.number))
     with pytest.raises(WorkError, match=r"planned with 1 stages"):
-        work.open(Open(EpochPlan(Epoch(3), (), {}, 1, DOCUMENT, 1), table.current.number))
+        work.open(Open(EpochPlan(Epoch(3), (), {}, 1, DOCUMENT, 1, engine=ENGINE_VERSION), table.current.number))
     failed = failure(Epoch(3), Attempt(1), WorkError("division by zero", "spend"))
     assert (failed.view, failed.reason) == ("spend", "division by zero")
     assert failure(Epoch(3), Attempt(1), KeyError("x")).reason == "KeyError: 'x'"

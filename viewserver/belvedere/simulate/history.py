@@ -17,6 +17,7 @@ from unittest import mock
 from belvedere.cluster import calls, catalogs
 from belvedere.cluster.roles import coordinator, deaths
 from belvedere.cluster.work import DistributorWork, ServerWork
+from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol import assign, membership, pins, withdraw
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import Entry, SourceId
@@ -112,6 +113,7 @@ class History:
             late_writer_ms=(SESSION + LATEST) // MS,
             max_rows=self.shape.plan_rows,
             memory=self.shape.plan_memory,
+            engine=ENGINE_VERSION,
         )
         self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faulty else None
 
