@@ -21,7 +21,7 @@ SYMPTOMS = {
     "no wait for markers": _VIEW,
     "markers of another attempt accepted": _VIEW,
     "no duplicate filter": "a piece takes|its pieces lead to",
-    "commit without fencing": "of the record went back|is given up|is committed, open were",
+    "commit without fencing": "of the record went back|is given up|is committed, open were|both lead in term",
     "unknown compare-and-set taken as failure": "is given up",
     "cache kept after losing a bucket": _VIEW,
     "caches not undone after a failed attempt": _VIEW,

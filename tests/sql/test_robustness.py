@@ -8,7 +8,8 @@ import pytest
 
 from belvedere.errors import BelvedereError, UnsupportedSql
 from belvedere.sql import bind_query, parse_statement
-from tests.sql.support import CATALOG
+from belvedere.sql.statements import Insert
+from tests.sql.support import CATALOG, refused
 from tests.sql.test_refusals import MISTAKES, UNSUPPORTED
 from tests.sql.test_statements import REFUSED
 
@@ -49,6 +50,44 @@ def test_mangled_statements(seed: int) -> None:
             assert str(error)
         except Exception as error:
             raise AssertionError(f"{type(error).__name__} for {sql!r}") from error
+
+
+@pytest.mark.parametrize(
+    ("sql", "message", "position"),
+    [
+        (
+            "SELECT t.a FROM t JOIN (SELECT d AS a FROM t) x USING (a)",
+            "column 'a' of USING is int on the left",
+            (1, 56),
+        ),
+        ("SELECT 1 FROM t FULL JOIN (SELECT f AS a FROM t) x USING (a)", "and boolean on the right", (1, 59)),
+        ("SELECT timestamp '0001-01-01 00:00:00 +18:00' AS x FROM t", "is not a timestamp", (1, 18)),
+        ("SELECT a FROM t WHERE x > 1e", "1e is not a number", (1, 27)),
+        ("SELECT d + interval 'Infinity' day AS x FROM t", "'Infinity' is not a number of days", (1, 21)),
+        ("SELECT d + interval 'NaN' hour AS x FROM t", "'NaN' is not a number of hours", (1, 21)),
+        ("SELECT cast(a AS decimal(x)) AS x FROM t", "decimal(x) does not exist", (1, 18)),
+        ("SELECT cast(a AS decimal(5,2,1)) AS x FROM t", "decimal(5,2,1) does not exist", (1, 18)),
+        ("SELECT a, cast(true AS decimal(39,1)) AS x FROM t", "decimal(39,1) does not exist", (1, 24)),
+        ("SELECT d + interval 1e999999999 minute AS x FROM t", "minutes is out of range", (1, 8)),
+        ("SELECT d + interval '99999999999' day AS x FROM t", "99999999999 days is out of range", (1, 21)),
+        ("SELECT ts + interval '999999999' year AS x FROM t", "999999999 years is out of range", (1, 22)),
+        ("SELECT FROM t", "a SELECT without columns", (1, 1)),
+        ("SELECT a FROM t UNION ALL SELECT FROM t", "a SELECT without columns", (1, 27)),
+        ("ELSE SELECT a FROM t", "expected one statement", (1, 1)),
+    ],
+)
+def test_what_the_fuzz_found(sql: str, message: str, position: tuple[int, int]) -> None:
+    refused(sql, message, position)
+
+
+def test_a_number_out_of_range_does_not_fit_an_integer() -> None:
+    for value, column in (("1e400", 23), ("-1e400", 24), ("cast('1e999' AS DOUBLE)", 28), ("9" * 38, 23)):
+        refused(f"INSERT INTO w VALUES ({value}, 1)", "does not fit column 'k'", (1, column), parse=parse_statement)
+
+
+def test_adjacent_strings_are_one_constant() -> None:
+    statement = parse_statement("INSERT INTO u VALUES (1, 'a' 'b', 2)", CATALOG)
+    assert isinstance(statement, Insert) and statement.rows == ((1, "ab", 2),)
 
 
 def test_deep_nesting_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Breaks of the protocol, of its drivers and of the shard, with who notices each: the simulator, or else a unit test."""
+"""Breaks of the protocol, of its drivers and of the shard, and who notices each: the simulator, or a unit test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/coordinator.py",
         find=("        self._prepared: tuple[EpochPlan, Pointer] | None = None\n"),
         instead=('        self._prepared = getattr(self, "_prepared", None)\n'),
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_takeover.py::test_a_plan_that_was_prepared_in_an_earlier_term_is_forgotten",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="three epochs open",
@@ -38,15 +39,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/coordinator.py",
         find="len(self.epochs.open) - len(commits) < MAX_OPEN:",
         instead="len(self.epochs.open) - len(commits) <= MAX_OPEN:",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="planning does not wait for open epochs",
-        claim="at most two epochs are open",
-        file="viewserver/belvedere/protocol/coordinator.py",
-        find="open_epochs >= MAX_OPEN or self._now",
-        instead="self._now",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_coordinator.py::test_members_come_and_go",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="INPUT removed when it is planned",
@@ -70,7 +64,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/coordinator.py",
         find="and jump > CLOCK_OFF_MS:",
         instead="and jump > CLOCK_OFF_MS << 40:",
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            HISTORIES,
+            "tests/protocol/test_stuck_pools.py::test_an_epoch_is_never_named_after_a_clock_that_was_set",
+        ),
     ),
     Break(
         name="commits are not told",
@@ -94,20 +91,20 @@ BREAKS = [
         file="viewserver/belvedere/protocol/coordinator.py",
         find=(
             "        self._planning = True\n"
-            "        return found + self._asking.ask(lambda request: WriteDocument(request, pointer.document, data), written)"
+            "        return found + self._asking.ask(lambda request: WriteDocument(request, pointer"
         ),
         instead=(
             "        self._prepared = (plan, pointer)\n"
-            "        return found + self._asking.ask(lambda request: WriteDocument(request, pointer.document, data), lambda _: [])"
+            "        return found + self._asking.ask(lambda request: WriteDocument(request, pointer"
         ),
         noticed_by=(HISTORIES,),
     ),
     Break(
         name="catalog in a plan before its document",
         claim="a catalog is durable before a plan names it",
-        file="viewserver/belvedere/protocol/catalog.py",
-        find="    durable: bool = False",
-        instead="    durable: bool = True",
+        file="viewserver/belvedere/protocol/coordinator.py",
+        find="Offer(event, catalog_document(event.version, self._term, event.ticket))",
+        instead="Offer(event, catalog_document(event.version, self._term, event.ticket), True)",
         noticed_by=(HISTORIES,),
     ),
     Break(
@@ -127,43 +124,11 @@ BREAKS = [
         noticed_by=(HISTORIES,),
     ),
     Break(
-        name="any version of the catalog is taken",
-        claim="two users cannot both change one catalog",
-        file="viewserver/belvedere/protocol/catalog.py",
-        find="if event.version != self.current.version + 1:",
-        instead="if event.version < self.current.version:",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="what was offered to a leader that is lost is taken",
-        claim="a leader begins a term with nothing that was offered before",
-        file="viewserver/belvedere/protocol/coordinator.py",
-        find=("        self._catalog = CatalogBook(options.target_ms)\n"),
-        instead=('        self._catalog = getattr(self, "_catalog", CatalogBook(options.target_ms))\n'),
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="epochs committed out of order",
-        claim="epochs commit in order",
-        file="viewserver/belvedere/protocol/epoch.py",
-        find=("            if not epoch.acknowledged:\n                break"),
-        instead=("            if not epoch.acknowledged:\n                continue"),
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
         name="open epochs are not done again",
         claim="a new generation does open epochs again",
         file="viewserver/belvedere/protocol/epoch.py",
         find="        return [self._begin(epoch) for epoch in self.open]",
         instead="        return [self._begin(epoch) for epoch in self.open[:1]]",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="acknowledgements survive a generation",
-        claim="an epoch is committed by acknowledgements of one generation",
-        file="viewserver/belvedere/protocol/epoch.py",
-        find="        return [self._begin(epoch) for epoch in self.open]",
-        instead="        return [self._begin(epoch) for epoch in self.open if not epoch.acknowledged]",
         noticed_by=(HISTORIES,),
     ),
     Break(
@@ -180,7 +145,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/barrier.py",
         find="        return (epoch, attempt) == (self.epoch, self.attempt)",
         instead="        return epoch == self.epoch",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_barrier.py::test_reports_of_others_are_ignored",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="markers one stage early",
@@ -188,14 +154,6 @@ BREAKS = [
         file="viewserver/belvedere/protocol/barrier.py",
         find="not self._missing[self._told - 1]:",
         instead="not self._missing[max(BEFORE_STAGES, self._told - 2)]:",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="rings are not compared",
-        claim="all members of a generation place buckets alike",
-        file="viewserver/belvedere/protocol/barrier.py",
-        find="        if ring != report.ring:",
-        instead="        if not ring:",
         noticed_by=(HISTORIES,),
     ),
     Break(
@@ -223,7 +181,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/barrier.py",
         find="        if expected is not None and came > expected:",
         instead="        if expected is not None and came > expected + 99:",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_barrier.py::test_more_than_was_reported_is_an_error_whoever_comes_first",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="early batches dropped",
@@ -231,7 +190,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/viewserver.py",
         find=("        for batch in early:\n            found += self._batch(batch)\n"),
         instead=("        early.clear()\n"),
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            "tests/protocol/test_viewserver.py::test_batches_that_come_before_their_generation_are_kept_for_it",
+        ),
+        tried=(HISTORIES,),
     ),
     Break(
         name="batches of a lower attempt taken",
@@ -239,7 +201,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/viewserver.py",
         find="if batch.attempt != self.attempt or batch.epoch <= self.committed:",
         instead="if batch.epoch <= self.committed:",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_viewserver.py::test_batches_of_another_attempt_do_not_count",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="markers of a lower attempt taken",
@@ -247,15 +210,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/viewserver.py",
         find="if attempt != self.attempt or epoch <= self.committed:",
         instead="if epoch <= self.committed:",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="work of a lower attempt reported",
-        claim="what belongs to another attempt is not reported",
-        file="viewserver/belvedere/protocol/viewserver.py",
-        find="return self._works.get(epoch) if attempt == self.attempt else None",
-        instead="return self._works.get(epoch)",
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            "tests/protocol/test_viewserver.py::test_a_new_generation_undoes_to_what_the_leader_names_and_ignores_old_answers",
+        ),
+        tried=(HISTORIES,),
     ),
     Break(
         name="done before it is durable",
@@ -274,7 +232,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/viewserver.py",
         find="        if generation.number <= self._heard:",
         instead="        if generation.number == self._heard:",
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            "tests/protocol/test_viewserver.py::test_a_new_generation_undoes_to_what_the_leader_names_and_ignores_old_answers",
+        ),
+        tried=(HISTORIES,),
     ),
     Break(
         name="pieces of a distributor that is gone",
@@ -290,7 +251,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/flow.py",
         find="return attempt == self.attempt and epoch in self._begun",
         instead="return epoch in self._begun",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_flow.py::test_answers_of_an_old_attempt_are_not_reported",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="who was silent never comes back",
@@ -314,7 +276,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/membership.py",
         find="            if abs(own - answer.clock) > CLOCK_OFF_MS:",
         instead="            if own < 0:",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_leadership.py::test_a_clock_that_is_off_does_not_lead",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="an unknown result is taken for success",
@@ -333,7 +296,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/membership.py",
         find="        floor = max(self._floor, protocol, 0 if current is None else current.protocol)",
         instead="        floor = 0",
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            "tests/protocol/test_membership.py::test_a_rolling_upgrade_switches_when_the_last_one_speaks_the_new_protocol",
+        ),
+        tried=(HISTORIES,),
     ),
     Break(
         name="members of other protocols take part",
@@ -347,35 +313,11 @@ BREAKS = [
         noticed_by=(HISTORIES,),
     ),
     Break(
-        name="who asks to leave is released at once",
-        claim="a member leaves when no epoch needs it",
-        file="viewserver/belvedere/protocol/withdraw.py",
-        find="if m not in present and self.phases.get(m)",
-        instead="if self.phases.get(m)",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
         name="members that join are forgotten",
         claim="a member that joins gets a part",
         file="viewserver/belvedere/protocol/assign.py",
         find="        drained = open_epochs == 0 or (not patient and now - self._since >= DRAIN_MS)",
         instead="        drained = False",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="silence is borne for ever",
-        claim="a pool goes on without a member that hangs",
-        file="viewserver/belvedere/protocol/patience.py",
-        find="        return self.silence(now) > self._quiet_ms << min(self.silences, MOST_DOUBLINGS)",
-        instead="        return False",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="a failed attempt is not repeated",
-        claim="what fails is tried again",
-        file="viewserver/belvedere/protocol/patience.py",
-        find="        return self._retry_at is not None and self._retry_at <= now",
-        instead="        return False",
         noticed_by=(HISTORIES,),
     ),
     Break(
@@ -416,7 +358,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/exactly_once.py",
         find="        last = min(best.last, bound)",
         instead="        last = best.last",
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            "tests/protocol/test_exactly_once.py::test_a_plan_goes_on_where_the_last_one_ended_and_stops_at_its_bound",
+        ),
+        tried=(HISTORIES,),
     ),
     Break(
         name="chunks go when they are half committed",
@@ -424,7 +369,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/exactly_once.py",
         find="for chunk in index if chunk.last <= committed",
         instead="for chunk in index if chunk.first <= committed",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_exactly_once.py::test_chunks_are_collected_when_nothing_of_them_is_needed",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="daughters do not wait for their parents",
@@ -440,7 +386,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/lineage.py",
         find="        if source.last is not None and source.planned >= source.last:",
         instead="        if source.last is not None and source.planned >= source.last - 1:",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_lineage.py::test_rows_keep_their_order_and_everything_drains",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="sources forgotten early",
@@ -448,15 +395,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/sources.py",
         find=("            and committed.get(source, START) >= fact.last\n"),
         instead="",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="chunks of sources with a position are strays",
-        claim="late entries of a source that is not listed are kept",
-        file="viewserver/belvedere/protocol/sources.py",
-        find="        self._strays = tuple(c.id for c in self._index if c.source not in facts and c.source not in self._planned)",
-        instead="        self._strays = tuple(c.id for c in self._index if c.source not in facts)",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_sources.py::test_a_source_is_forgotten_first_by_the_store_and_then_by_plans",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="fresh chunks are strays",
@@ -464,7 +404,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/sources.py",
         find="for c in self._index if c.source not in facts and c.source not in self._planned)",
         instead="for c in index if c.source not in facts and c.source not in self._planned)",
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            "tests/protocol/test_sources.py::test_sources_that_are_not_listed_are_ignored_and_their_chunks_go_after_a_later_listing",
+        ),
+        tried=(HISTORIES,),
     ),
     Break(
         name="pins not listed again",
@@ -472,7 +415,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/pins.py",
         find="        living = self._living(pins, as_of=self._raised_at)",
         instead="        living = self._living(list(self._seen), as_of=self._raised_at)",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_pins.py::test_a_pin_that_comes_while_the_horizon_is_raised_is_spared",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="pins ignored",
@@ -480,7 +424,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/pins.py",
         find="        horizon = min([self.horizon, *(pin.epoch for pin in living.values())])",
         instead="        horizon = self.horizon",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_pins.py::test_a_pin_that_comes_while_the_horizon_is_raised_is_spared",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="retention ignored",
@@ -496,15 +441,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/pins.py",
         find="as_of - seen <= pin.lease + LARGEST_STEP_MS",
         instead="as_of - seen <= pin.lease // 2",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="horizon not looked at",
-        claim="a pin below the horizon is given up",
-        file="viewserver/belvedere/protocol/pins.py",
-        find=("    if epoch < horizon:\n        raise EpochExpired"),
-        instead=("    if epoch < 0:\n        raise EpochExpired"),
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_pins.py::test_a_lease_counts_from_when_the_leader_first_saw_the_document",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="a clock that was set ages everything",
@@ -512,7 +450,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/pins.py",
         find="        if self._clock is not None and 0 < now - self._clock <= LARGEST_STEP_MS:",
         instead="        if self._clock is not None and 0 < now - self._clock:",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_pins.py::test_a_clock_that_is_set_ends_no_lease",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="damaged commits are believed",
@@ -520,7 +459,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/pins.py",
         find="    return content if _sealed(content) == data else None",
         instead="    return content",
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            "tests/protocol/test_pins.py::test_commits_that_were_written_down_and_are_damaged_count_from_the_takeover",
+        ),
+        tried=(HISTORIES,),
     ),
     Break(
         name="plans of this term are removed",
@@ -544,7 +486,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/tidying.py",
         find="goes = (known and number <= lowest) or (",
         instead="goes = number < newest or (",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_tidying.py::test_catalogs_stay_while_an_epoch_that_names_them_can_be_read",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="plans of lost leaders stay",
@@ -560,7 +503,8 @@ BREAKS = [
         file="viewserver/belvedere/protocol/reads.py",
         find=("        nobody = np.full(len(buckets), -1, np.int32)\n        if epoch > self.committed:"),
         instead=("        nobody = np.full(len(buckets), -1, np.int32)\n        if epoch < 0:"),
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/protocol/test_reads.py::test_many_buckets_get_the_answers_of_each",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="reads by the wrong generation",
@@ -568,7 +512,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/reads.py",
         find="certain = self.committed if missed else committed",
         instead="certain = committed",
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            "tests/protocol/test_reads.py::test_a_server_that_was_left_out_does_not_answer_for_what_it_missed",
+        ),
+        tried=(HISTORIES,),
     ),
     Break(
         name="epochs of others are answered",
@@ -576,7 +523,10 @@ BREAKS = [
         file="viewserver/belvedere/protocol/reads.py",
         find="return span if epoch <= span.through or i == len(self._spans) - 1 else None",
         instead="return span",
-        noticed_by=(HISTORIES,),
+        noticed_by=(
+            "tests/protocol/test_reads.py::test_a_server_that_was_left_out_does_not_answer_for_what_it_missed",
+        ),
+        tried=(HISTORIES,),
     ),
     Break(
         name="a token of a source that is listed is covered",
@@ -592,7 +542,8 @@ BREAKS = [
         file="viewserver/belvedere/cluster/work.py",
         find="    if plan.engine != ENGINE_VERSION:",
         instead="    if plan.engine < 0:",
-        noticed_by=(HISTORIES,),
+        noticed_by=("tests/cluster/test_work.py::test_a_plan_of_another_engine_is_refused_by_all_who_carry_it_out",),
+        tried=(HISTORIES,),
     ),
     Break(
         name="cache kept over a missed generation",
@@ -600,6 +551,210 @@ BREAKS = [
         file="viewserver/belvedere/cluster/work.py",
         find="        if before is None or generation.number != before.number + 1:",
         instead="        if before is None:",
+        noticed_by=("tests/cluster/test_work.py::test_what_others_did_meanwhile_is_not_overlooked",),
+        tried=(HISTORIES,),
+    ),
+    Break(
+        name="state not undone",
+        claim="what an attempt that failed did to state is undone",
+        file="viewserver/belvedere/cluster/work.py",
+        find=("            self._shard.undo(adopt.committed)\n"),
+        instead=("            self._shard._running = None\n            self._shard._inbox.clear()\n"),
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="base changes out of order",
+        claim="base changes are ordered by piece",
+        file="viewserver/belvedere/cluster/work.py",
+        find="first = batch.order if stage == 0 else position.get(batch.sender, -1)",
+        instead="first = -batch.order if stage == 0 else position.get(batch.sender, -1)",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="documents are not removed",
+        claim="documents that nobody needs are removed",
+        file="viewserver/belvedere/cluster/roles/removals.py",
+        find=("        self._documents.update(dict.fromkeys(documents))\n"),
+        instead="",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="chunks are not removed",
+        claim="INPUT that is committed is removed",
+        file="viewserver/belvedere/cluster/roles/removals.py",
+        find=("        self._chunks.update(dict.fromkeys(chunks))\n"),
+        instead="",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="keys of the running epoch stay",
+        claim="the running epoch is undone",
+        file="viewserver/belvedere/engine/shard.py",
+        find="                self._tables[name].evict(self._tables[name].slots_of(change.mentioned))",
+        instead="                self._tables[name].slots_of(change.mentioned)",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="keys of finished epochs stay",
+        claim="epochs that are not committed are undone",
+        file="viewserver/belvedere/engine/shard.py",
+        find=("        for one in undone:\n            self._forget(one.touched)"),
+        instead=("        for one in undone:\n            del one"),
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="added columns are lost",
+        claim="a column that is added is there",
+        file="viewserver/belvedere/engine/shard.py",
+        find="                known.add_columns(table.columns[len(known.table.columns) :])",
+        instead="                known.table = table",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="writes that are not durable are not looked at",
+        claim="loads see what the store may not have yet",
+        file="viewserver/belvedere/engine/ledger.py",
+        find=("        late = self._late(table)\n        if not late:"),
+        instead=("        late = self._late(table)\n        if late is not None:"),
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="undone writes are still seen",
+        claim="writes of an attempt that failed are forgotten",
+        file="viewserver/belvedere/engine/ledger.py",
+        find=("        self.open = [one for one in self.open if one.epoch <= committed]\n        return gone"),
+        instead="        return gone",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="a build takes changed rows twice",
+        claim="a row that the epoch changed is taken once into a build",
+        file="viewserver/belvedere/engine/slices.py",
+        find="            fresh = self._mine[buckets_of(ids)] & (known.find(ids) < 0)",
+        instead="            fresh = self._mine[buckets_of(ids)]",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="a build reads buckets of others",
+        claim="a server builds its own buckets",
+        file="viewserver/belvedere/engine/slices.py",
+        find="            fresh = self._mine[buckets_of(ids)] & (known.find(ids) < 0)",
+        instead="            fresh = known.find(ids) < 0",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="a build misses changes of what is built",
+        claim="changes of buckets that are built reach the new view",
+        file="viewserver/belvedere/engine/slices.py",
+        find=(
+            '        """The share of a base table; `changes` is what it emits in this epoch."""\n'
+            "        for delta in changes:\n"
+            "            yield delta.filter(buckets_of(delta.id) < self._first)"
+        ),
+        instead=(
+            '        """The share of a base table; `changes` is what it emits in this epoch."""\n'
+            "        for delta in changes:\n"
+            "            yield delta.filter(buckets_of(delta.id) < 0)"
+        ),
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="a record that went back is believed",
+        claim="a pool whose ZooKeeper lost a commit refuses to go on",
+        file="viewserver/belvedere/cluster/roles/owner.py",
+        find="    if published > committed:",
+        instead="    if published > committed + (1 << 60):",
+        noticed_by=(HISTORIES,),
+    ),
+]
+
+UNDECIDED = [
+    Break(
+        name="any version of the catalog is taken",
+        claim="two users cannot both change one catalog",
+        file="viewserver/belvedere/protocol/catalog.py",
+        find="if event.version != self.current.version + 1:",
+        instead="if event.version < self.current.version:",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="what was offered to a leader that is lost is taken",
+        claim="a leader begins a term with nothing that was offered before",
+        file="viewserver/belvedere/protocol/coordinator.py",
+        find=("        self._catalog = CatalogBook(options.target_ms)\n"),
+        instead=('        self._catalog = getattr(self, "_catalog", CatalogBook(options.target_ms))\n'),
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="epochs committed out of order",
+        claim="epochs commit in order",
+        file="viewserver/belvedere/protocol/epoch.py",
+        find=("            if not epoch.acknowledged:\n                break"),
+        instead=("            if not epoch.acknowledged:\n                continue"),
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="acknowledgements survive a generation",
+        claim="an epoch is committed by acknowledgements of one generation",
+        file="viewserver/belvedere/protocol/epoch.py",
+        find="        return [self._begin(epoch) for epoch in self.open]",
+        instead="        return [self._begin(epoch) for epoch in self.open if not epoch.acknowledged]",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="rings are not compared",
+        claim="all members of a generation place buckets alike",
+        file="viewserver/belvedere/protocol/barrier.py",
+        find="        if ring != report.ring:",
+        instead="        if not ring:",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="work of a lower attempt reported",
+        claim="what belongs to another attempt is not reported",
+        file="viewserver/belvedere/protocol/viewserver.py",
+        find="return self._works.get(epoch) if attempt == self.attempt else None",
+        instead="return self._works.get(epoch)",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="who asks to leave is released at once",
+        claim="a member leaves when no epoch needs it",
+        file="viewserver/belvedere/protocol/withdraw.py",
+        find="if m not in present and self.phases.get(m)",
+        instead="if self.phases.get(m)",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="silence is borne for ever",
+        claim="a pool goes on without a member that hangs",
+        file="viewserver/belvedere/protocol/patience.py",
+        find="        return self.silence(now) > self._quiet_ms << min(self.silences, MOST_DOUBLINGS)",
+        instead="        return False",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="a failed attempt is not repeated",
+        claim="what fails is tried again",
+        file="viewserver/belvedere/protocol/patience.py",
+        find="        return self._retry_at is not None and self._retry_at <= now",
+        instead="        return False",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="chunks of sources with a position are strays",
+        claim="late entries of a source that is not listed are kept",
+        file="viewserver/belvedere/protocol/sources.py",
+        find="if c.source not in facts and c.source not in self._planned)",
+        instead="if c.source not in facts)",
+        noticed_by=(HISTORIES,),
+    ),
+    Break(
+        name="horizon not looked at",
+        claim="a pin below the horizon is given up",
+        file="viewserver/belvedere/protocol/pins.py",
+        find=("    if epoch < horizon:\n        raise EpochExpired"),
+        instead=("    if epoch < 0:\n        raise EpochExpired"),
         noticed_by=(HISTORIES,),
     ),
     Break(
@@ -616,22 +771,6 @@ BREAKS = [
         file="viewserver/belvedere/cluster/work.py",
         find=("            self.recent.undo(adopt.committed)\n"),
         instead="",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="state not undone",
-        claim="what an attempt that failed did to state is undone",
-        file="viewserver/belvedere/cluster/work.py",
-        find=("            self._shard.undo(adopt.committed)\n"),
-        instead=("            self._shard._running = None\n            self._shard._inbox.clear()\n"),
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="base changes out of order",
-        claim="base changes are ordered by piece",
-        file="viewserver/belvedere/cluster/work.py",
-        find="first = batch.order if stage == 0 else position.get(batch.sender, -1)",
-        instead="first = -batch.order if stage == 0 else position.get(batch.sender, -1)",
         noticed_by=(HISTORIES,),
     ),
     Break(
@@ -702,22 +841,6 @@ BREAKS = [
         noticed_by=(HISTORIES,),
     ),
     Break(
-        name="documents are not removed",
-        claim="documents that nobody needs are removed",
-        file="viewserver/belvedere/cluster/roles/removals.py",
-        find=("        self._documents.update(dict.fromkeys(documents))\n"),
-        instead="",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="chunks are not removed",
-        claim="INPUT that is committed is removed",
-        file="viewserver/belvedere/cluster/roles/removals.py",
-        find=("        self._chunks.update(dict.fromkeys(chunks))\n"),
-        instead="",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
         name="messages to strangers are dropped",
         claim="a message waits until its receiver is listed",
         file="viewserver/belvedere/cluster/peers.py",
@@ -758,46 +881,6 @@ BREAKS = [
         noticed_by=(HISTORIES,),
     ),
     Break(
-        name="keys of the running epoch stay",
-        claim="the running epoch is undone",
-        file="viewserver/belvedere/engine/shard.py",
-        find="                self._tables[name].evict(self._tables[name].slots_of(change.mentioned))",
-        instead="                self._tables[name].slots_of(change.mentioned)",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="keys of finished epochs stay",
-        claim="epochs that are not committed are undone",
-        file="viewserver/belvedere/engine/shard.py",
-        find=("        for one in undone:\n            self._forget(one.touched)"),
-        instead=("        for one in undone:\n            del one"),
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="added columns are lost",
-        claim="a column that is added is there",
-        file="viewserver/belvedere/engine/shard.py",
-        find="                known.add_columns(table.columns[len(known.table.columns) :])",
-        instead="                known.table = table",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="writes that are not durable are not looked at",
-        claim="loads see what the store may not have yet",
-        file="viewserver/belvedere/engine/ledger.py",
-        find=("        late = self._late(table)\n        if not late:"),
-        instead=("        late = self._late(table)\n        if late is not None:"),
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="undone writes are still seen",
-        claim="writes of an attempt that failed are forgotten",
-        file="viewserver/belvedere/engine/ledger.py",
-        find=("        self.open = [one for one in self.open if one.epoch <= committed]\n        return gone"),
-        instead="        return gone",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
         name="writes forgotten before they are durable",
         claim="writes are seen until the store has them",
         file="viewserver/belvedere/engine/ledger.py",
@@ -807,46 +890,6 @@ BREAKS = [
             "            one.persisted |= one.committed\n"
             "        self._tidy()"
         ),
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="a build takes changed rows twice",
-        claim="a row that the epoch changed is taken once into a build",
-        file="viewserver/belvedere/engine/slices.py",
-        find="            fresh = self._mine[buckets_of(ids)] & (known.find(ids) < 0)",
-        instead="            fresh = self._mine[buckets_of(ids)]",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="a build reads buckets of others",
-        claim="a server builds its own buckets",
-        file="viewserver/belvedere/engine/slices.py",
-        find="            fresh = self._mine[buckets_of(ids)] & (known.find(ids) < 0)",
-        instead="            fresh = known.find(ids) < 0",
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="a build misses changes of what is built",
-        claim="changes of buckets that are built reach the new view",
-        file="viewserver/belvedere/engine/slices.py",
-        find=(
-            '        """The share of a base table; `changes` is what it emits in this epoch."""\n'
-            "        for delta in changes:\n"
-            "            yield delta.filter(buckets_of(delta.id) < self._first)"
-        ),
-        instead=(
-            '        """The share of a base table; `changes` is what it emits in this epoch."""\n'
-            "        for delta in changes:\n"
-            "            yield delta.filter(buckets_of(delta.id) < 0)"
-        ),
-        noticed_by=(HISTORIES,),
-    ),
-    Break(
-        name="a record that went back is believed",
-        claim="a pool whose ZooKeeper lost a commit refuses to go on",
-        file="viewserver/belvedere/cluster/roles/owner.py",
-        find="    if published > committed:",
-        instead="    if published > committed + (1 << 60):",
         noticed_by=(HISTORIES,),
     ),
     Break(
@@ -866,3 +909,5 @@ BREAKS = [
         noticed_by=(HISTORIES,),
     ),
 ]
+"""Not noticed by the 12 to 52 histories of which they were asked, and not shown to be noticed by a unit test, nor to be
+equivalent: each of them is a hole until it is. They are not part of what `make teeth` runs."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from belvedere.errors import DataError, UnsupportedSql
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.sql.duckdb import to_duckdb
 from belvedere.sql.expr import Call, ColumnRef, Expr, columns, walk
@@ -50,6 +52,28 @@ def connect(tables: Mapping[str, pa.Table]) -> tuple[Any, Callable[[str], str]]:
         names[name] = f"belvedere_{number}"
         connection.register(names[name], table)
     return connection, names.__getitem__
+
+
+UNANSWERED = "this query can be a view but cannot be answered at once"
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """What DuckDB raises while it answers somebody's query, as errors of ours. A row that cannot be computed fails the
+    whole query, as it does in Spark."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.DataError, duckdb.InvalidInputException, pa.ArrowInvalid) as error:
+        reason = str(error).split("\n")[0].partition(" Error: ")[2] or str(error).split("\n")[0]
+        if reason.startswith("Division by zero"):  # it goes on with our own text of the expression
+            reason = "division by zero"
+        raise DataError(f"the query meets a row that cannot be computed: {reason}; leave it out with WHERE") from error
+    except duckdb.OutOfMemoryException as error:
+        raise DataError("the query needs more memory than there is; make it smaller, or a view") from error
+    except duckdb.Error as error:
+        raise UnsupportedSql(f"{UNANSWERED}: {str(error).splitlines()[0]}", hint="make it a view") from error
 
 
 class Recomputation:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from belvedere.embedded import verify as verification
 from belvedere.embedded.reading import Reading
-from belvedere.embedded.recompute import connect
+from belvedere.embedded.recompute import answering, connect
 from belvedere.errors import CatalogError
 from belvedere.model.session import Session, SessionDatabase
 from belvedere.plan.explain import explain
@@ -148,13 +148,14 @@ class Executing(ABC):
         found = key_prefixes(query, lambda n: [c.name for c in self.key_columns(n)])
         _, tables, _ = self._consistent(names, {self.catalog.relation(n).name: p for n, p in found.items()})
         connection, name = connect(tables)
+        wanted = pa.schema([pa.field(c.name, c.type.arrow) for c in statement.view.columns])
         try:
             sql = select_to_duckdb(statement, lambda n: name(self.catalog.relation(n).name))
-            rows = connection.sql(sql).to_arrow_table()
+            with answering():
+                rows = connection.sql(sql).to_arrow_table()
+                return rows if rows.schema.equals(wanted) else _as(rows, wanted)
         finally:
             connection.close()
-        wanted = pa.schema([pa.field(c.name, c.type.arrow) for c in statement.view.columns])
-        return rows if rows.schema.equals(wanted) else rows.cast(wanted)
 
     def verify(self, view: str | None = None) -> verification.Report:
         """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch."""
@@ -170,6 +171,15 @@ class Executing(ABC):
         epoch, tables, failed = self._consistent({v.name for v in wanted} | needed)
         reports = [verification.compare(catalog, v, epoch, tables, failed) for v in wanted]
         return reports[0] if view is not None else verification.together(reports, epoch)
+
+
+def _as(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """The table in other types; DuckDB has no type for a column that is nothing but NULL."""
+    columns = [
+        pa.nulls(len(table)) if pa.types.is_null(field.type) else column.cast(field.type)
+        for column, field in zip(table.columns, wanted, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=wanted)
 
 
 class Statements(Reading, Executing):

@@ -2,6 +2,8 @@
 
 It grows when state of an older engine can no longer be used. An embedded database then rebuilds its state from base
 rows; a plan of a cluster names the version that it has to be carried out with, also when it is repeated.
+
+2: constants in plans are equal by type and bits, so plans share less than before; functions keep BINARY.
 """
 
-ENGINE_VERSION = 1
+ENGINE_VERSION = 2

@@ -20,8 +20,8 @@ FALSE = Literal(False, BOOLEAN)
 _TOTAL = frozenset([
     "eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq", "and", "or", "not", "is_null", "is_not_null", "is_true",
     "case", "coalesce", "nullif", "in", "concat", "substring", "upper", "lower", "trim", "ltrim", "rtrim",
-    "trim_chars", "ltrim_chars", "rtrim_chars", "length", "replace", "starts_with", "ends_with", "contains", "lpad",
-    "rpad", "reverse", "instr", "position", "initcap", "greatest", "least", "sign", "sqrt", "power", "exp", "ln",
+    "trim_chars", "ltrim_chars", "rtrim_chars", "length", "replace", "starts_with", "ends_with", "contains",
+    "reverse", "instr", "position", "initcap", "greatest", "least", "sign", "sqrt", "power", "exp", "ln",
     "year", "month", "day", "quarter", "hour", "minute", "second", "dayofweek", "dayofyear", "weekofyear",
     "datediff", "last_day", "date_trunc", "trunc", "try_cast",
 ])  # fmt: skip
@@ -70,7 +70,10 @@ def _total(call: Call) -> bool:
     if call.name in _TOTAL:
         return True
     if call.name == "like":
-        return all(isinstance(a, Literal) for a in call.args[1:])  # patterns that are texts were checked by the binder
+        pattern, escape = call.args[1:]
+        if not (isinstance(pattern, Literal) and isinstance(escape, Literal)):
+            return False
+        return str(escape.value) not in str(pattern.value)  # an escape before nothing special is an error
     if call.name in _TOTAL_FOR_DOUBLES:
         return call.type.kind is Kind.DOUBLE
     if call.name == "cast":
@@ -79,9 +82,11 @@ def _total(call: Call) -> bool:
 
 
 def _widens(source: Type, target: Type) -> bool:
-    """Casts that cannot fail: to the same or a wider type, or to a string."""
-    if source == target or source.kind is Kind.NULL or target.kind is Kind.STRING:
+    """Casts that cannot fail: to the same or a wider type, to a string, or from one to bytes."""
+    if source == target or source.kind is Kind.NULL:
         return True
+    if target.kind is Kind.STRING:
+        return source.kind is not Kind.BINARY  # bytes may not be UTF-8
     if source.kind in _RANK and target.kind in _RANK:
         return _RANK[source.kind] <= _RANK[target.kind]
     if target.kind is Kind.DECIMAL:
@@ -91,7 +96,11 @@ def _widens(source: Type, target: Type) -> bool:
         return (source.kind is Kind.INT and whole >= 10) or (source.kind is Kind.BIGINT and whole >= 19)
     if source.kind is Kind.DECIMAL:
         return target.kind is Kind.DOUBLE
-    return (source.kind, target.kind) in ((Kind.DATE, Kind.TIMESTAMP), (Kind.TIMESTAMP, Kind.DATE))
+    return (source.kind, target.kind) in (
+        (Kind.DATE, Kind.TIMESTAMP),
+        (Kind.TIMESTAMP, Kind.DATE),
+        (Kind.STRING, Kind.BINARY),
+    )
 
 
 def size(expr: Expr) -> int:

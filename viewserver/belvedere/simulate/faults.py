@@ -361,7 +361,7 @@ class Nemesis:
         """A member of another version, that somebody takes away again."""
         host = self.cluster.add(self.random.choice(("viewserver", "distributor")), version)
         if host is not None:
-            stay = self.random.randint(100, 900) * MS
+            stay = self.random.randint(300, 1_500) * MS
             self.around.scheduler.after(stay, lambda: self.cluster.remove(host))
 
     def upgrade(self) -> None:
@@ -400,9 +400,9 @@ KINDS = (
     Kind("evict", 2, Nemesis.evict),
     Kind("demote", 1.5, Nemesis.demote),
     Kind("hang", 1.5, Nemesis.hang),
-    Kind("other engine", 0.5, Nemesis.other_engine),
-    Kind("other ring", 0.5, Nemesis.other_ring),
-    Kind("other protocol", 0.5, Nemesis.other_protocol),
+    Kind("other engine", 1.5, Nemesis.other_engine),
+    Kind("other ring", 1.5, Nemesis.other_ring),
+    Kind("other protocol", 1.5, Nemesis.other_protocol),
     Kind("upgrade", 0.7, Nemesis.upgrade),
 )
 

@@ -42,7 +42,7 @@ def can_cast(source: Type, target: Type) -> bool:
     if a is Kind.STRING:
         return True
     if a in NUMBERS:
-        return b in NUMBERS or b is Kind.BOOLEAN or b is Kind.TIMESTAMP or (b is Kind.BINARY and a in INTEGERS)
+        return b in NUMBERS or b is Kind.BOOLEAN or b is Kind.TIMESTAMP
     if a is Kind.BOOLEAN:
         return b in NUMBERS
     if a is Kind.DATE:
@@ -124,7 +124,7 @@ def parse_constant(text: str, target: Type) -> Value:
                 int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros, _zone(zone)
             )
             return stamp.astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):  # no such day, or a time zone that leads out of the calendar
         return None
     if kind in INTEGERS and re.match(r"[+-]?\d+$", text):
         return int(text) if -_LIMITS[kind] <= int(text) < _LIMITS[kind] else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 
+from belvedere.sql import functions
 from belvedere.sql.expr import Call, ColumnRef, Expr, Literal
 from belvedere.types import Kind, Type
 
@@ -82,7 +83,7 @@ def cast_sql(text: str, source: Type, target: Type, word: str = "CAST") -> str:
     if a is Kind.STRING and b is Kind.BINARY:
         return f"encode({text})"
     if a is Kind.BINARY and b is Kind.STRING:
-        return f"decode({text})"
+        return f"decode({text})" if word == "CAST" else f"TRY(decode({text}))"
     if b is Kind.BOOLEAN:
         return f"({text} <> 0)"
     if a is Kind.BOOLEAN and b is Kind.DECIMAL:
@@ -177,8 +178,19 @@ def _at_least_zero(text: str, expr: Expr) -> str:
     return f"CASE WHEN {text} < 0 THEN 0 ELSE {text} END"
 
 
+def _binary_substring(text: str, start: str, length: str) -> str:
+    # DuckDB has no substring of a BLOB: two hexadecimal digits are a byte.
+    size = f"octet_length({text})"
+    first = f"(CASE WHEN {start} > 0 THEN {start} - 1 WHEN {start} < 0 THEN {size} + {start} ELSE 0 END)"
+    stop = f"({first} + CAST({length} AS BIGINT))"
+    digits = f"substring(hex({text}), 2 * greatest({first}, 0) + 1, 2 * greatest({stop} - greatest({first}, 0), 0))"
+    return f"CASE WHEN {start} IS NULL OR {length} IS NULL THEN NULL ELSE from_hex({digits}) END"
+
+
 def _substring(call: Call, args: list[str]) -> str:
     text, start, length = args
+    if call.type.kind is Kind.BINARY:
+        return _binary_substring(text, start, length)
     position = call.args[1]
     if isinstance(position, Literal) and isinstance(position.value, int) and position.value >= 0:
         return f"substring({text}, {max(position.value, 1)}, {_at_least_zero(length, call.args[2])})"
@@ -190,8 +202,42 @@ def _substring(call: Call, args: list[str]) -> str:
 
 def _pad(call: Call, args: list[str]) -> str:
     text, length, pad = args
-    size = _at_least_zero(length, call.args[1])
-    return f"CASE WHEN {pad} = '' THEN left({text}, {size}) ELSE {call.name}({text}, {size}, {pad}) END"
+    size = f"least({_at_least_zero(length, call.args[1])}, {functions.MAX_BYTES})"
+    bytes_ = call.type.kind is Kind.BINARY
+    if bytes_:
+        text, pad, size = f"hex({text})", f"hex({pad})", f"CAST(2 * {size} AS INTEGER)"
+    padded = f"CASE WHEN {pad} = '' THEN left({text}, {size}) ELSE {call.name}({text}, {size}, {pad}) END"
+    padded = f"from_hex({padded})" if bytes_ else padded
+    return (
+        f"CASE WHEN {length} > {functions.MAX_BYTES} THEN {_too_long(call)} WHEN {length} IS NOT NULL THEN {padded} END"
+    )
+
+
+def _too_long(call: Call) -> str:
+    return f"CAST(error('the result of {call.name} is too long') AS {type_name(call.type)})"
+
+
+def _repeat(call: Call, args: list[str]) -> str:
+    # The number is cut inside as well: DuckDB computes constants before it knows which branch is taken.
+    text, times = args
+    most = f"({functions.MAX_BYTES} // greatest(length({text}), 1))"
+    cut = f"repeat({text}, greatest(least({times}, {most}), 0))"
+    return f"CASE WHEN {times} > {most} THEN {_too_long(call)} WHEN {times} IS NOT NULL THEN {cut} END"
+
+
+def _reverse(call: Call, args: list[str]) -> str:
+    if call.type.kind is Kind.BINARY:
+        return f"from_hex(array_to_string(list_reverse(regexp_extract_all(hex({args[0]}), '..')), ''))"
+    return f"reverse({args[0]})"
+
+
+def _part(call: Call, args: list[str]) -> str:
+    whole, part = args
+    if call.args[0].type.kind is not Kind.BINARY:
+        return f"{call.name}({whole}, {part})"
+    if call.name == "contains":  # at the beginning of a byte
+        return f"regexp_matches(hex({whole}), '^(..)*' || hex({part}))"
+    return f"{call.name}(hex({whole}), hex({part}))"
 
 
 def _round(call: Call, args: list[str]) -> str:
@@ -253,12 +299,7 @@ _TEMPLATES = {
     "trim_chars": "CASE WHEN {1} = '' THEN {0} ELSE trim({0}, {1}) END",
     "ltrim_chars": "CASE WHEN {1} = '' THEN {0} ELSE ltrim({0}, {1}) END",
     "rtrim_chars": "CASE WHEN {1} = '' THEN {0} ELSE rtrim({0}, {1}) END",
-    "reverse": "reverse({0})",
     "replace": "replace({0}, {1}, {2})",
-    "starts_with": "starts_with({0}, {1})",
-    "ends_with": "ends_with({0}, {1})",
-    "contains": "contains({0}, {1})",
-    "repeat": "repeat({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END)",
     "instr": "CAST(instr({0}, {1}) AS INTEGER)",
     "sign": "CAST(sign({0}) AS DOUBLE)",
     "sqrt": "CASE WHEN {0} < 0 THEN CAST('NaN' AS DOUBLE) ELSE sqrt({0}) END",
@@ -292,6 +333,9 @@ _SPECIAL: dict[str, Callable[[Call, list[str]], str]] = {
     "substring": _substring,
     "lpad": _pad,
     "rpad": _pad,
+    "repeat": _repeat,
+    "reverse": _reverse,
+    **dict.fromkeys(("starts_with", "ends_with", "contains"), _part),
     "round": _round,
     "initcap": _initcap,
     "in": _in,

@@ -7,12 +7,11 @@ The canonical calls (argument types after coercion -> result), the contract betw
     comparison   eq ne lt le gt ge null_safe_eq (T, T) -> boolean
     logic        and or (boolean, …); not is_true (boolean); is_null is_not_null (any)
     conditional  case (when, then, …, else) -> T; coalesce (T, …); nullif (T, T); in (T, T, …) -> boolean
-    strings      concat (string, …); substring (string, int, int); upper lower trim ltrim rtrim reverse initcap
-    (string);
-                 trim_chars ltrim_chars rtrim_chars (string, string); length (string | binary) -> int;
+    strings      upper lower trim ltrim rtrim initcap (string); trim_chars ltrim_chars rtrim_chars (string, string);
                  replace (string, string, string); like (string, string, escape constant) -> boolean;
-                 starts_with ends_with contains (string, string) -> boolean; lpad rpad (string, int, string);
                  repeat (string, int); instr (string, string) -> int
+    also binary  concat (T, …); substring (T, int, int); reverse (T); lpad rpad (T, int, T); length (T) -> int;
+                 starts_with ends_with contains (T, T) -> boolean, where T is string or binary
     numbers      round (T, int constant); floor ceil (double -> bigint, decimal -> decimal); greatest least (T, …);
                  sign sqrt exp ln (double); power (double, double)
     dates        year month day quarter dayofweek dayofyear weekofyear (date) -> int; hour minute second (timestamp) ->
@@ -49,6 +48,8 @@ from belvedere.types import (
 )
 
 MAX_INT = 2**31 - 1
+MAX_BYTES = 16 << 20
+"""The longest value that repeat, lpad and rpad make; more is an ARGUMENT error, not an exhausted memory."""
 Rule = Callable[[Sequence[Expr]], Expr]
 
 
@@ -130,7 +131,8 @@ def intdiv(left: Expr, right: Expr) -> Expr:
 def negate(arg: Expr) -> Expr:
     """-x; constants at once, so that -2147483648 is an int although 2147483648 is not."""
     if isinstance(arg, Literal) and isinstance(arg.value, int | float | Decimal) and is_number(arg.type):
-        value = -arg.value
+        # Unary minus would round a decimal to the 28 digits of Python's context.
+        value = arg.value.copy_negate() if isinstance(arg.value, Decimal) else -arg.value
         if value == -(2**31) and arg.type.kind is Kind.BIGINT:
             return Literal(value, INT)
         if value == -(2**63) and arg.type.kind is Kind.DECIMAL and arg.type.scale == 0:
@@ -179,11 +181,16 @@ def _constant(args: Sequence[Expr], position: int, name: str) -> Literal:
     return arg
 
 
+def _text_or_bytes(arg: Expr, name: str) -> Expr:
+    """Of the functions over strings, few keep BINARY in Spark; the others see the bytes as UTF-8."""
+    return arg if arg.type == BINARY else implicit(arg, STRING, name, 0)
+
+
 def _substring(args: Sequence[Expr]) -> Expr:
-    text = implicit(args[0], STRING, "substring", 0)
+    text = _text_or_bytes(args[0], "substring")
     start = implicit(args[1], INT, "substring", 1)
     length = implicit(args[2], INT, "substring", 2) if len(args) > 2 else Literal(MAX_INT, INT)
-    return call("substring", text, start, length, type=STRING)
+    return call("substring", text, start, length, type=text.type)
 
 
 def _left(args: Sequence[Expr]) -> Expr:
@@ -191,6 +198,7 @@ def _left(args: Sequence[Expr]) -> Expr:
 
 
 def _right(args: Sequence[Expr]) -> Expr:
+    # Other than left, right gives a string also for BINARY, as in Spark.
     text, count = implicit(args[0], STRING, "right", 0), implicit(args[1], INT, "right", 1)
     if isinstance(count, Literal) and isinstance(count.value, int):
         if count.value <= 0:
@@ -201,6 +209,8 @@ def _right(args: Sequence[Expr]) -> Expr:
 
 
 def _concat(args: Sequence[Expr]) -> Expr:
+    if all(a.type == BINARY for a in args):
+        return Call("concat", tuple(args), BINARY)
     return Call("concat", tuple(implicit(a, STRING, "concat", i) for i, a in enumerate(args)), STRING)
 
 
@@ -220,14 +230,33 @@ def _btrim(args: Sequence[Expr]) -> Expr:
 
 
 def _length(args: Sequence[Expr]) -> Expr:
-    arg = args[0] if args[0].type == BINARY else implicit(args[0], STRING, "length", 0)
-    return call("length", arg, type=INT)
+    return call("length", _text_or_bytes(args[0], "length"), type=INT)
+
+
+def _reverse(args: Sequence[Expr]) -> Expr:
+    arg = _text_or_bytes(args[0], "reverse")
+    return call("reverse", arg, type=arg.type)
+
+
+def _part(name: str, sql: str) -> Rule:
+    """A test whether one contains the other: of bytes if one is BINARY, which need not be UTF-8."""
+
+    def rule(args: Sequence[Expr]) -> Expr:
+        if not any(a.type == BINARY for a in args):
+            return _typed(name, (STRING, STRING), BOOLEAN, sql)(args)
+        texts = [a if a.type == BINARY else implicit(a, STRING, sql, i) for i, a in enumerate(args)]
+        return Call(name, tuple(cast(t, BINARY) for t in texts), BOOLEAN)
+
+    return rule
 
 
 def _pad(name: str) -> Rule:
     def rule(args: Sequence[Expr]) -> Expr:
-        pad = args[2] if len(args) > 2 else Literal(" ", STRING)
-        return _typed(name, (STRING, INT, STRING), STRING)([args[0], args[1], pad])
+        bytes_ = args[0].type == BINARY
+        default = Literal(b"\0", BINARY) if bytes_ else Literal(" ", STRING)
+        pad = args[2] if len(args) > 2 else default
+        type_ = BINARY if bytes_ and pad.type == BINARY else STRING
+        return _typed(name, (type_, INT, type_), type_)([args[0], args[1], pad])
 
     return rule
 
@@ -269,6 +298,10 @@ def _abs(args: Sequence[Expr]) -> Expr:
 
 def _pick(name: str) -> Rule:
     def rule(args: Sequence[Expr]) -> Expr:
+        kinds = [a.type.kind for a in args]
+        if Kind.BINARY in kinds and Kind.STRING in kinds:
+            other = kinds.index(Kind.STRING if kinds[0] is Kind.BINARY else Kind.BINARY)
+            raise Mismatch(f"{name} mixes binary and string", "cast one of them: cast(… as binary)", other)
         type_, bound = common(args, name)
         return Call(name, tuple(bound), type_)
 
@@ -379,11 +412,19 @@ def _weekday(args: Sequence[Expr]) -> Expr:
 def explicit_cast(arg: Expr, target: Type, name: str = "cast") -> Expr:
     """CAST(x AS t), TRY_CAST(x AS t), and the functions named after types."""
     if not can_cast(arg.type, target):
-        raise Mismatch(f"cannot cast {arg.type} to {target}", None, 0)
+        hint = None
+        if Kind.BINARY in (arg.type.kind, target.kind):
+            hint = f"through a string: cast(cast(… as string) as {target})"
+        raise Mismatch(f"cannot cast {arg.type} to {target}", hint, 0)
     folded = cast(arg, target)
     if name == "cast" or isinstance(folded, Literal) or folded == arg:
         return folded
     return Call(name, (arg,), target)
+
+
+def _parsed(target: Type) -> Function:
+    """to_date and to_timestamp: other than a cast, they read BINARY as a string."""
+    return Function(1, 1, lambda a: explicit_cast(cast(a[0], STRING) if a[0].type == BINARY else a[0], target))
 
 
 def _to_type(target: Type) -> Function:
@@ -421,14 +462,15 @@ _TABLE: dict[str, Function] = {
     "substring": Function(2, 3, _substring),
     "left": Function(2, 2, _left),
     "right": Function(2, 2, _right),
-    **{n: _same(n, STRING, result=STRING) for n in ("upper", "lower", "reverse", "initcap")},
+    **{n: _same(n, STRING, result=STRING) for n in ("upper", "lower", "initcap")},
+    "reverse": Function(1, 1, _reverse),
     **{n: Function(1, 2, _trim(n)) for n in ("trim", "ltrim", "rtrim")},
     "btrim": Function(1, 2, _btrim),
     "length": Function(1, 1, _length),
     "replace": Function(2, 3, lambda a: _typed("replace", (STRING,) * 3, STRING)([*a, Literal("", STRING)][:3])),
-    "startswith": Function(2, 2, _typed("starts_with", (STRING, STRING), BOOLEAN, "startswith")),
-    "endswith": Function(2, 2, _typed("ends_with", (STRING, STRING), BOOLEAN, "endswith")),
-    "contains": _same("contains", STRING, STRING, result=BOOLEAN),
+    "startswith": Function(2, 2, _part("starts_with", "startswith")),
+    "endswith": Function(2, 2, _part("ends_with", "endswith")),
+    "contains": Function(2, 2, _part("contains", "contains")),
     "lpad": Function(2, 3, _pad("lpad")),
     "rpad": Function(2, 3, _pad("rpad")),
     "repeat": _same("repeat", STRING, INT, result=STRING),
@@ -446,8 +488,8 @@ _TABLE: dict[str, Function] = {
     "last_day": _same("last_day", DATE, result=DATE),
     "trunc": Function(2, 2, _trunc),
     "date_trunc": Function(2, 2, _date_trunc),
-    "to_date": _to_type(DATE),
-    "to_timestamp": _to_type(TIMESTAMP),
+    "to_date": _parsed(DATE),
+    "to_timestamp": _parsed(TIMESTAMP),
     **{t.kind.value: _to_type(t) for t in (BOOLEAN, INT, BIGINT, DOUBLE, STRING, BINARY, DATE, TIMESTAMP)},
 }
 

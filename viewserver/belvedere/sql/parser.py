@@ -67,13 +67,7 @@ class Source:
     def where(self, node: exp.Expr | Token | int | None) -> tuple[int, int] | None:
         """Line and column (from 1) where a node, token or offset begins."""
         if isinstance(node, exp.Expr):
-            around: exp.Expr | None = node
-            offset = first_offset(node)
-            while offset is None and around is not None:  # keywords carry no mark: the nearest part around them does
-                around = around.parent
-                offset = first_offset(around) if around is not None else None
-            if offset is None and self.tokens:
-                offset = self.tokens[0].start
+            offset = nearest_offset(node)
         elif node is None or isinstance(node, int):
             offset = node
         else:
@@ -83,9 +77,13 @@ class Source:
         before = self.text[:offset]
         return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
+    @property
+    def _start(self) -> tuple[int, int]:
+        return self.where(self.tokens[0] if self.tokens else 0) or (1, 1)
+
     def error(self, message: str, node: exp.Expr | Token | int | None, hint: str | None = None) -> SqlError:
-        """A SqlError at the node; the caller raises it."""
-        line, column = self.where(node) or (None, None)
+        """A SqlError at the node, or where the statement begins if the node has no place; the caller raises it."""
+        line, column = self.where(node) or self._start
         return SqlError(message, line=line, column=column, hint=hint)
 
     def too_deep(self) -> SqlError:
@@ -94,7 +92,7 @@ class Source:
 
     def unsupported(self, message: str, node: exp.Expr | Token | int | None, hint: str | None = None) -> UnsupportedSql:
         """The same for valid SQL outside the scope."""
-        line, column = self.where(node) or (None, None)
+        line, column = self.where(node) or self._start
         return UnsupportedSql(message, line=line, column=column, hint=hint)
 
 
@@ -102,6 +100,16 @@ def first_offset(node: exp.Expr) -> int | None:
     """The smallest offset known inside a node: sqlglot marks identifiers, literals and function names only."""
     found = [n.meta["start"] for n in node.walk() if "start" in n.meta]
     return min(found) if found else None
+
+
+def nearest_offset(node: exp.Expr) -> int | None:
+    """The same, or that of the nearest part around it: keywords carry no mark."""
+    around: exp.Expr | None = node
+    offset = first_offset(node)
+    while offset is None and around is not None:
+        around = around.parent
+        offset = first_offset(around) if around is not None else None
+    return offset
 
 
 def offset_before(source: Source, node: exp.Expr, kinds: Sequence[str]) -> int | None:
@@ -197,8 +205,8 @@ def parse(source: Source) -> exp.Expr:
         raise source.error("a string in the text cannot be read", None) from error
     except RecursionError:
         raise source.too_deep() from None
-    tree = trees[0]
-    if len(trees) != 1 or tree is None:
+    tree = trees[0] if len(trees) == 1 else None
+    if tree is None:
         raise source.error("expected one statement", source.tokens[0])
     return tree
 

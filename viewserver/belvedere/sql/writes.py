@@ -45,6 +45,12 @@ def _column(source: Source, table: TableDef, node: exp.Expr) -> Column:
     raise source.error(f"no column {node.name!r} in table {table.name!r}", node, f"columns: {names}")
 
 
+def _is_whole(value: Value) -> bool:
+    if isinstance(value, Decimal):
+        return value == value.to_integral_value()  # exact, whatever the context; % is not
+    return not isinstance(value, float) or value.is_integer()
+
+
 def _constant(source: Source, node: exp.Expr, column: Column) -> Value:
     bound = ExpressionBinder(source, Scope(()), "VALUES").bind(node)
     if not isinstance(bound, Literal):
@@ -59,7 +65,7 @@ def _constant(source: Source, node: exp.Expr, column: Column) -> Value:
         or (kinds[0] in NUMBERS and kinds[1] in NUMBERS)
         or kinds == (Kind.DATE, Kind.TIMESTAMP)
     )
-    exact = not (kinds[1] in INTEGERS and isinstance(bound.value, Decimal | float) and bound.value != int(bound.value))
+    exact = kinds[1] not in INTEGERS or _is_whole(bound.value)
     if isinstance(bound.value, float) and kinds[1] is Kind.DECIMAL:
         bound = Literal(repr(bound.value), STRING)
     converted = cast(bound, column.type) if fits and exact else None

@@ -60,8 +60,7 @@ class _Compiler:
                     self.known[key] = self.register(None)
                     program.inputs.append((self.known[key], index))
             case Literal(value, type):
-                # repr tells 0.0 from -0.0, which are equal.
-                key = ("literal", repr(value), type)
+                key = expr
                 if key not in self.known:
                     self.known[key] = self.register(literal.const_of(value, type))
             case Call(name, args, type):

@@ -7,7 +7,7 @@ non-ASCII rows goes through Python, whose full Unicode mapping ("ß" to "SS") is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,9 @@ from belvedere.engine.expr.compare import bools
 from belvedere.engine.expr.operand import Array, Const, Function, Operand, arrow, merge, spread, values
 from belvedere.engine.state.jit import plain
 from belvedere.engine.vec import Status, Vec
+from belvedere.sql.functions import MAX_BYTES
 from belvedere.types import Kind, Type
 
-MAX_BYTES = 16 << 20
-"""The longest value that repeat, lpad and rpad make; more is an ARGUMENT error, not an exhausted memory."""
 _INT_MAX = 2**31 - 1
 
 
@@ -134,7 +133,8 @@ def instr(type: Type, args: Sequence[Operand], count: int) -> Operand:
 
 def reverse(type: Type, args: Sequence[Operand], count: int) -> Operand:
     vec = spread(args[0], count)
-    return Vec(type, pc.utf8_reverse(vec.data), vec.status)
+    turned = pc.utf8_reverse(vec.data) if type.kind is Kind.STRING else pc.binary_reverse(vec.data)
+    return Vec(type, turned, vec.status)
 
 
 def _repeat(value: str, times: int) -> str | Status:
@@ -145,14 +145,17 @@ def repeat(type: Type, args: Sequence[Operand], count: int) -> Operand:
     return text.per_row(type, args, count, _repeat)
 
 
-def _padding(missing: int, pad: str) -> str:
-    return (pad * (missing // len(pad) + 1))[:missing] if pad else ""
+_Text = TypeVar("_Text", str, bytes)
+
+
+def _padding(missing: int, pad: _Text) -> _Text:
+    return (pad * (missing // len(pad) + 1))[:missing] if pad else pad
 
 
 def _pad(left: bool) -> Function:
-    """Padded or cut to exactly n characters."""
+    """Padded or cut to exactly n characters, or bytes."""
 
-    def one(value: str, n: int, pad: str = " ") -> str | Status:
+    def one(value: _Text, n: int, pad: _Text) -> _Text | Status:
         if n <= len(value):
             return value[: max(n, 0)]
         if n > MAX_BYTES:

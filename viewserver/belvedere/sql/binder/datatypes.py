@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from belvedere.sql.parser import Source, first_offset, sql_text
+from belvedere.sql.parser import Source, first_offset, nearest_offset, sql_text
 from belvedere.sql.types_by_name import KNOWN
 from belvedere.types import (
     BIGINT,
@@ -67,16 +67,24 @@ def bind_type(source: Source, node: exp.DataType, cast: exp.Expr) -> Type:
 
 
 def _offset(source: Source, node: exp.DataType, cast: exp.Expr) -> int | None:
-    # Type names carry no mark: the word after the last AS or :: that follows the value.
+    # Type names carry no mark: the word after the first AS or :: that follows the value, or, if that is a keyword and
+    # has no mark either, after the first AS or :: before this type.
     start = first_offset(cast.this)
+    name = sql_text(node).upper().partition("(")[0].partition("<")[0]
     for token, following in zip(source.tokens, source.tokens[1:], strict=False):
-        if start is not None and token.start > start and token.text.upper() in ("AS", "::"):
+        if token.text.upper() not in ("AS", "::"):
+            continue
+        if following.text.upper() == name if start is None else token.start > start:
             return following.start
-    return start
+    return nearest_offset(cast)
 
 
 def _size(source: Source, node: exp.Expr) -> int:
-    if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
+    if (
+        not isinstance(node, exp.Literal)
+        or node.is_string
+        or not (node.name.isascii() and node.name.isdigit() and len(node.name) < 9)
+    ):
         raise source.error(f"the size of a type must be a whole number, found {sql_text(node)}", node, "decimal(12,2)")
     return int(node.name)
 

@@ -125,9 +125,12 @@ class ExpressionBinder:
             if value.type.kind is Kind.DECIMAL and value.type.precision > 38:
                 raise self.source.error("the number has more than 38 digits", node)
             return value
-        if "e" in text.lower():
-            return Literal(float(text), DOUBLE)
-        number = Decimal(text)
+        try:
+            if "e" in text.lower():
+                return Literal(float(text), DOUBLE)
+            number = Decimal(text)
+        except (ArithmeticError, ValueError):
+            raise self.source.error(f"{text} is not a number", node) from None
         digits, exponent = number.as_tuple().digits, number.as_tuple().exponent
         scale = -int(exponent)
         precision = max(len(digits), scale)
@@ -152,7 +155,9 @@ class ExpressionBinder:
 
     def _adjacent(self, node: exp.Expr) -> Expr:
         # 'a' 'b' is one string, as in the SQL standard.
-        return functions_call("concat", [self.bind(e) for e in node.expressions])
+        parts = [self.bind(e) for e in node.expressions]
+        texts = [p.value for p in parts if isinstance(p, Literal) and isinstance(p.value, str)]
+        return Literal("".join(texts), STRING) if len(texts) == len(parts) else functions_call("concat", parts)
 
     def _column(self, node: exp.Expr) -> Expr:
         assert isinstance(node, exp.Column)
@@ -305,9 +310,13 @@ class ExpressionBinder:
         return functions_call("instr", [self.bind(node.this), self.bind(node.args["substr"])])
 
     def _concat(self, node: exp.Expr) -> Expr:
+        parts = [self.bind(node.this), self.bind(node.expression)]
+        whole = functions_call("concat", parts)
         args: list[Expr] = []
-        for part in (self.bind(node.this), self.bind(node.expression)):
-            args.extend(part.args if isinstance(part, Call) and part.name == "concat" else [part])
+        for part in parts:
+            # b || c || s: the bytes are joined before they become a string, so only equal types are one call.
+            flat = isinstance(part, Call) and part.name == "concat" and part.type == whole.type
+            args.extend(part.args if flat and isinstance(part, Call) else [part])
         return functions_call("concat", args)
 
     def _interval(self, node: exp.Expr) -> Expr:

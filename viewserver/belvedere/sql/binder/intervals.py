@@ -7,8 +7,10 @@ from decimal import Decimal, InvalidOperation
 
 from sqlglot import exp
 
+from belvedere.errors import SqlError
 from belvedere.sql.coercion import cast
 from belvedere.sql.expr import Call, Expr, Literal
+from belvedere.sql.functions import MAX_INT
 from belvedere.sql.parser import Source
 from belvedere.types import BIGINT, DATE, INT, TIMESTAMP, Kind
 
@@ -40,9 +42,25 @@ def parse(source: Source, node: exp.Expr) -> Shift:
         raise source.unsupported("this form of interval is not supported", node, "interval '2' day, interval '1' month")
     name = unit.name.upper().removesuffix("S")
     try:
-        amount = sign * Decimal(value.name.strip())
+        amount = Decimal(value.name.strip())
+        if not amount.is_finite():
+            raise InvalidOperation
     except InvalidOperation:
         raise source.error(f"{value.name!r} is not a number of {name.lower()}s", value, "interval '2' day") from None
+    if abs(amount.adjusted()) > 18:  # before anything is computed: 1e999999999 has a billion digits
+        raise _out_of_range(source, value, name)
+    amount *= sign
+    shift = _shift(source, node, value, amount, name)
+    if abs(shift.months) > MAX_INT or abs(shift.days) > MAX_INT or abs(shift.micros) >= 2**63:
+        raise _out_of_range(source, value, name)
+    return shift
+
+
+def _out_of_range(source: Source, value: exp.Expr, name: str) -> SqlError:
+    return source.error(f"an interval of {value.name} {name.lower()}s is out of range", value)
+
+
+def _shift(source: Source, node: exp.Expr, value: exp.Expr, amount: Decimal, name: str) -> Shift:
     if name in _MICROS:
         return Shift(micros=int(amount * _MICROS[name]))
     if amount != int(amount):
@@ -71,5 +89,6 @@ def add(source: Source, node: exp.Expr, base: Expr, shift: Shift, sign: int) -> 
         base = cast(base, TIMESTAMP)
     if shift.months:
         return Call("ts_add_months", (base, Literal(sign * shift.months, INT)), TIMESTAMP)
-    micros = shift.micros + shift.days * _DAY_MICROS
+    # days * microseconds may pass 64 bits; what lies so far away is out of the calendar either way
+    micros = max(-(2**63) + 1, min(shift.micros + shift.days * _DAY_MICROS, 2**63 - 1))
     return Call("ts_add_micros", (base, Literal(sign * micros, BIGINT)), TIMESTAMP)

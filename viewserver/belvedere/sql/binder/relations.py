@@ -10,7 +10,7 @@ from sqlglot import exp
 from belvedere.sql import functions
 from belvedere.sql.binder.expressions import ExpressionBinder
 from belvedere.sql.binder.scope import Context, Scope, ScopeColumn, relation_columns
-from belvedere.sql.coercion import common
+from belvedere.sql.coercion import Mismatch, common
 from belvedere.sql.expr import Call, Expr
 from belvedere.sql.parser import offset_before
 from belvedere.sql.query import Join, JoinKind, Project, Query, Scan
@@ -189,13 +189,18 @@ def _using(
         bare = exp.column(exp.to_identifier(name.name))
         bare.this.meta.update(name.meta or (name.this.meta if isinstance(name.this, exp.Expr) else {}))
         a, b = (Scope(side).resolve(ctx.source, bare) for side in (left.columns, moved))
-        equal.append(functions.compare("eq", a.expr, b.expr))
-        expr = a.expr
-        if kind is JoinKind.RIGHT:
-            expr = b.expr
-        elif kind is JoinKind.FULL:
-            type_, both = common((a.expr, b.expr), "USING")
-            expr = Call("coalesce", tuple(both), type_)
+        expr = b.expr if kind is JoinKind.RIGHT else a.expr
+        try:
+            equal.append(functions.compare("eq", a.expr, b.expr))
+            if kind is JoinKind.FULL:
+                type_, both = common((a.expr, b.expr), "USING")
+                expr = Call("coalesce", tuple(both), type_)
+        except Mismatch:
+            raise ctx.source.error(
+                f"column {a.name!r} of USING is {a.expr.type} on the left and {b.expr.type} on the right",
+                bare,
+                f"join with ON, and cast one of them: cast(… as {a.expr.type})",
+            ) from None
         merged.append(ScopeColumn(None, a.name, expr, kind is not JoinKind.INNER and (a.nullable or b.nullable)))
     taken = {m.name.lower() for m in merged}
     condition = equal[0] if len(equal) == 1 else Call("and", tuple(equal), BOOLEAN)

@@ -45,7 +45,6 @@ CASTS: dict[tuple[Kind, Kind], Cast] = {
 for _kind in _INTEGERS:
     CASTS[Kind.STRING, _kind] = strings.to_integer
     CASTS[_kind, Kind.STRING] = texts.from_integer
-    CASTS[_kind, Kind.BINARY] = texts.integer_to_binary
     CASTS[Kind.TIMESTAMP, _kind] = times.timestamp_to_number
     CASTS[_kind, Kind.TIMESTAMP] = times.integer_to_timestamp
     CASTS[Kind.BOOLEAN, _kind] = numbers.from_boolean

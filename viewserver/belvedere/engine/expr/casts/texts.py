@@ -85,11 +85,3 @@ def from_timestamp(vec: Vec, type: Type) -> Vec:
     text = pc.cast(pa.array(micros).cast(pa.timestamp("us")), pa.string())
     # Arrow always prints six digits, so the zeros trimmed are those of the fraction.
     return Vec(type, pc.ascii_rtrim(pc.ascii_rtrim(text, characters="0"), characters="."), vec.status)
-
-
-def integer_to_binary(vec: Vec, type: Type) -> Vec:
-    """The bytes of the number, most significant first."""
-    size = vec.data.dtype.itemsize
-    data = pa.py_buffer(vec.data.astype(vec.data.dtype.newbyteorder(">")).tobytes())
-    offsets = pa.py_buffer(np.arange(0, size * len(vec) + 1, size, dtype=np.int32))
-    return Vec(type, pa.Array.from_buffers(pa.binary(), len(vec), [None, offsets, data], 0), vec.status)
