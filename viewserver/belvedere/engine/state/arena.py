@@ -80,7 +80,8 @@ class Arena:
             raise OverflowError(f"{len(refs)} strings of together {total} bytes do not fit one batch; read fewer rows")
         out = np.empty(total + SLACK, np.uint8)
         copy_refs(refs, self.text_bytes, offsets, out)
-        return pa.Array.from_buffers(type, len(refs), [None, pa.py_buffer(offsets), pa.py_buffer(out)], 0)
+        # the slack is there to be touched, but is no part of the array: it would go into files as it happens to be
+        return pa.Array.from_buffers(type, len(refs), [None, pa.py_buffer(offsets), pa.py_buffer(out[:total])], 0)
 
     def read_one(self, ref: int) -> bytes:
         """One string; the way of single-row reads."""
