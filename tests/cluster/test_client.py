@@ -106,6 +106,25 @@ def test_the_answers_are_those_of_the_embedded_database(pool: FakePool, db: Clus
             assert db.key_columns(name) == embedded.key_columns(name)
         assert db.scan("orders", start=2, stop=4).to_pylist() == embedded.scan("orders", start=2, stop=4).to_pylist()
         assert db.scan("orders", limit=2).to_pylist() == embedded.scan("orders", limit=2).to_pylist()
+        for options in ({"reverse": True, "limit": 2}, {"columns": ["customer", "id"]}, {"start": 2, "reverse": True}):
+            assert db.scan("orders", **options).equals(embedded.scan("orders", **options))
+        for key in (1, 7, None, 99):
+            for name in ("orders", "spend"):
+                assert db.lookup(name, key).equals(embedded.lookup(name, key))
+        with db.snapshot() as snapshot:
+            assert snapshot.lookup("orders", 2, columns=["id"]).equals(embedded.lookup("orders", 2, columns=["id"]))
+        for call in (
+            lambda d: d.lookup("spend", "x"),
+            lambda d: d.lookup("spend", 1, 2),
+            lambda d: d.lookup("spend"),
+            lambda d: d.scan("orders", start=4, stop=2),
+            lambda d: d.scan("orders", columns=["town"]),
+        ):
+            with pytest.raises(BelvedereError) as first:
+                call(embedded)
+            with pytest.raises(BelvedereError) as second:
+                call(db)
+            assert (type(second.value), str(second.value)) == (type(first.value), str(first.value))
         assert db.verify().ok
 
 

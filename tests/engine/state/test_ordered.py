@@ -154,3 +154,10 @@ def test_updates_that_keep_their_key_are_not_noted() -> None:
     order.removed(slots[:2], 10)
     order.written(slots[:2], 10)
     assert order.behind == 2
+
+
+def test_memory_is_that_of_the_slots_and_not_of_what_is_reserved_for_more() -> None:
+    order = KeyOrder()
+    slots = np.arange(3_000_000, dtype=np.int32)
+    order.written(slots, len(slots))
+    assert order.nbytes() < 20_000_000

@@ -136,6 +136,7 @@ class KeyOrder:
         self.sorted: SortedSlots | None = None
         """None until it is built; what changes meanwhile is noted already."""
         self._state = Buffer(np.uint8)  # by slot: 1 in the order, 2 noted
+        self._limit = 0
         self._noted: list[np.ndarray] = []
         self.behind = 0
         """Slots to look at again."""
@@ -152,12 +153,16 @@ class KeyOrder:
     def _note(self, slots: np.ndarray, limit: int, flag: int) -> None:
         if not len(slots):
             return
-        self._state.reserve(limit)
+        self._reserve(limit)
         out = np.empty(len(slots), np.int32)
         count = int(k.note(self._state.array, plain(slots), flag, out))
         if count:
             self._noted.append(out[:count])
             self.behind += count
+
+    def _reserve(self, limit: int) -> None:
+        self._limit = max(self._limit, limit)
+        self._state.reserve(limit)
 
     def hopeless(self, rows: int) -> bool:
         """So much was noted that sorting a table of so many rows anew is cheaper."""
@@ -165,7 +170,7 @@ class KeyOrder:
 
     def install(self, built: SortedSlots, slots: Sequence[np.ndarray], limit: int) -> None:
         """The order of these slots, as it was some notes ago."""
-        self._state.reserve(limit)
+        self._reserve(limit)
         for piece in slots:
             self._state.array[piece] |= np.uint8(_INDEXED)
         self.sorted = built
@@ -193,4 +198,4 @@ class KeyOrder:
 
     def nbytes(self) -> int:
         held = 0 if self.sorted is None else self.sorted.nbytes()
-        return held + self._state.nbytes(len(self._state.array)) + 4 * self.behind
+        return held + self._state.nbytes(self._limit) + 4 * self.behind
