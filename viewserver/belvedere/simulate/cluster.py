@@ -59,9 +59,10 @@ class Cluster:
         return host
 
     def withdraw(self, host: str) -> None:
-        """Ask it to leave, unless it is the last one of its role."""
+        """Ask it to leave, unless no other one of its role would be there when special versions have ended."""
         process = self.processes[host]
-        if len(self.wanted(host.split("-")[0])) > 1 and host in self._wanted and process.alive and not process.paused:
+        others = [other for other in self.wanted(host.split("-")[0]) if other != host and other not in self._versions]
+        if others and host in self._wanted and process.alive and not process.paused:
             self._wanted.discard(host)
             process.ask_to_leave()
 

@@ -108,7 +108,9 @@ class CoordinatorProcess(Process):
         self._probes = probes
         self.on_collect: Callable[[Epoch], None] = lambda horizon: None
         self._silences = 0
-        self._clock = Clock(lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / 1_000_000)
+        self._clock = Clock(
+            lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / SECOND, 1.5 * TICK / SECOND
+        )
         self._on_taken, self._on_committed, self._on_published = on_taken, on_committed, on_published
         self._nemesis = nemesis
 
@@ -116,6 +118,11 @@ class CoordinatorProcess(Process):
         super().start()
         self.around.zookeeper.campaign(self.name)
         self._tick()
+
+    def tell(self, machine: Any, event: Any) -> None:
+        if self._clock.overdue():
+            self.tell(machine, Tick(self._clock.now()))
+        super().tell(machine, event)
 
     def offer(self, offered: CatalogOffered) -> None:
         self.call(lambda: self.tell(self.machine, offered))

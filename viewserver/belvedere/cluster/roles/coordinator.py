@@ -252,6 +252,8 @@ class CoordinatorMember(Incarnation):
     # ------------------------------------------------------------------ the machine
 
     def tell(self, event: CoordinatorEvent) -> None:
+        if self.clock.overdue():
+            self.tell(Tick(self.clock.now()))
         for instruction in self.machine.handle(event):
             self._carry_out(instruction)
 
