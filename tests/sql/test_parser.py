@@ -16,7 +16,7 @@ SYNTAX = [
     ("SELECT 'abc FROM t", "ends inside a string", (1, 8), "close the quote"),
     ("SELECT a b c FROM t", "syntax error at 'c'", (1, 12), None),
     ("SELECT é, a b c FROM t", "syntax error at 'c'", (1, 15), None),
-    ("", "an empty query", (None, None), None),
+    ("", "an empty query", (1, 1), None),
 ]
 
 

@@ -3,8 +3,8 @@
 A machine is told milliseconds that never go back, and that do not stand still after a jump. A clock that is set forward
 moves on at once. One that is set back cannot be followed without going back, so time goes on at half its speed until
 the clock has caught up; if that would take long, the machine is thrown away instead (`lost`), and a new incarnation
-begins with the clock as it is. A machine dates events by the last time that it was told; a process that was paused tells
-the time before anything else (`overdue`), or what happens next would be dated before the pause.
+begins with the clock as it is. A machine dates events by the last time that it was told; a process that was paused
+tells the time before anything else (`overdue`), or what happens next would be dated before the pause.
 """
 
 from __future__ import annotations

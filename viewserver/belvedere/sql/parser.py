@@ -22,7 +22,7 @@ from belvedere.errors import SqlError, UnsupportedSql
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "SUBSTR", "TRIM")
 """Functions with a grammar of their own (`CAST(x AS t)`, `EXTRACT(u FROM d)`, …)."""
 
-QUOTED = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
+QUOTED = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.HEX_STRING, TokenType.RAW_STRING)
 """Tokens whose text is never a keyword."""
 
 

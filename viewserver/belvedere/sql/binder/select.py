@@ -45,10 +45,6 @@ class Item:
 def bind_select(ctx: Context, node: exp.Select) -> Query:
     """A whole SELECT."""
     refuse_order(ctx, node)
-    if not node.expressions:
-        raise ctx.source.error(
-            "a SELECT without columns", offset_before(ctx.source, node, ("SELECT",)), "SELECT * FROM …"
-        )
     distinct = node.args.get("distinct")
     relation = bind_from(ctx, node)
     scope = Scope(relation.columns, ctx.outer)
