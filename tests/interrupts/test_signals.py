@@ -104,6 +104,7 @@ def storm(path: Path, seed: int, strike: Callable[[int], None], steps: int) -> i
     return sum(made.interrupted.values())
 
 
+@pytest.mark.long  # beside other tests of one process it has hung, and ended the process: not understood yet
 @pytest.mark.parametrize("strike", [by_signal, by_thread])
 def test_an_interrupt_at_any_time_leaves_a_database_that_works(tmp_path: Path, handler: None, strike: Any) -> None:
     assert storm(tmp_path, 1, strike, 100) > 10
