@@ -97,6 +97,17 @@ def test_time_follows_the_clock_and_never_goes_back() -> None:
     assert not hands.clock.lost
 
 
+def test_the_time_is_overdue_after_a_pause_and_not_after_a_jump_of_the_clock() -> None:
+    hands = Hands()
+    hands.after(0.1, jump=3600.0)
+    hands.passed += 0.2
+    assert not hands.clock.overdue()
+    hands.passed += 0.2
+    assert hands.clock.overdue()
+    hands.clock.now()
+    assert not hands.clock.overdue()
+
+
 def test_a_clock_that_was_set_back_far_is_given_up() -> None:
     hands = Hands()
     hands.after(1.0, jump=-8.0)
