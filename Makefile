@@ -61,7 +61,7 @@ bench: $(READY) ## The benchmark suite; several minutes
 	@$(BIN)/python -m bench.run $(BENCH_ARGS)
 
 simulate: $(READY) ## Simulated clusters with faults: SEEDS=n [FIRST=m] [BUG="a known one"] [TRACE=1]
-	@$(BIN)/python -m belvedere.simulate --seeds $(SEEDS) --first $(FIRST) $(if $(BUG),--bug "$(BUG)") $(if $(TRACE),--trace)
+	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) --first $(FIRST) $(if $(BUG),--bug "$(BUG)") $(if $(TRACE),--trace)
 
 torture: $(READY) ## A real cluster under load, kill -9, pauses and scaling: MINUTES=n
 	@$(BIN)/python -m tests.torture.run --minutes $(MINUTES)

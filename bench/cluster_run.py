@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import belvedere
-from belvedere.cluster import calls
-from belvedere.cluster.client.token import Token
-from belvedere.cluster.inquiry import status_of
-from belvedere.cluster.local import LocalCluster, Shape
+from belvedere.backend.served.client import FlightStore
+from belvedere.cluster.client.inquiry import status_of
+from belvedere.cluster.client.token import ClusterToken
+from belvedere.cluster.process.local import ClusterShape, LocalCluster
+from belvedere.cluster.transport import calls
 from belvedere.errors import BelvedereError
 from belvedere.protocol.messages import Role
-from belvedere.store.served.client import FlightStore
 from bench.queries import CREATE_R, VIEWS
 from bench.workload import Stream, stream_r
 
@@ -75,7 +75,7 @@ class Commits:
         last = -1
         while not self._stop.is_set():
             try:
-                data = self._db.pool.ask_leader(calls.COMMITTED, calls.encode(calls.Ask(last, 500)), 2.0)
+                data = self._db.pool.ask_leader(calls.COMMITTED, calls.encode(calls.StatusCall(last, 500)), 2.0)
             except BelvedereError:
                 continue
             found = calls.decode(data, calls.Seen).committed
@@ -163,7 +163,7 @@ class Bed:
     def input_is_full(self, token: Any) -> None:
         """Until everything up to this write is in INPUT."""
         store = FlightStore(self._store_address())
-        wanted = dict(Token.parse(token).positions)
+        wanted = dict(ClusterToken.parse(token).positions)
 
         def reached() -> bool:
             last: dict[str, int] = {}
@@ -193,7 +193,7 @@ def bed(viewservers: int, distributors: int = 1, query: str = "q3") -> Iterator[
     """A fresh cluster, warm; gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="belvedere-bench-"))
     try:
-        with LocalCluster(directory, Shape(viewservers=viewservers, distributors=distributors)) as cluster:
+        with LocalCluster(directory, ClusterShape(viewservers=viewservers, distributors=distributors)) as cluster:
             found = Bed(cluster)
             found.create(query)
             found.warm()

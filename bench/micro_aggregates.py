@@ -22,13 +22,13 @@ import pyarrow as pa
 from belvedere.engine.state.accumulators import Accumulators
 from belvedere.engine.vec import Vec
 from belvedere.engine.warm import warm
-from belvedere.plan.nodes import Call
+from belvedere.plan.nodes import AggregateTerm
 from belvedere.types import BIGINT, DOUBLE, STRING, Type, decimal
 
 BATCH = 10_000
 CHANGES = 200_000
-COUNT = Call("count", None, BIGINT)
-Q3 = (COUNT, *(Call(f, 0, DOUBLE) for f in ("sum", "min", "max", "avg")))
+COUNT = AggregateTerm("count", None, BIGINT)
+Q3 = (COUNT, *(AggregateTerm(f, 0, DOUBLE) for f in ("sum", "min", "max", "avg")))
 
 
 def history(groups: int, rows: int, kind: str, seed: int = 5) -> tuple[np.ndarray, ...]:
@@ -88,7 +88,7 @@ def as_column(values: np.ndarray, type: Type) -> Vec:
 
 
 def measure(
-    calls: Sequence[Call], type: Type, groups: int, rows: int, kind: str, clock: Callable[[], float]
+    calls: Sequence[AggregateTerm], type: Type, groups: int, rows: int, kind: str, clock: Callable[[], float]
 ) -> tuple[float, float]:
     """Nanoseconds per change of update, and per changed group of both reads around it."""
     load_slot, load_value, slot, value, weight = history(groups, rows, kind)
@@ -119,17 +119,17 @@ def main(repetitions: int) -> None:
     shapes = [(100_000, 10), (1000, 1000), (1, 500_000)]
     kinds = ["friendly", "random", "delmin", "delmax", "fifo", "lifo", "few"]
     decimals = decimal(30, 2)
-    cases: list[tuple[str, Sequence[Call], Type, list[str]]] = [
+    cases: list[tuple[str, Sequence[AggregateTerm], Type, list[str]]] = [
         ("count(*)", [COUNT], DOUBLE, ["random"]),
-        ("sum(double)", [Call("sum", 0, DOUBLE)], DOUBLE, ["random"]),
-        ("sum(bigint)", [Call("sum", 0, BIGINT)], BIGINT, ["random"]),
-        ("sum(decimal(30))", [Call("sum", 0, decimal(38, 2))], decimals, ["random"]),
-        ("avg(double)", [Call("avg", 0, DOUBLE)], DOUBLE, ["random"]),
-        ("min(bigint)", [Call("min", 0, BIGINT)], BIGINT, kinds),
-        ("min(string)", [Call("min", 0, STRING)], STRING, kinds),
-        ("min(decimal(30))", [Call("min", 0, decimals)], decimals, ["random", "delmin"]),
-        ("count(distinct bigint)", [Call("count", 0, BIGINT, distinct=True)], BIGINT, ["random", "few"]),
-        ("sum(distinct bigint)", [Call("sum", 0, BIGINT, distinct=True)], BIGINT, ["random", "few"]),
+        ("sum(double)", [AggregateTerm("sum", 0, DOUBLE)], DOUBLE, ["random"]),
+        ("sum(bigint)", [AggregateTerm("sum", 0, BIGINT)], BIGINT, ["random"]),
+        ("sum(decimal(30))", [AggregateTerm("sum", 0, decimal(38, 2))], decimals, ["random"]),
+        ("avg(double)", [AggregateTerm("avg", 0, DOUBLE)], DOUBLE, ["random"]),
+        ("min(bigint)", [AggregateTerm("min", 0, BIGINT)], BIGINT, kinds),
+        ("min(string)", [AggregateTerm("min", 0, STRING)], STRING, kinds),
+        ("min(decimal(30))", [AggregateTerm("min", 0, decimals)], decimals, ["random", "delmin"]),
+        ("count(distinct bigint)", [AggregateTerm("count", 0, BIGINT, distinct=True)], BIGINT, ["random", "few"]),
+        ("sum(distinct bigint)", [AggregateTerm("sum", 0, BIGINT, distinct=True)], BIGINT, ["random", "few"]),
         ("q3", Q3, DOUBLE, kinds),
     ]
     for name, calls, type, wanted in cases:

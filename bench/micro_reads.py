@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 import belvedere
-from belvedere.database import Database
+from belvedere.embedded.database import Database
 
 SMALL = 10_000
 READS = 2_000

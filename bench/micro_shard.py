@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Changes
-from belvedere.engine.shard import BUCKETS, Circuit, Shard, ShardCatalog, TableChange, route_changes
+from belvedere.engine.shard import BUCKETS, Shard, ShardCatalog, StagedGroup, TableChange, route_changes
 from belvedere.engine.vec import Vec
 from belvedere.engine.warm import warm
 from belvedere.plan import nodes
@@ -84,7 +84,7 @@ def operations(rng: np.random.Generator, live: int, groups: int, count: int, fir
     return Changes(columns, (None,) * 5, delete, np.arange(count, dtype=np.int64) + time.monotonic_ns() // 1000)
 
 
-def views(query: str) -> tuple[nodes.View, ...]:
+def views(query: str) -> tuple[nodes.ViewNode, ...]:
     sql = VIEWS[query]
     return plan_views(CATALOG, [ViewDef(query, sql, bind_query(sql, CATALOG))], nodes.Plan(()))
 
@@ -95,7 +95,7 @@ class Pool:
         self.owner = (np.arange(BUCKETS) % SERVERS).astype(np.uint16)
         self.shards = [Shard(self.store) for _ in range(SERVERS)]
         for me, shard in enumerate(self.shards):
-            shard.configure(ShardCatalog((R, S), (Circuit(1, views(query)),)))
+            shard.configure(ShardCatalog((R, S), (StagedGroup(1, views(query)),)))
             shard.own(self.owner, me)
         self.number = 0
         self.seconds: dict[str, float] = {}

@@ -21,16 +21,16 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pyarrow as pa
 
+from belvedere.backend.memory import MemoryStore
+from belvedere.backend.seam import Store, TableWrite
+from belvedere.backend.served.client import FlightStore
+from belvedere.backend.served.lmdb_store import LmdbStore
+from belvedere.backend.served.server import StoreServer
+from belvedere.backend.served.service import StoreService
 from belvedere.engine.delta import Changes
 from belvedere.engine.vec import Vec
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from belvedere.sql.catalog import TableDef
-from belvedere.store.memory import MemoryStore
-from belvedere.store.seam import Store, TableWrite
-from belvedere.store.served.client import FlightStore
-from belvedere.store.served.lmdb_store import LmdbStore
-from belvedere.store.served.server import StoreServer
-from belvedere.store.served.service import StoreService
 from belvedere.types import BIGINT, STRING, Column
 
 BATCH = 20_000

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from belvedere.cluster.flight import FlightTransport
+from belvedere.cluster.transport.flight import FlightTransport
 from belvedere.protocol import wire
-from belvedere.protocol.exactly_once import ChunkId, Piece, Seq, SourceId, WriterId
+from belvedere.protocol.exactly_once import ChunkId, InputPiece, Seq, SourceId, WriterId
 from belvedere.protocol.messages import Attempt, Batch, Committed, Epoch, Expect, Message, Sent
 from belvedere.protocol.ring import MemberId
 
@@ -34,7 +34,7 @@ def codec() -> None:
     kinds: list[Any] = [
         Expect(EPOCH, ATTEMPT, 2, 14),
         BATCH,
-        Piece(ChunkId(WriterId("distributor-1"), 4), SourceId("orders/0"), Seq(10), Seq(20)),
+        InputPiece(ChunkId(WriterId("distributor-1"), 4), SourceId("orders/0"), Seq(10), Seq(20)),
         Sent(EPOCH, ATTEMPT, MemberId("viewserver-2"), 1, counts),
         Committed(EPOCH, positions),
     ]

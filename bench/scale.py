@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from belvedere.cluster.flight import FlightTransport
+from belvedere.backend.seam import TableWrite
+from belvedere.cluster.transport.flight import FlightTransport
 from belvedere.engine.warm import warm
 from belvedere.protocol import wire
 from belvedere.protocol.barrier import Barrier
 from belvedere.protocol.messages import Attempt, Epoch, Sent
 from belvedere.protocol.ring import MemberId, Ring, RingVersion
-from belvedere.simulate.capacity import Costs, Outcome, Pool, Workload, step_up
-from belvedere.store.seam import TableWrite
 from bench import micro_shard, micro_store, micro_wire
+from bench.capacity import Costs, Outcome, Pool, Workload, step_up
 from bench.harness import machine
 
 RESULTS = Path(__file__).parent / "results"

@@ -6,7 +6,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from belvedere.cli.prompt import Words, finished
+from belvedere.cli.prompt import WordCompleter, finished
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.types import BIGINT, Column
 
@@ -40,9 +40,9 @@ def test_enter_runs_complete_statements_only(text: str, runs: bool) -> None:
     ],
 )
 def test_tab_offers_names_keywords_and_functions(text: str, expected: str) -> None:
-    found = list(Words(lambda: CATALOG).get_completions(Document(text), CompleteEvent()))
+    found = list(WordCompleter(lambda: CATALOG).get_completions(Document(text), CompleteEvent()))
     assert expected in [completion.text for completion in found]
 
 
 def test_tab_offers_nothing_after_a_space() -> None:
-    assert list(Words(lambda: CATALOG).get_completions(Document("SELECT "), CompleteEvent())) == []
+    assert list(WordCompleter(lambda: CATALOG).get_completions(Document("SELECT "), CompleteEvent())) == []

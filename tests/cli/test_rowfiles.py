@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from belvedere.cli import rowfiles
-from belvedere.cli.rowfiles import Options, Problem
+from belvedere.cli.rowfiles import FileOptions, Problem
 from belvedere.errors import DataError
 from belvedere.sql.catalog import TableDef
 from belvedere.types import BIGINT, STRING, Column, decimal
@@ -22,7 +22,7 @@ ORDERS = TableDef(
 )
 
 
-def rows(path: Path, options: Options = Options()) -> tuple[list[dict[str, object]], list[Problem]]:  # noqa: B008
+def rows(path: Path, options: FileOptions = FileOptions()) -> tuple[list[dict[str, object]], list[Problem]]:  # noqa: B008
     found: list[dict[str, object]] = []
     problems: list[Problem] = []
     for chunk in rowfiles.read(path, rowfiles.format_of(path), ORDERS, options):
@@ -80,7 +80,7 @@ def test_an_unknown_csv_column_stops_before_anything_is_read(tmp_path: Path) -> 
     path.write_text("id,colour\n1,red\n")
     with pytest.raises(DataError, match="table orders has no column 'colour'; it has id, customer, total"):
         rows(path)
-    assert rows(path, Options(ignore_extra=True)) == ([{"id": 1}], [])
+    assert rows(path, FileOptions(ignore_extra=True)) == ([{"id": 1}], [])
 
 
 def test_a_csv_without_the_key_is_refused(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_csv_without_the_key_is_refused(tmp_path: Path) -> None:
 def test_chunks_have_the_size_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id\n" + "".join(f"{i}\n" for i in range(25)))
-    sizes = [len(c) for c in rowfiles.read(path, "csv", ORDERS, Options(chunk_rows=10))]
+    sizes = [len(c) for c in rowfiles.read(path, "csv", ORDERS, FileOptions(chunk_rows=10))]
     assert sizes == [10, 10, 5]
 
 

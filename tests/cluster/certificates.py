@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from belvedere.cluster.flight import Tls
+from belvedere.cluster.transport.flight import Tls
 
 
 def openssl(*arguments: str) -> None:

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import pytest
 from kazoo.client import KazooClient
 
-from belvedere.cluster.coordination import Coordination, Session, Versioned, encode_member
-from belvedere.cluster.local_zookeeper import LocalZooKeeper
-from belvedere.cluster.memory import MemoryCoordination, MemoryZooKeeper
-from belvedere.cluster.zookeeper import Credentials, ZooKeeperCoordination
+from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
+from belvedere.cluster.coordination.memory import MemoryCoordination, MemoryZooKeeper
+from belvedere.cluster.coordination.seam import Coordination, SessionState, Versioned, encode_member
+from belvedere.cluster.coordination.zookeeper import Credentials, ZooKeeperCoordination
 from belvedere.protocol.messages import Member, Role
 from belvedere.protocol.ring import MemberId
 from tests.cluster.zookeeper_server import Proxy
@@ -207,7 +207,7 @@ class ZooKeeperWorld:
             client.close()
 
 
-def wait_for_session(who: Coordination, state: Session, timeout: float = 20.0) -> None:
+def wait_for_session(who: Coordination, state: SessionState, timeout: float = 20.0) -> None:
     deadline = time.monotonic() + timeout
     while who.session is not state:
         assert time.monotonic() < deadline, f"the session is {who.session}, not {state}"

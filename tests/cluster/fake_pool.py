@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from belvedere.cluster import calls, catalogs
+from belvedere.backend.memory import MemoryStore
+from belvedere.backend.seam import SourceInfo, TableWrite
+from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.stores import Connection
-from belvedere.cluster.loopback import Hub, LoopbackTransport
-from belvedere.cluster.recent import Recent
 from belvedere.cluster.roles.publishing import Unpublished
+from belvedere.cluster.roles.read_cache import ReadCache
+from belvedere.cluster.transport import calls
+from belvedere.cluster.transport.loopback import Hub, LoopbackTransport
 from belvedere.engine.delta import Changes
 from belvedere.engine.routing import route_changes
 from belvedere.engine.shard import Shard
@@ -28,8 +31,6 @@ from belvedere.protocol.messages import Attempt, Epoch, EpochPlan, Generation, M
 from belvedere.protocol.pins import PINS, Pin, horizon_document
 from belvedere.protocol.ring import BUCKETS, MemberId
 from belvedere.sql.catalog import TableDef
-from belvedere.store.memory import MemoryStore
-from belvedere.store.seam import SourceInfo, TableWrite
 
 SERVER = MemberId("server")
 CLUSTER = "cluster"
@@ -68,7 +69,7 @@ class FakePool:
         self.plan: EpochPlan | None = None
         self.shard = Shard(_State(self.store))
         self.shard.own(np.zeros(BUCKETS, np.uint16), 0)
-        self.recent = Recent(1 << 20)
+        self.recent = ReadCache(1 << 20)
         self.served = 0
         self.unpublished, self.lags = Unpublished(), False
         self.publishes, self.stalled, self.store_down, self.reads_refused = True, "", False, ""
@@ -96,7 +97,7 @@ class FakePool:
             epoch = Epoch(max(int(time.time() * 1000), last + 1))
             compiled = catalogs.compile(self.document)
             slices = tuple(
-                Slice(circuit, at, min(BUCKETS, at + self.slice)) for circuit, at in sorted(self.building.items())
+                Slice(view_group, at, min(BUCKETS, at + self.slice)) for view_group, at in sorted(self.building.items())
             )
             for written in taken:
                 self.positions[written.source] = written.seq
@@ -105,9 +106,9 @@ class FakePool:
             )
             self._compute(plan, taken, compiled)
             for part in slices:
-                self.building[part.circuit] = part.stop
+                self.building[part.view_group] = part.stop
                 if part.stop == BUCKETS:
-                    del self.building[part.circuit]
+                    del self.building[part.view_group]
             if self.publishes:
                 self.unpublished.add(plan)
                 if not self.lags:
@@ -124,7 +125,7 @@ class FakePool:
 
     def _compute(self, plan: EpochPlan, taken: list[Written], compiled: catalogs.Compiled) -> None:
         self.shard.configure(compiled.shard)
-        self.shard.begin(plan.epoch, {part.circuit: (part.first, part.stop) for part in plan.slices})
+        self.shard.begin(plan.epoch, {part.view_group: (part.first, part.stop) for part in plan.slices})
         stored = {table.name: table for table in compiled.shard.tables}
         owner = np.zeros(BUCKETS, np.uint16)
         for order, written in enumerate(taken):
@@ -161,8 +162,8 @@ class FakePool:
 
     def retire(self) -> None:
         with self.lock:
-            circuits = {circuit.number for circuit in catalogs.compile(self.document).circuits}
-            changed = catalogs.retire(self.document, circuits - set(self.building))
+            view_groups = {view_group.number for view_group in catalogs.compile(self.document).view_groups}
+            changed = catalogs.retire(self.document, view_groups - set(self.building))
             if changed is not None:
                 self._change(changed)
 
@@ -177,7 +178,7 @@ class FakePool:
         compiled = catalogs.compile(document)
         self.document, self.document_name = document, f"catalog/{compiled.version:010d}-1"
         self.store.put_document(self.document_name, document)
-        live = {circuit.number for circuit in compiled.circuits}
+        live = {view_group.number for view_group in compiled.view_groups}
         self.building = {n: at for n, at in self.building.items() if n in live} | dict.fromkeys(compiled.made, 0)
 
     # ------------------------------------------------------------------ calls
@@ -213,16 +214,16 @@ class FakePool:
 
     def _ask(self, asked: LoopbackTransport, request: bytes) -> bytes:
         self._require_lead(asked)
-        ask = calls.decode(request, calls.Ask)
+        ask = calls.decode(request, calls.StatusCall)
         with self.committed:
             self.committed.wait_for(lambda: self.plan is not None and self.plan.epoch > ask.after, ask.wait_ms / 1000)
-            found = calls.Committed() if self.plan is None else calls.committed_of(self.plan)
+            found = calls.CommittedRow() if self.plan is None else calls.committed_of(self.plan)
             return calls.encode(calls.Seen(found, 1, self.stalled))
 
     def _ddl(self, asked: LoopbackTransport, request: bytes) -> bytes:
         self._require_lead(asked)
         with self.lock:
-            changed = calls.change_catalog(self.document, calls.decode(request, calls.Ddl), tuple(self.building))
+            changed = calls.change_catalog(self.document, calls.decode(request, calls.DdlCall), tuple(self.building))
             if changed is not None:
                 self._change(changed)
             plan = self.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from belvedere.cluster.flight import FlightTransport
+from belvedere.cluster.transport.flight import FlightTransport
 from belvedere.protocol.messages import Expect, Message
 from belvedere.protocol.ring import MemberId
 

@@ -17,8 +17,8 @@ from typing import Any
 import belvedere
 from belvedere import errors
 from belvedere.cluster.client.database import ClusterDatabase
-from belvedere.cluster.inquiry import status_of
-from belvedere.cluster.local import LocalCluster, Shape
+from belvedere.cluster.client.inquiry import status_of
+from belvedere.cluster.process.local import ClusterShape, LocalCluster
 
 TABLES = (
     "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))",
@@ -31,7 +31,7 @@ VIEWS = (
     "CREATE MATERIALIZED VIEW named AS "
     "SELECT o.id, c.name, o.total FROM orders o JOIN customers c ON o.customer = c.id",
 )
-SHAPE = Shape(viewservers=2, distributors=2, coordinators=2, session_timeout=4.0, sync=False)
+SHAPE = ClusterShape(viewservers=2, distributors=2, coordinators=2, session_timeout=4.0, sync=False)
 
 Rows = dict[int, dict[str, Any]]
 Truth = dict[str, Rows]
@@ -59,7 +59,7 @@ def is_whole(cluster: LocalCluster, viewservers: int) -> bool:
     return len(shares) == viewservers and bool(found.get("generation"))
 
 
-def started(directory: Path, shape: Shape = SHAPE) -> LocalCluster:
+def started(directory: Path, shape: ClusterShape = SHAPE) -> LocalCluster:
     cluster = LocalCluster(directory, shape)
     try:
         cluster.start()

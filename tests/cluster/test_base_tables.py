@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from belvedere.cluster import catalogs
+from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.roles.base_tables import adjust
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column

@@ -1,4 +1,4 @@
-"""The catalog of a pool as a document: the answers of the embedded database, circuits, swaps, plans that stay."""
+"""The catalog of a pool as a document: the answers of the embedded database, view groups, swaps, plans that stay."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import cast
 import pytest
 
 import belvedere
-from belvedere.cluster import catalogs
-from belvedere.cluster.roles import ddl
+from belvedere.backend.served import versions
+from belvedere.cluster.catalog import catalogs, ddl
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.errors import BelvedereError, CatalogError, Damaged, FormatError, PeerUnavailable, SqlError
 from belvedere.plan.nodes import Plan, topological
 from belvedere.sql.catalog import ViewDef
-from belvedere.store.served import versions
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
 SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY 1"
@@ -65,18 +64,18 @@ def after(*statements: str, document: bytes | None = None, building: tuple[int, 
     return document
 
 
-def circuits(document: bytes) -> dict[int, list[str]]:
-    return {c.number: [v.definition.name for v in c.views] for c in catalogs.compile(document).circuits}
+def view_groups(document: bytes) -> dict[int, list[str]]:
+    return {c.number: [v.definition.name for v in c.views] for c in catalogs.compile(document).view_groups}
 
 
 def served(document: bytes, building: set[int]) -> dict[str, int]:
     names = catalogs.names_at(document, building)
-    return {name: found.circuit for name, found in names.items() if isinstance(found, catalogs.ServedView)}
+    return {name: found.view_group for name, found in names.items() if isinstance(found, catalogs.ServedView)}
 
 
 def test_a_view_is_served_once_it_and_all_below_are_complete() -> None:
     document = after(ORDERS, SPEND, BIG)
-    assert circuits(document) == {1: ["spend"], 2: ["big"]}
+    assert view_groups(document) == {1: ["spend"], 2: ["big"]}
     assert catalogs.compile(document).made == (2,)
     assert served(document, {1, 2}) == {}
     assert served(document, {1}) == {}, "big is complete over rows that are not"
@@ -85,11 +84,11 @@ def test_a_view_is_served_once_it_and_all_below_are_complete() -> None:
     assert isinstance(catalogs.names_at(document, {1, 2})["orders"], catalogs.ServedTable)
 
 
-def test_views_of_older_circuits_are_leaves_and_nothing_below_them_is_shared() -> None:
+def test_views_of_older_view_groups_are_leaves_and_nothing_below_them_is_shared() -> None:
     other = "CREATE MATERIALIZED VIEW twice AS SELECT o.customer, s.total, count(*) AS n FROM orders o JOIN spend s "
     other += "ON o.customer = s.customer GROUP BY 1, 2"
     document = after(ORDERS, SPEND, other)
-    first, second = catalogs.compile(document).shard.circuits
+    first, second = catalogs.compile(document).shard.view_groups
     assert second.leaves == first.views
     inside = set(topological(Plan(second.views))) - set(topological(Plan(first.views)))
     assert not {n for n in inside if n in topological(Plan(first.views))}
@@ -98,23 +97,23 @@ def test_views_of_older_circuits_are_leaves_and_nothing_below_them_is_shared() -
 
 def test_a_replaced_view_and_its_dependants_are_swapped_together() -> None:
     document = after(ORDERS, SPEND, BIG, SPEND_2)
-    assert circuits(document) == {1: ["spend"], 2: ["big"], 3: ["spend", "big"]}
+    assert view_groups(document) == {1: ["spend"], 2: ["big"], 3: ["spend", "big"]}
     assert served(document, {3}) == {"spend": 1, "big": 2}
     assert served(document, set()) == {"spend": 3, "big": 3}
     assert catalogs.retire(document, [1, 2]) is None
     final = catalogs.retire(document, [1, 2, 3])
-    assert final is not None and circuits(final) == {3: ["spend", "big"]}
+    assert final is not None and view_groups(final) == {3: ["spend", "big"]}
     assert catalogs.retire(final, [3]) is None
     gone = catalogs.store_tables(document) - catalogs.store_tables(final)
     assert {"view spend 1", "view big 2", "quarantine spend 1"} <= gone
     assert "delta orders" in catalogs.store_tables(final) and "view spend 3" in catalogs.store_tables(final)
 
 
-def test_an_unfinished_circuit_that_is_replaced_is_dropped_at_once() -> None:
+def test_an_unfinished_view_group_that_is_replaced_is_dropped_at_once() -> None:
     document = after(ORDERS, SPEND, BIG, SPEND_2)
     third = SPEND_2.replace("+ 1", "+ 2")
     document = after(third, document=document, building=(3,))
-    assert circuits(document) == {1: ["spend"], 2: ["big"], 4: ["spend", "big"]}
+    assert view_groups(document) == {1: ["spend"], 2: ["big"], 4: ["spend", "big"]}
     assert served(document, {4}) == {"spend": 1, "big": 2}
 
 
@@ -136,7 +135,7 @@ def test_what_a_version_in_service_reads_is_dropped_together_with_it(swapped: in
             document = after(text, document=document)
         else:
             document = catalogs.apply_manifest(document, text) or b""
-    before = circuits(document)
+    before = view_groups(document)
     document = after(SPEND_2, document=document)
     bigger = catalogs.compile(document).catalog.relation("big")
     assert isinstance(bigger, ViewDef)
@@ -145,13 +144,13 @@ def test_what_a_version_in_service_reads_is_dropped_together_with_it(swapped: in
     assert served(document, {swapped + 1})["spend"] == swapped
     old = served(document, {swapped + 1})["big"]
     assert old < swapped
-    while (fewer := catalogs.retire(document, set(circuits(document)) - {swapped + 1})) is not None:
+    while (fewer := catalogs.retire(document, set(view_groups(document)) - {swapped + 1})) is not None:
         document = fewer
-    assert {number: circuits(document).get(number) for number in before} == before
+    assert {number: view_groups(document).get(number) for number in before} == before
     assert served(document, {swapped + 1})["big"] == old
-    final = catalogs.retire(document, circuits(document))
-    assert final is not None and set(circuits(final)) == {swapped, swapped + 1}
-    assert catalogs.retire(final, circuits(final)) is None
+    final = catalogs.retire(document, view_groups(document))
+    assert final is not None and set(view_groups(final)) == {swapped, swapped + 1}
+    assert catalogs.retire(final, view_groups(final)) is None
 
 
 def test_the_leader_drops_nothing_while_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +165,7 @@ def test_the_leader_drops_nothing_while_anything_is_built(monkeypatch: pytest.Mo
             around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document)),
             loop=SimpleNamespace(post=offers.append),
         )
-        catalog = ddl.Catalog(cast(CoordinatorMember, leader))
+        catalog = ddl.CatalogService(cast(CoordinatorMember, leader))
         if building:
             catalog.retire()
             assert not offers
@@ -176,22 +175,22 @@ def test_the_leader_drops_nothing_while_anything_is_built(monkeypatch: pytest.Mo
     assert len(offers) == 1
 
 
-def test_a_circuit_keeps_its_plan_when_a_part_of_it_goes() -> None:
+def test_a_view_group_keeps_its_plan_when_a_part_of_it_goes() -> None:
     """`spend` shares its pre-aggregation with `most`, which is dropped: the state of `spend` must keep its layout."""
     most = "apiVersion: belvedere.dev/v1alpha1\nkind: MaterializedView\nmetadata: {name: most}\n"
     most += 'spec: {query: "SELECT customer, max(id) AS id FROM orders GROUP BY customer"}\n'
     document = catalogs.apply_manifest(catalogs.empty(), MANIFEST + "---\n" + most)
     assert document is not None
-    assert circuits(document) == {1: ["spend", "big", "most"]}
-    before = {view.name: view for view in catalogs.compile(document).shard.circuits[0].views}
+    assert view_groups(document) == {1: ["spend", "big", "most"]}
+    before = {view.name: view for view in catalogs.compile(document).shard.view_groups[0].views}
     document = after("DROP MATERIALIZED VIEW most", document=document)
-    kept = {view.name: view for view in catalogs.compile(document).shard.circuits[0].views}
+    kept = {view.name: view for view in catalogs.compile(document).shard.view_groups[0].views}
     assert kept == {"spend": before["spend"], "big": before["big"]}
-    alone = catalogs.compile(after(ORDERS, SPEND)).shard.circuits[0].views[0]
+    alone = catalogs.compile(after(ORDERS, SPEND)).shard.view_groups[0].views[0]
     assert alone.input != before["spend"].input, "the test is empty unless they share"
 
 
-def test_a_circuit_keeps_its_plan_when_what_a_dropped_view_of_it_read_goes_too() -> None:
+def test_a_view_group_keeps_its_plan_when_what_a_dropped_view_of_it_read_goes_too() -> None:
     other = "CREATE TABLE people (id BIGINT PRIMARY KEY, name STRING)"
     manifest = "\n---\n".join(
         "apiVersion: belvedere.dev/v1alpha1\nkind: MaterializedView\n"
@@ -200,14 +199,14 @@ def test_a_circuit_keeps_its_plan_when_what_a_dropped_view_of_it_read_goes_too()
     )
     document = catalogs.apply_manifest(after(ORDERS, other), manifest)
     assert document is not None
-    ids = catalogs.compile(document).shard.circuits[0].views[1]
+    ids = catalogs.compile(document).shard.view_groups[0].views[1]
     document = after("DROP MATERIALIZED VIEW names", "DROP TABLE people", document=document)
     assert [table.name for table in catalogs.compile(document).shard.tables] == ["orders"]
     document = after("CREATE TABLE people (other STRING PRIMARY KEY)", document=document)
     compiled = catalogs.compile(document)
     assert [table.name for table in compiled.shard.tables] == ["orders", "people~2"]
     assert compiled.tables["people"].definition.name == "people"
-    assert compiled.shard.circuits[0].views == (ids,)
+    assert compiled.shard.view_groups[0].views == (ids,)
     document = after("DROP MATERIALIZED VIEW ids", document=document)
     assert b'"name"' in document and b'"name","string"' not in document, "what nothing refers to is forgotten"
 
@@ -216,10 +215,10 @@ def test_a_table_that_is_created_again_is_another_one_in_the_store() -> None:
     document = after(ORDERS, SPEND, "DROP MATERIALIZED VIEW spend", "DROP TABLE orders", ORDERS, SPEND)
     compiled = catalogs.compile(document)
     assert [table.name for table in compiled.shard.tables] == ["orders~2"]
-    deltas = [node for node in topological(Plan(compiled.shard.circuits[0].views)) if hasattr(node, "table")]
+    deltas = [node for node in topological(Plan(compiled.shard.view_groups[0].views)) if hasattr(node, "table")]
     assert [node.table for node in deltas] == ["orders~2"]
     assert compiled.catalog.tables["orders"].name == "orders"
-    assert circuits(document) == {2: ["spend"]}, "a number is never used again"
+    assert view_groups(document) == {2: ["spend"]}, "a number is never used again"
     with pytest.raises(CatalogError, match="'orders~2' is the name of table 'orders' in the store"):
         catalogs.execute(document, "CREATE MATERIALIZED VIEW `orders~2` AS SELECT id FROM orders")
 
@@ -227,9 +226,9 @@ def test_a_table_that_is_created_again_is_another_one_in_the_store() -> None:
 def test_added_columns_do_not_change_views() -> None:
     star = "CREATE MATERIALIZED VIEW everything AS SELECT * FROM orders"
     document = after(ORDERS, star)
-    before = catalogs.compile(document).shard.circuits
+    before = catalogs.compile(document).shard.view_groups
     document = after("ALTER TABLE orders ADD COLUMN note STRING", document=document)
-    assert catalogs.compile(document).shard.circuits == before
+    assert catalogs.compile(document).shard.view_groups == before
     assert [c.name for c in catalogs.compile(document).shard.tables[0].columns] == ["id", "customer", "total", "note"]
     document = after(star.replace("CREATE", "CREATE OR REPLACE"), document=document)
     assert [c.name for c in catalogs.compile(document).catalog.views["everything"].columns][-1] == "note"
@@ -246,17 +245,17 @@ def test_dropping_is_refused_while_a_replaced_version_reads_it() -> None:
     assert [t.name for t in catalogs.compile(after("DROP TABLE orders", document=retired)).shard.tables] == ["people"]
 
 
-def test_a_manifest_is_one_change_and_one_circuit() -> None:
+def test_a_manifest_is_one_change_and_one_view_group() -> None:
     document = catalogs.apply_manifest(catalogs.empty(), MANIFEST)
     assert document is not None and catalogs.version(document) == 1
-    assert circuits(document) == {1: ["spend", "big"]}
+    assert view_groups(document) == {1: ["spend", "big"]}
     assert catalogs.compile(document).made == (1,)
     assert catalogs.apply_manifest(document, MANIFEST) is None
     following = catalogs.apply_manifest(document, MANIFEST.replace("> 10", "> 20"))
-    assert following is not None and circuits(following) == {1: ["spend", "big"], 2: ["big"]}
+    assert following is not None and view_groups(following) == {1: ["spend", "big"], 2: ["big"]}
     (table, *_) = MANIFEST.split("---")
     following = catalogs.apply_manifest(document, table.replace("]\n  key", ", {name: note, type: string}]\n  key"))
-    assert following is not None and circuits(following) == {1: ["spend", "big"]}
+    assert following is not None and view_groups(following) == {1: ["spend", "big"]}
     assert len(catalogs.compile(following).catalog.tables["orders"].columns) == 4
     with pytest.raises(SqlError, match="nothing"):
         catalogs.apply_manifest(document, MANIFEST.replace("FROM orders", "FROM nothing"))
@@ -321,9 +320,9 @@ def test_every_process_gets_the_same_plan() -> None:
     assert document is not None
     document = after(SPEND_2, document=document)
     program = (
-        "import sys; from belvedere.cluster import catalogs; from belvedere.engine.graph import digest\n"
+        "import sys; from belvedere.cluster.catalog import catalogs; from belvedere.engine.graph import digest\n"
         "found = catalogs.compile(sys.stdin.buffer.read())\n"
-        "print([digest(v, {}) for c in found.shard.circuits for v in c.views], found.stages)"
+        "print([digest(v, {}) for c in found.shard.view_groups for v in c.views], found.stages)"
     )
     printed = set()
     for seed in ("1", "2"):

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 import belvedere
-from belvedere.cluster import catalogs
+from belvedere.backend.memory import Moment
+from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.stores import Connection
-from belvedere.cluster.client.token import Token
-from belvedere.cluster.roles import quarantines
+from belvedere.cluster.client.token import ClusterToken
+from belvedere.cluster.roles import quarantine_counts
 from belvedere.errors import (
     BelvedereError,
     CatalogError,
@@ -32,7 +33,6 @@ from belvedere.errors import (
 )
 from belvedere.protocol.messages import Member, Role
 from belvedere.protocol.ring import MemberId
-from belvedere.store.memory import Moment
 from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import STORE_ADDRESS, FakePool
 
@@ -139,7 +139,7 @@ def test_rows_are_checked_before_anything_is_sent(pool: FakePool, db: ClusterDat
     with pytest.raises(CatalogError, match="no table or view 'order'; there is orders, spend"):
         db.put("order", {"id": 1})
     assert not pool.pending
-    assert db.put("orders", []) == Token(db.epoch)
+    assert db.put("orders", []) == ClusterToken(db.epoch)
     db.write("orders", [order(1, 7, "1"), order(1, 7, "2")], deletes=[False, True])
     pool.step()
     assert db.scan("orders").num_rows == 0
@@ -260,9 +260,9 @@ def pool_table(pool: FakePool) -> Any:
 
 
 def changes_of(db: ClusterDatabase) -> Any:
-    from belvedere.embedded.rows import Rows
+    from belvedere.embedded.rows import GivenRows
 
-    changes = Rows(db.catalog.tables["orders"]).puts([order(1, 7, "2")])
+    changes = GivenRows(db.catalog.tables["orders"]).puts([order(1, 7, "2")])
     assert changes is not None
     return changes
 
@@ -420,7 +420,7 @@ def test_rows_that_fail_are_in_quarantine(pool: FakePool, db: ClusterDatabase) -
     create(pool, db, ORDERS, "CREATE MATERIALIZED VIEW inverse AS SELECT id, 1 / customer AS x FROM orders")
     db.put("orders", [order(1, 0, "1"), order(2, 2, "1")])
     plan = pool.step()
-    assert quarantines.count(pool.store, pool.document, plan.epoch) == {"inverse": 1}
+    assert quarantine_counts.count(pool.store, pool.document, plan.epoch) == {"inverse": 1}
     found = db.quarantine("inverse").to_pylist()
     assert [row["id"] for row in found] == [1] and "division" in found[0]["reason"]
     assert db.scan("inverse").to_pylist() == [{"id": 2, "x": 0.5}]
@@ -428,7 +428,7 @@ def test_rows_that_fail_are_in_quarantine(pool: FakePool, db: ClusterDatabase) -
     assert report.compared and not report.complete
     db.put("orders", order(1, 1, "1"))
     plan = pool.step()
-    assert quarantines.count(pool.store, pool.document, plan.epoch) == {"inverse": 0}
+    assert quarantine_counts.count(pool.store, pool.document, plan.epoch) == {"inverse": 0}
     assert db.quarantine("inverse").num_rows == 0 and db.verify("inverse").ok
 
 
@@ -549,6 +549,6 @@ def test_a_session_reads_its_own_writes_and_hands_over_what_it_saw(pool: FakePoo
         with s.snapshot() as snapshot:
             assert snapshot.get("spend", 8) == {"customer": 8, "n": 1, "total": Decimal("1.00")}
         handed = str(s.token)
-    assert Token.parse(handed).epoch == db.epoch and Token.parse(handed).positions
+    assert ClusterToken.parse(handed).epoch == db.epoch and ClusterToken.parse(handed).positions
     with db.session(after=handed, timeout=1) as other:
         assert other.get("spend", 7) == {"customer": 7, "n": 1, "total": Decimal("9.50")}

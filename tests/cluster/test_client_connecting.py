@@ -10,8 +10,8 @@ import time
 import pytest
 
 import belvedere
-from belvedere.cluster import flight
 from belvedere.cluster.client.connecting import addresses
+from belvedere.cluster.transport import flight
 from belvedere.errors import DataError, PeerUnavailable
 from belvedere.protocol.ring import MemberId
 from tests.cluster.proxy import Proxy

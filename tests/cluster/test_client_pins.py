@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
+from belvedere.backend.memory import Moment
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.pins import Pins
 from belvedere.errors import EpochExpired, StoreUnavailable, ViewReplaced
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.pins import PINS, Pin, horizon_document
-from belvedere.store.memory import Moment
 from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import FakePool
 

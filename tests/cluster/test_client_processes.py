@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import belvedere
 from belvedere.cli.main import cli
-from belvedere.cluster.local import LocalCluster
+from belvedere.cluster.process.local import LocalCluster
 from belvedere.protocol.messages import Role
 from tests.cluster.real import started, status
 from tests.cluster.test_catalogs import MANIFEST

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from belvedere.backend.memory import Moment
+from belvedere.backend.served.client import FlightStore
+from belvedere.backend.served.server import StoreServer
+from belvedere.backend.served.service import StoreService
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.pins import Pins
 from belvedere.cluster.client.stores import Connection
-from belvedere.cluster.loopback import LoopbackTransport
+from belvedere.cluster.transport.loopback import LoopbackTransport
 from belvedere.errors import CatalogError, DiskError, EpochExpired, PeerUnavailable, StoreUnavailable
 from belvedere.protocol.pins import horizon_document
 from belvedere.protocol.ring import MemberId
-from belvedere.store.memory import Moment
-from belvedere.store.served.client import FlightStore
-from belvedere.store.served.server import StoreServer
-from belvedere.store.served.service import StoreService
 from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import FakePool
 

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
+from belvedere.backend.seam import SourceInfo
 from belvedere.cluster.client.database import ClusterDatabase
-from belvedere.cluster.client.token import Token
+from belvedere.cluster.client.token import ClusterToken
 from belvedere.errors import NotYet
 from belvedere.protocol.exactly_once import Seq, SourceId
-from belvedere.store.seam import SourceInfo
 from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import FakePool
 
@@ -18,15 +18,15 @@ from tests.cluster.fake_pool import FakePool
 @pytest.mark.parametrize("text", ["", "x", "e", "e1,", "e1,a", "e1,:3", "e1,a:b", "1.5"])
 def test_what_is_no_token_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no token"):
-        Token.parse(text)
+        ClusterToken.parse(text)
 
 
 def test_tokens_as_text() -> None:
-    token = Token.of({"b,c:d/é": 5, "a": 7})  # type: ignore[dict-item]
-    assert Token.parse(str(token)) == token and Token.parse(token) is token
-    assert Token.parse(17) == Token.parse("e17") == Token(17)
-    both = Token.joined([token, Token.of({"a": 9}), Token(4)])  # type: ignore[dict-item]
-    assert both == Token(4, (("a", 9), ("b,c:d/é", 5)))  # type: ignore[arg-type]
+    token = ClusterToken.of({"b,c:d/é": 5, "a": 7})  # type: ignore[dict-item]
+    assert ClusterToken.parse(str(token)) == token and ClusterToken.parse(token) is token
+    assert ClusterToken.parse(17) == ClusterToken.parse("e17") == ClusterToken(17)
+    both = ClusterToken.joined([token, ClusterToken.of({"a": 9}), ClusterToken(4)])  # type: ignore[dict-item]
+    assert both == ClusterToken(4, (("a", 9), ("b,c:d/é", 5)))  # type: ignore[arg-type]
 
 
 def test_a_source_that_ended_and_is_forgotten_counts_as_reached(pool: FakePool, db: ClusterDatabase) -> None:
@@ -75,7 +75,7 @@ def test_a_source_that_was_never_published_is_in_the_newest_epoch(pool: FakePool
     assert db.epochs.at(token, db.deadline()).epoch == last
 
 
-def _written_to_a_daughter(pool: FakePool, db: ClusterDatabase) -> tuple[int, Token]:
+def _written_to_a_daughter(pool: FakePool, db: ClusterDatabase) -> tuple[int, ClusterToken]:
     """A write to a range that is planned, committed to its end and forgotten; the epoch that has it."""
     db.put("orders", order(2, 7, "1"))
     daughter = SourceId("orders/daughter")
@@ -84,4 +84,4 @@ def _written_to_a_daughter(pool: FakePool, db: ClusterDatabase) -> tuple[int, To
     epoch = pool.step().epoch
     del pool.positions[daughter]
     pool.store.forget_sources([daughter])
-    return epoch, Token.of({daughter: Seq(1)})
+    return epoch, ClusterToken.of({daughter: Seq(1)})

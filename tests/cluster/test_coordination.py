@@ -8,10 +8,7 @@ import time
 
 import pytest
 
-from belvedere.cluster.coordination import (
-    Coordination,
-    Session,
-)
+from belvedere.cluster.coordination.seam import Coordination, SessionState
 from belvedere.errors import CoordinationUnavailable, Incompatible
 from belvedere.protocol.messages import Member, Role
 from tests.cluster.coordination_worlds import (
@@ -65,7 +62,7 @@ def test_who_listens_before_the_start_hears_with_it(world: World) -> None:
     session, members = listen_session(made), listen_members(made)
     made.start(15.0)
     members.wait_last(["a"])
-    assert session.heard == [Session.CONNECTED]
+    assert session.heard == [SessionState.CONNECTED]
 
 
 def test_a_member_that_joins_again_replaces_its_entry(world: World) -> None:
@@ -183,12 +180,12 @@ def test_a_session_that_ends_takes_the_member_and_its_name_along(world: World) -
     seen_by_itself.wait_last(["a"])
     world.expire(one)
     seen.wait_last([])
-    session.wait(lambda heard: Session.LOST in heard)
-    session.wait_last(Session.CONNECTED)
-    assert [state for state in session.heard if state is not Session.SUSPENDED] == [
-        Session.CONNECTED,
-        Session.LOST,
-        Session.CONNECTED,
+    session.wait(lambda heard: SessionState.LOST in heard)
+    session.wait_last(SessionState.CONNECTED)
+    assert [state for state in session.heard if state is not SessionState.SUSPENDED] == [
+        SessionState.CONNECTED,
+        SessionState.LOST,
+        SessionState.CONNECTED,
     ]
     with pytest.raises(Incompatible, match="never used again"):
         one.join(member("a"))
@@ -206,8 +203,8 @@ def test_a_connection_that_breaks_suspends_and_comes_back(world: World) -> None:
     seen.wait_last(["a"])
     assert one.lease_valid()
     world.suspend(one)
-    session.wait_last(Session.SUSPENDED)
-    assert one.session is Session.SUSPENDED
+    session.wait_last(SessionState.SUSPENDED)
+    assert one.session is SessionState.SUSPENDED
     assert not one.lease_valid()
     for call in (one.read, one.clock, one.members, one.leave, lambda: one.swap(b"", 0), lambda: one.create(b"")):
         with pytest.raises(CoordinationUnavailable):
@@ -216,8 +213,8 @@ def test_a_connection_that_breaks_suspends_and_comes_back(world: World) -> None:
         one.join(member("a", leaving=True))
     watcher.join(member("b"))
     world.resume(one)
-    session.wait_last(Session.CONNECTED)
-    assert session.heard == [Session.CONNECTED, Session.SUSPENDED, Session.CONNECTED]
+    session.wait_last(SessionState.CONNECTED)
+    assert session.heard == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED]
     assert one.lease_valid()
     seen_by_itself.wait_last(["a", "b"])
     seen.wait_last(["a", "b"])
@@ -234,21 +231,21 @@ def test_a_session_that_ends_while_suspended_is_lost(world: World) -> None:
         world.suspend(one)
         world.expire(one)
         seen.wait_last([])
-        assert one.session is Session.SUSPENDED
+        assert one.session is SessionState.SUSPENDED
     else:
         world.suspend(one)
         seen.wait_last([])
     assert not one.lease_valid()
     world.resume(one)
-    session.wait(lambda heard: heard[-2:] == [Session.LOST, Session.CONNECTED])
-    assert session.heard == [Session.CONNECTED, Session.SUSPENDED, Session.LOST, Session.CONNECTED]
+    session.wait(lambda heard: heard[-2:] == [SessionState.LOST, SessionState.CONNECTED])
+    assert session.heard == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
     with pytest.raises(Incompatible, match="never used again"):
         one.join(member("a"))
 
 
 def test_who_listens_late_hears_the_present_state(world: World) -> None:
     one = world.connect()
-    listen_session(one).wait_last(Session.CONNECTED)
+    listen_session(one).wait_last(SessionState.CONNECTED)
 
 
 def test_closing_removes_the_member_at_once_and_ends_everything(world: World) -> None:
@@ -257,19 +254,19 @@ def test_closing_removes_the_member_at_once_and_ends_everything(world: World) ->
     one.join(member("a"))
     seen.wait_last(["a"])
     session = listen_session(one)
-    session.wait_last(Session.CONNECTED)
+    session.wait_last(SessionState.CONNECTED)
     begin = time.monotonic()
     one.close()
     seen.wait_last([])
     assert time.monotonic() - begin < 5.0
     one.close()
     assert not one.lease_valid()
-    assert one.session is Session.SUSPENDED
+    assert one.session is SessionState.SUSPENDED
     with pytest.raises(CoordinationUnavailable, match="closed"):
         one.read()
     with pytest.raises(CoordinationUnavailable):
         one.start(1.0)
-    assert session.heard == [Session.CONNECTED]
+    assert session.heard == [SessionState.CONNECTED]
 
 
 def test_a_start_that_nobody_answers_says_so_and_can_be_repeated(world: World) -> None:

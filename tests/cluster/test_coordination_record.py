@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from belvedere.cluster.coordination import (
+from belvedere.cluster.coordination.seam import (
     NODE_LIMIT,
     Coordination,
-    Session,
+    SessionState,
     Versioned,
     check_cluster,
     decode_member,
@@ -78,10 +78,10 @@ def test_a_candidacy_ends_with_the_session_and_may_begin_again(world: World) -> 
     elected.wait_last(True)
     world.expire(one)
     elected.wait_last(False)
-    both.wait_last(Session.CONNECTED)
-    assert both.heard.index(Session.LOST) < both.heard.index(False)
+    both.wait_last(SessionState.CONNECTED)
+    assert both.heard.index(SessionState.LOST) < both.heard.index(False)
     again = Ear()
-    eventually(lambda: one.session is Session.CONNECTED)
+    eventually(lambda: one.session is SessionState.CONNECTED)
     one.campaign("a.2", again)
     again.wait_last(True)
     assert elected.heard == [True, False]
@@ -95,9 +95,9 @@ def test_suspended_alone_changes_nothing_about_the_election(world: World) -> Non
     ears[0].wait_last(True)
     other.campaign("other", ears[1])
     world.suspend(one)
-    session.wait_last(Session.SUSPENDED)
+    session.wait_last(SessionState.SUSPENDED)
     world.resume(one)
-    session.wait_last(Session.CONNECTED)
+    session.wait_last(SessionState.CONNECTED)
     one.resign()
     ears[1].wait_last(True)
     ears[0].wait_last(False)
@@ -114,11 +114,11 @@ def test_who_waits_in_line_is_elected_after_a_broken_connection(world: World, wh
     time.sleep(0.1)  # nothing tells that a candidate has got in line
     session = listen_session(other)
     world.suspend(other)
-    session.wait_last(Session.SUSPENDED)
+    session.wait_last(SessionState.SUSPENDED)
     if when == "while":
         one.resign()
     world.resume(other)
-    session.wait_last(Session.CONNECTED)
+    session.wait_last(SessionState.CONNECTED)
     if when == "before":
         one.resign()
     ears[1].wait_last(True)
@@ -133,7 +133,7 @@ def test_who_resigns_while_suspended_is_out_when_connected(world: World) -> None
     ears[0].wait_last(True)
     other.campaign("other", ears[1])
     world.suspend(one)
-    session.wait_last(Session.SUSPENDED)
+    session.wait_last(SessionState.SUSPENDED)
     one.resign()
     ears[0].wait_last(False)
     world.resume(one)
@@ -232,7 +232,7 @@ def test_a_swap_without_an_answer_is_unknown_until_it_is_read(world: World, happ
     world.write_unknown(one, happened=happened)
     with pytest.raises(CoordinationUnavailable):
         one.swap(b"second", first.version)
-    wait_for_session(one, Session.CONNECTED)
+    wait_for_session(one, SessionState.CONNECTED)
     found = written(one.read())
     assert (found.data, found.version) == ((b"second", 1) if happened else (b"first", 0))
     assert written(one.swap(b"third", found.version)).version == found.version + 1
@@ -244,7 +244,7 @@ def test_a_create_without_an_answer_is_unknown_until_it_is_read(world: World, ha
     world.write_unknown(one, happened=happened)
     with pytest.raises(CoordinationUnavailable):
         one.create(b"first")
-    wait_for_session(one, Session.CONNECTED)
+    wait_for_session(one, SessionState.CONNECTED)
     assert (one.read() is not None) is happened
     assert (one.create(b"again") is None) is happened
 
@@ -280,8 +280,8 @@ def test_faults_are_addressed_by_name() -> None:
     one.join(member("a"))
     other.campaign("candidate", Ear())
     world.zookeeper.suspend("a")
-    assert one.session is Session.SUSPENDED
-    assert other.session is Session.CONNECTED
+    assert one.session is SessionState.SUSPENDED
+    assert other.session is SessionState.CONNECTED
     world.zookeeper.expire("candidate")
     with pytest.raises(KeyError, match="nobody"):
         world.zookeeper.expire("nobody")

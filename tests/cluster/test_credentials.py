@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from belvedere.cluster.options import Options
+from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.roles.run import credentials
 from belvedere.errors import DataError
 from belvedere.protocol.messages import Role
 
 
-def options(file: Path | None) -> Options:
-    return Options(Role.VIEWSERVER, "127.0.0.1:2181", zookeeper_credentials=file)
+def options(file: Path | None) -> ProcessOptions:
+    return ProcessOptions(Role.VIEWSERVER, "127.0.0.1:2181", zookeeper_credentials=file)
 
 
 def test_user_and_password_come_from_the_file(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from belvedere.cluster.loop import Worker
-from belvedere.cluster.roles.deaths import Deaths, refuses
+from belvedere.cluster.process.loop import Worker
+from belvedere.cluster.roles.failure_detector import Deaths, refuses
 from belvedere.protocol.messages import Member, Role
 from belvedere.protocol.ring import MemberId
 from tests.cluster.real import until

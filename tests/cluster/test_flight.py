@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from belvedere import errors
-from belvedere.cluster.flight import FlightClient, FlightTransport, Tls
+from belvedere.cluster.transport.flight import FlightClient, FlightTransport, Tls
 from belvedere.protocol.messages import Attempt, Epoch, Expect, Message
 from belvedere.protocol.ring import MemberId
 from tests.cluster.certificates import authority, certified

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from belvedere import errors
-from belvedere.cluster.health import Health
-from belvedere.cluster.metrics import CONTENT_TYPE, Metrics
+from belvedere.cluster.process.health import Health
+from belvedere.cluster.process.metrics import CONTENT_TYPE, Metrics
 
 
 class Process:

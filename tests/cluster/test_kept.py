@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from belvedere.cluster.kept import Kept
+from belvedere.cluster.roles.batch_buffer import Kept
 from belvedere.errors import DiskError
 from belvedere.protocol.messages import Attempt, Batch, Epoch
 from belvedere.protocol.ring import MemberId

@@ -7,7 +7,7 @@ import sys
 
 CODE = """
 import sys
-from belvedere.cluster.lean import do_without_pandas
+from belvedere.cluster.process.lean import do_without_pandas
 do_without_pandas()
 import belvedere.cluster.roles.run
 from belvedere.cluster.roles import store

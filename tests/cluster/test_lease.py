@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from belvedere.cluster.coordination import Session
-from belvedere.cluster.lease import HEARTBEAT, LEASE, Lease
+from belvedere.cluster.coordination.lease import HEARTBEAT, LEASE, Lease
+from belvedere.cluster.coordination.seam import SessionState
 
 TIMEOUT = 12.0  # a lease of 8
 
@@ -16,7 +16,7 @@ def connected(at: float = 0.0) -> Lease:
     lease = Lease(TIMEOUT)
     lease.connected(at)
     assert lease.answered(at, at) is None
-    assert lease.opened(at) is Session.CONNECTED
+    assert lease.opened(at) is SessionState.CONNECTED
     return lease
 
 
@@ -26,7 +26,7 @@ def test_nothing_is_believed_before_there_is_an_answer() -> None:
     lease.connected(0.0)
     assert lease.opened(0.0) is None
     assert not lease.valid(0.0)
-    assert lease.answered(sent=0.0, now=1.0) is Session.CONNECTED
+    assert lease.answered(sent=0.0, now=1.0) is SessionState.CONNECTED
     assert lease.valid(1.0)
 
 
@@ -42,9 +42,9 @@ def test_the_lease_counts_from_the_sending_of_what_was_answered() -> None:
 def test_without_answers_it_is_suspended_and_then_lost() -> None:
     lease = connected(0.0)
     assert lease.tick(7.9) is None
-    assert lease.tick(8.1) is Session.SUSPENDED
+    assert lease.tick(8.1) is SessionState.SUSPENDED
     assert lease.tick(8.0 + TIMEOUT) is None
-    assert lease.tick(8.2 + TIMEOUT) is Session.LOST
+    assert lease.tick(8.2 + TIMEOUT) is SessionState.LOST
     assert lease.tick(100.0) is None
     assert lease.answered(100.0, 100.0) is None
     assert lease.opened(100.0) is None
@@ -53,10 +53,10 @@ def test_without_answers_it_is_suspended_and_then_lost() -> None:
 
 def test_a_process_that_was_paused_does_not_believe_in_its_session() -> None:
     lease = connected(0.0)
-    assert lease.state is Session.CONNECTED  # nobody had the time to notice
+    assert lease.state is SessionState.CONNECTED  # nobody had the time to notice
     assert not lease.valid(60.0)
-    assert lease.tick(60.0) is Session.SUSPENDED
-    assert lease.answered(sent=60.1, now=60.2) is Session.CONNECTED
+    assert lease.tick(60.0) is SessionState.SUSPENDED
+    assert lease.answered(sent=60.1, now=60.2) is SessionState.CONNECTED
     assert lease.valid(60.3)
 
 
@@ -64,36 +64,36 @@ def test_an_answer_that_is_old_when_it_comes_does_not_resume() -> None:
     lease = connected(0.0)
     lease.tick(9.0)
     assert lease.answered(sent=0.5, now=9.1) is None
-    assert lease.state is Session.SUSPENDED
+    assert lease.state is SessionState.SUSPENDED
 
 
 def test_a_broken_connection_suspends_and_answers_from_before_do_not_count() -> None:
     lease = connected(0.0)
-    assert lease.disconnected(1.0) is Session.SUSPENDED
+    assert lease.disconnected(1.0) is SessionState.SUSPENDED
     assert not lease.valid(1.0)
     assert lease.disconnected(1.1) is None
     assert lease.answered(sent=0.9, now=1.2) is None
     lease.connected(2.0)
     assert lease.answered(sent=0.9, now=2.1) is None
     assert not lease.valid(2.1)
-    assert lease.answered(sent=2.1, now=2.2) is Session.CONNECTED
+    assert lease.answered(sent=2.1, now=2.2) is SessionState.CONNECTED
 
 
 def test_resuming_begins_the_count_anew() -> None:
     lease = connected(0.0)
     lease.disconnected(1.0)
     lease.connected(12.0)
-    assert lease.answered(12.0, 12.5) is Session.CONNECTED
-    assert lease.disconnected(13.0) is Session.SUSPENDED
+    assert lease.answered(12.0, 12.5) is SessionState.CONNECTED
+    assert lease.disconnected(13.0) is SessionState.SUSPENDED
     assert lease.tick(24.9) is None
-    assert lease.tick(25.1) is Session.LOST
+    assert lease.tick(25.1) is SessionState.LOST
 
 
 def test_a_session_that_expires_is_lost_at_once() -> None:
-    assert connected().expired() is Session.LOST
+    assert connected().expired() is SessionState.LOST
     never_told = Lease(TIMEOUT)
     assert never_told.expired() is None
-    assert never_told.state is Session.LOST
+    assert never_told.state is SessionState.LOST
     never_told.connected(1.0)
     assert never_told.answered(1.0, 1.0) is None
     assert never_told.opened(1.0) is None

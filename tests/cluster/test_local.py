@@ -17,7 +17,7 @@ import pytest
 
 import belvedere
 from belvedere import errors
-from belvedere.cluster.local import CONTROL_FILE, LocalCluster, Shape, control, local_url
+from belvedere.cluster.process.local import CONTROL_FILE, ClusterShape, LocalCluster, control, local_url
 from tests.cluster.real import is_whole, until
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -122,7 +122,7 @@ def test_control_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_a_cluster_starts_again_on_its_data_and_starts_again_what_dies(tmp_path: Path) -> None:
-    shape = Shape(viewservers=1, distributors=1, sync=False)
+    shape = ClusterShape(viewservers=1, distributors=1, sync=False)
     with LocalCluster(tmp_path, shape) as cluster:
         first = cluster.url
         until(lambda: is_whole(cluster, 1), 100.0, "a view server")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from belvedere import errors
-from belvedere.cluster import logs
+from belvedere.cluster.process import logs
 
 
 class Time:

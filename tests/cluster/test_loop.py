@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from belvedere.cluster.clock import Clock
-from belvedere.cluster.loop import Busy, Loop, Pauses, Worker
-from belvedere.cluster.options import Options, spoken_protocols
+from belvedere.cluster.coordination.clock import Clock
+from belvedere.cluster.process.loop import Busy, Loop, Pauses, Worker
+from belvedere.cluster.process.options import ProcessOptions, spoken_protocols
 from belvedere.errors import DataError
 from belvedere.protocol.messages import Role
 
@@ -116,17 +116,17 @@ def test_a_clock_that_was_set_back_far_is_given_up() -> None:
 
 def test_options_say_what_is_wrong() -> None:
     with pytest.raises(DataError, match=r"role store: give the directory"):
-        Options(Role.STORE, "localhost:2181")
+        ProcessOptions(Role.STORE, "localhost:2181")
     with pytest.raises(DataError, match=r"no ZooKeeper"):
-        Options(Role.COORDINATOR, "")
+        ProcessOptions(Role.COORDINATOR, "")
     with pytest.raises(DataError, match=r"pool 'a/b'"):
-        Options(Role.COORDINATOR, "localhost:2181", pool="a/b")
+        ProcessOptions(Role.COORDINATOR, "localhost:2181", pool="a/b")
     with pytest.raises(DataError, match=r"session timeout 0.1 s"):
-        Options(Role.COORDINATOR, "localhost:2181", session_timeout=0.1)
+        ProcessOptions(Role.COORDINATOR, "localhost:2181", session_timeout=0.1)
     with pytest.raises(DataError, match=r"retention 8 s: with a session timeout of 4 s it is at least 9 s"):
-        Options(Role.COORDINATOR, "localhost:2181", session_timeout=4.0, retention=8.0)
-    Options(Role.COORDINATOR, "localhost:2181", session_timeout=4.0, retention=9.0)
-    found = Options(Role.STORE, "localhost:2181", directory=Path("x"))
+        ProcessOptions(Role.COORDINATOR, "localhost:2181", session_timeout=4.0, retention=8.0)
+    ProcessOptions(Role.COORDINATOR, "localhost:2181", session_timeout=4.0, retention=9.0)
+    found = ProcessOptions(Role.STORE, "localhost:2181", directory=Path("x"))
     assert found.name.startswith("store-")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from belvedere.cluster import metrics
-from belvedere.cluster.metrics import METRICS, Metrics
+from belvedere.cluster.process import metrics
+from belvedere.cluster.process.metrics import METRICS, Metrics
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
 

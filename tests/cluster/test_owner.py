@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from belvedere.cluster.roles import owner
+from belvedere.backend.memory import MemoryStore
+from belvedere.cluster.roles import store_owner
 from belvedere.errors import Incompatible
 from belvedere.protocol.messages import Epoch
-from belvedere.store.memory import MemoryStore
 
 
 def test_a_store_is_claimed_once_and_stays_with_its_pool() -> None:
     store = MemoryStore()
-    owner.claim(store, "shop", recorded=False)
-    owner.claim(store, "shop", recorded=False)
+    store_owner.claim(store, "shop", recorded=False)
+    store_owner.claim(store, "shop", recorded=False)
     store.put_document("plan/1-1", b"")
-    owner.claim(store, "shop", recorded=True)
+    store_owner.claim(store, "shop", recorded=True)
     with pytest.raises(Incompatible, match="belongs to pool 'shop', this is pool 'bank'"):
-        owner.claim(store, "bank", recorded=False)
+        store_owner.claim(store, "bank", recorded=False)
     with pytest.raises(Incompatible, match="belongs to pool 'shop'"):
-        owner.claim(store, "bank", recorded=True)
+        store_owner.claim(store, "bank", recorded=True)
 
 
 def test_state_without_a_record_is_not_counted_twice() -> None:
     store = MemoryStore()
     store.put_document("catalog/1-1", b"")
     with pytest.raises(Incompatible, match="no record of that pool: restore ZooKeeper's data"):
-        owner.claim(store, "shop", recorded=False)
-    owner.claim(store, "shop", recorded=True)
+        store_owner.claim(store, "shop", recorded=False)
+    store_owner.claim(store, "shop", recorded=True)
 
 
 def test_two_pools_that_begin_at_once_are_both_refused_or_one_wins() -> None:
@@ -43,11 +43,11 @@ def test_two_pools_that_begin_at_once_are_both_refused_or_one_wins() -> None:
 
     store.list_documents = race  # type: ignore[method-assign]
     with pytest.raises(Incompatible, match="belongs to pool 'bank'"):
-        owner.claim(store, "shop", recorded=False)
+        store_owner.claim(store, "shop", recorded=False)
 
 
 def test_a_record_behind_what_is_published_is_refused_by_name() -> None:
-    owner.check_committed("shop", Epoch(10), Epoch(10))
-    owner.check_committed("shop", Epoch(10), Epoch(11))
+    store_owner.check_committed("shop", Epoch(10), Epoch(10))
+    store_owner.check_committed("shop", Epoch(10), Epoch(11))
     with pytest.raises(Incompatible, match=r"published epoch 11 of pool 'shop', .* says that 10 "):
-        owner.check_committed("shop", Epoch(11), Epoch(10))
+        store_owner.check_committed("shop", Epoch(11), Epoch(10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from belvedere.cluster.peers import Peers
+from belvedere.cluster.transport.peers import Peers
 from belvedere.protocol.messages import Member, Released, Role
 from belvedere.protocol.ring import MemberId
 

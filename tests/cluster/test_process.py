@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import belvedere
-from belvedere.cluster.local import LocalCluster
+from belvedere.cluster.process.local import LocalCluster
 from belvedere.protocol.messages import Role
 from tests.cluster.real import SHAPE, Load, is_whole, started, status, until
 

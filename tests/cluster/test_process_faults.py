@@ -14,26 +14,28 @@ import numpy as np
 import pytest
 
 from belvedere import errors
-from belvedere.cluster import calls, catalogs, logs
-from belvedere.cluster.coordination import Coordination
-from belvedere.cluster.kept import Kept
-from belvedere.cluster.loopback import Hub, LoopbackTransport
-from belvedere.cluster.memory import MemoryCoordination, MemoryZooKeeper
-from belvedere.cluster.options import Options
-from belvedere.cluster.process import OpenStore, Process
+from belvedere.backend.memory import MemoryStore, Moment
+from belvedere.backend.seam import SourceInfo
+from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.coordination.memory import MemoryCoordination, MemoryZooKeeper
+from belvedere.cluster.coordination.seam import Coordination
+from belvedere.cluster.process import logs
+from belvedere.cluster.process.options import ProcessOptions
+from belvedere.cluster.process.process import OpenStore, Process
+from belvedere.cluster.roles.batch_buffer import Kept
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.cluster.roles.run import maker
 from belvedere.cluster.roles.viewserver import ViewServerMember
-from belvedere.cluster.transport import Payload
-from belvedere.embedded.rows import Rows
+from belvedere.cluster.transport import calls
+from belvedere.cluster.transport.loopback import Hub, LoopbackTransport
+from belvedere.cluster.transport.seam import Payload
+from belvedere.embedded.rows import GivenRows
 from belvedere.engine import shard
 from belvedere.engine.shard import Shard, StageError
+from belvedere.model import chunks
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from belvedere.protocol.messages import Attempt, Batch, Begin, Member, Message, Role
 from belvedere.protocol.ring import BUCKETS, MemberId
-from belvedere.source import chunks
-from belvedere.store.memory import MemoryStore, Moment
-from belvedere.store.seam import SourceInfo
 from tests.cluster.real import until
 
 SOURCE = SourceId("orders/0")
@@ -58,7 +60,7 @@ class Pool:
         self._seq = 0
 
     def start(self, role: Role, name: str, store: MemoryStore | None = None, **settings: Any) -> Process:
-        options = Options(role, "memory", name=name, store="memory", leave_within=1.0, **settings)
+        options = ProcessOptions(role, "memory", name=name, store="memory", leave_within=1.0, **settings)
         said = self.said[name] = io.StringIO()
         process = Process(
             options,
@@ -134,7 +136,7 @@ class Pool:
 
     def define(self) -> None:
         for number, statement in enumerate(STATEMENTS):
-            request = calls.encode(calls.Ddl(f"ticket {number}", statement))
+            request = calls.encode(calls.DdlCall(f"ticket {number}", statement))
             calls.decode(self.call(calls.DDL, request), calls.Taken)
         self.store.list_source(SourceInfo(SOURCE, "orders", frozenset(), None, "node"))
         until(lambda: self.status().get("building") == [], 20.0, "a view that is built")
@@ -143,7 +145,7 @@ class Pool:
         """One order, durable in INPUT."""
         self._seq += 1
         table = catalogs.compile(self._document()).tables["orders"].stored
-        changes = Rows(table).puts([{"id": self._seq, "customer": customer, "total": "1.00"}])
+        changes = GivenRows(table).puts([{"id": self._seq, "customer": customer, "total": "1.00"}])
         assert changes is not None
         changes.ts = np.full(len(changes), self._seq, np.int64)
         payload = chunks.entry(table, Seq(self._seq), changes)
@@ -157,14 +159,14 @@ class Pool:
         assert found is not None
         return found
 
-    def committed(self) -> calls.Committed:
-        return calls.decode(self.call(calls.COMMITTED, calls.encode(calls.Ask())), calls.Seen).committed
+    def committed(self) -> calls.CommittedRow:
+        return calls.decode(self.call(calls.COMMITTED, calls.encode(calls.StatusCall())), calls.Seen).committed
 
     def covers(self, seq: Seq) -> bool:
         return self.committed().positions.get(SOURCE, -1) >= seq
 
     def rows(self) -> int:
-        node = catalogs.compile(self._document()).circuits[0].views[0].node
+        node = catalogs.compile(self._document()).view_groups[0].views[0].node
         return sum(len(ids) for ids, _ in self.store.scan(shard.view_table(node), 0, BUCKETS, 1 << 60))
 
 
@@ -303,7 +305,7 @@ def test_a_change_is_never_made_to_the_catalog_of_one_who_has_lost_the_lead(
 
     monkeypatch.setattr(leader, "in_loop", too_late)
     with pytest.raises(errors.PeerUnavailable, match="does not lead"):
-        leader.ddl.change(calls.Ddl("ticket", "CREATE MATERIALIZED VIEW v AS SELECT id FROM orders"))
+        leader.ddl.change(calls.DdlCall("ticket", "CREATE MATERIALIZED VIEW v AS SELECT id FROM orders"))
     with pytest.raises(errors.PeerUnavailable, match="does not lead"):
         leader.overview.status()
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from belvedere.cluster.flight import FlightTransport
-from belvedere.cluster.options import Options
+from belvedere.backend.served.ordered import encode_keys
+from belvedere.backend.served.pusher import unpack_request
+from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.roles.push import PUSH
 from belvedere.cluster.roles.store import NODES, StoreDirectory
+from belvedere.cluster.transport.flight import FlightTransport
 from belvedere.errors import StoreUnavailable
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import MemberId
-from belvedere.source.pusher import unpack_request
 from belvedere.sql.catalog import TableDef
-from belvedere.store.served.ordered import encode_keys
-from tests.store.served.base_rows import ORDERS, Change, changes_of, keys_of
+from tests.backend.served.base_rows import ORDERS, Change, changes_of, keys_of
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ class Distributor:
 
 
 def opened(path: Path, session_timeout: float, **settings: Any) -> StoreDirectory:
-    options = Options(Role.STORE, "nowhere:1", directory=path, session_timeout=session_timeout, **settings)
+    options = ProcessOptions(Role.STORE, "nowhere:1", directory=path, session_timeout=session_timeout, **settings)
     store = StoreDirectory(options)
     store.base.create_table(ORDERS, encode_keys(keys_of(100, 200, 300), "orders"))
     return store

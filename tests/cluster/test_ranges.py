@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from belvedere.backend.served.base_service import BaseClient, BaseService
+from belvedere.backend.served.lmdb_store import LmdbStore
+from belvedere.backend.served.server import StoreServer
+from belvedere.backend.served.service import StoreService
 from belvedere.cli import context
 from belvedere.cli.main import cli
-from belvedere.cluster import catalogs
+from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.client.connecting import ServedBase
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.ranges import Ranges
@@ -21,12 +25,8 @@ from belvedere.cluster.client.stores import Connection
 from belvedere.cluster.roles.base_tables import adjust
 from belvedere.errors import CatalogError, DataError
 from belvedere.protocol.ring import MemberId
-from belvedere.store.served.base_service import BaseClient, BaseService
-from belvedere.store.served.lmdb_store import LmdbStore
-from belvedere.store.served.server import StoreServer
-from belvedere.store.served.service import StoreService
+from tests.backend.served.base_rows import Change, changes_of
 from tests.cluster.fake_pool import FakePool
-from tests.store.served.base_rows import Change, changes_of
 
 TABLES = (
     "CREATE TABLE orders (id BIGINT PRIMARY KEY, a BIGINT, b STRING)",

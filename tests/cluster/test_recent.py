@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from belvedere.cluster.recent import Recent
-from belvedere.store.seam import TableWrite
+from belvedere.backend.seam import TableWrite
+from belvedere.cluster.roles.read_cache import ReadCache
 
 
 def write(rows: dict[tuple[int, int], bytes | None], *, logged: bool = True) -> TableWrite:
@@ -19,7 +19,7 @@ def write(rows: dict[tuple[int, int], bytes | None], *, logged: bool = True) -> 
 def test_reads_equal_the_newest_version_that_an_epoch_sees() -> None:
     rng = random.Random(7)
     keys = [(a << 50, b) for a in range(12) for b in (0, 1, 1 << 63)]
-    recent = Recent(1 << 20)
+    recent = ReadCache(1 << 20)
     versions: dict[tuple[int, int], list[tuple[int, bytes | None]]] = {}
     for epoch in range(1, 40):
         chosen = rng.sample(keys, rng.randrange(1, 8))
@@ -37,7 +37,7 @@ def test_reads_equal_the_newest_version_that_an_epoch_sees() -> None:
 
 
 def test_the_oldest_epochs_are_given_up_first() -> None:
-    recent = Recent(100)
+    recent = ReadCache(100)
     for epoch in range(1, 10):
         recent.add(epoch, [write({(epoch, 0): b"x" * 20})])
     known, _ = recent.read("v", np.array([(epoch, 0) for epoch in range(1, 10)], np.uint64), 9)
@@ -45,7 +45,7 @@ def test_the_oldest_epochs_are_given_up_first() -> None:
 
 
 def test_epochs_that_are_undone_are_not_remembered() -> None:
-    recent = Recent(1 << 20)
+    recent = ReadCache(1 << 20)
     for epoch in (1, 2, 3):
         recent.add(epoch, [write({(1, 1): str(epoch).encode()})])
     recent.undo(2)
@@ -55,13 +55,13 @@ def test_epochs_that_are_undone_are_not_remembered() -> None:
 
 
 def test_state_is_not_remembered() -> None:
-    recent = Recent(1 << 20)
+    recent = ReadCache(1 << 20)
     recent.add(1, [write({(1, 1): b"state"}, logged=False)])
     assert recent.read("v", np.array([(1, 1)], np.uint64), 1)[0].tolist() == [False]
 
 
 def test_ids_may_come_in_any_order() -> None:
-    recent = Recent(1 << 20)
+    recent = ReadCache(1 << 20)
     ids = np.array([[9, 1], [2, 7], [5, 0], [2, 3]], np.uint64)
     values = pa.array([b"9-1", b"2-7", None, b"2-3"], pa.binary())
     recent.add(1, [TableWrite("v", ids, values, logged=True)])

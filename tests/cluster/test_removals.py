@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from belvedere.cluster.roles import removals
-from belvedere.cluster.roles.removals import Removals
+from belvedere.backend.memory import MemoryStore
+from belvedere.cluster.roles import gc_input
+from belvedere.cluster.roles.gc_input import Removals
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
-from belvedere.store.memory import MemoryStore
 
 
 def chunk(number: int) -> ChunkId:
@@ -45,5 +45,5 @@ def test_it_is_due_again_after_a_pause() -> None:
     gathered.remove(*gathered.take())
     gathered.add(chunks=(chunk(1),))
     assert not gathered.due
-    now += removals.PAUSE_SECONDS
+    now += gc_input.PAUSE_SECONDS
     assert gathered.due

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.cluster.logs import get
-from belvedere.cluster.retrying import Retrying, Superseded, Trouble
-from belvedere.store import seam
-from belvedere.store.memory import MemoryStore
-from belvedere.store.seam import TableWrite
+from belvedere.backend import seam
+from belvedere.backend.memory import MemoryStore
+from belvedere.backend.seam import TableWrite
+from belvedere.cluster.process.logs import get
+from belvedere.cluster.process.retrying import Retrying, Superseded, Trouble
 
 
 def test_a_long_write_is_given_up_between_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:

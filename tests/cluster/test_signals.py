@@ -9,7 +9,7 @@ import time
 
 DEAF = """
 import ctypes, os, signal, sys
-from belvedere.cluster.signals import bound_the_end
+from belvedere.cluster.process.signals import bound_the_end
 
 signal.signal(signal.SIGTERM, lambda *_: None)
 bound_the_end(float(sys.argv[1]), lambda: os._exit(7))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from belvedere.cluster import catalogs
-from belvedere.cluster.roles.sweep import Sweep, garbage
+from belvedere.backend.memory import MemoryStore
+from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.roles.gc_tables import Sweep, garbage
 from belvedere.engine.shard import view_table
 from belvedere.protocol.messages import Epoch
 from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
-from belvedere.store.memory import MemoryStore
+from tests.backend.conformance.rows import write
 from tests.cluster.test_catalogs import after
-from tests.store.conformance.rows import write
 
 T = "CREATE TABLE T (id BIGINT PRIMARY KEY, c BIGINT)"
 U = "CREATE TABLE u (id BIGINT PRIMARY KEY, c BIGINT)"
@@ -22,7 +22,7 @@ def with_pages(tables: frozenset[str]) -> set[str]:
 
 
 def applied(document: bytes, *statements: str) -> bytes:
-    """All of them as one circuit."""
+    """All of them as one view group."""
     catalog = catalogs.compile(document).catalog
     views = [parse_statement(statement, catalog) for statement in statements]
     found = catalogs.create_views(document, [view for view in views if isinstance(view, st.CreateView)])
@@ -40,7 +40,7 @@ def test_tables_that_were_dropped_are_garbage() -> None:
     assert garbage(dropped, ["delta T~2", "delta new"]) == [], "they belong to a newer catalog"
 
 
-def test_state_of_a_view_is_garbage_although_its_circuit_lives() -> None:
+def test_state_of_a_view_is_garbage_although_its_view_group_lives() -> None:
     a = "CREATE MATERIALIZED VIEW a AS SELECT c, count(*) AS n FROM u GROUP BY c"
     b = "CREATE MATERIALIZED VIEW b AS SELECT id, min(c) AS n FROM t GROUP BY id"
     document = applied(after(T, U), a, b)
@@ -77,8 +77,12 @@ def test_tables_of_a_dropped_view_go_when_the_horizon_reaches_an_epoch_without_i
         "CREATE MATERIALIZED VIEW dropped AS SELECT id FROM t WHERE a > 1",
     )
     later = after("DROP MATERIALIZED VIEW dropped", document=before)
-    tables = [view_table(view) for circuit in catalogs.compile(before).shard.circuits for view in circuit.views]
-    remaining = [view_table(view) for circuit in catalogs.compile(later).shard.circuits for view in circuit.views]
+    tables = [
+        view_table(view) for view_group in catalogs.compile(before).shard.view_groups for view in view_group.views
+    ]
+    remaining = [
+        view_table(view) for view_group in catalogs.compile(later).shard.view_groups for view in view_group.views
+    ]
     (gone,) = set(tables) - set(remaining)
     store = MemoryStore()
     for table in tables:

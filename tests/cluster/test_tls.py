@@ -8,7 +8,7 @@ import pytest
 
 import belvedere
 from belvedere import errors
-from belvedere.cluster.local import LocalCluster, Shape
+from belvedere.cluster.process.local import ClusterShape, LocalCluster
 from tests.cluster.certificates import authority, certified
 from tests.cluster.real import TABLES, VIEWS
 
@@ -19,7 +19,7 @@ def test_all_roles_and_a_client_work_with_certificates(tmp_path: Path, monkeypat
     stranger = certified(tmp_path, "stranger", theirs, trusts=ours)
     for name in ("certificate", "key", "authority"):
         monkeypatch.setenv(f"BELVEDERE_TLS_{name.upper()}", str(getattr(members, name)))
-    shape = Shape(viewservers=2, distributors=1, coordinators=1, session_timeout=4.0, sync=False)
+    shape = ClusterShape(viewservers=2, distributors=1, coordinators=1, session_timeout=4.0, sync=False)
     with LocalCluster(tmp_path / "cluster", shape) as cluster:
         url = cluster.url.replace("belvedere://", "belvedere+tls://")
         files = {"certificate": client.certificate, "key": client.key, "authority": client.authority}

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from belvedere import errors
-from belvedere.cluster import frames
-from belvedere.cluster.flight import FlightTransport
-from belvedere.cluster.loopback import Hub
-from belvedere.cluster.outbox import Entry
-from belvedere.cluster.transport import Handler, Payload, Transport
+from belvedere.cluster.transport import frames
+from belvedere.cluster.transport.flight import FlightTransport
+from belvedere.cluster.transport.loopback import Hub
+from belvedere.cluster.transport.outbox import OutboxEntry
+from belvedere.cluster.transport.seam import Handler, Payload, Transport
 from belvedere.protocol.messages import Attempt, Epoch, Expect, Message
 from belvedere.protocol.ring import MemberId
 from tests.cluster.proxy import Proxy
@@ -471,7 +471,7 @@ def test_frames_carry_entries_of_all_sizes() -> None:
         for n in range(rng.randrange(1, 12)):
             size = rng.choice((None, 0, 1, frames.INLINE, frames.INLINE + 1, 40_000))
             payload = None if size is None else memoryview(rng.randbytes(size))
-            entries.append(Entry(n * 7, rng.randbytes(rng.randrange(0, 40)), payload))
+            entries.append(OutboxEntry(n * 7, rng.randbytes(rng.randrange(0, 40)), payload))
         chunks = list(frames.pack(entries))
         assert [frames.is_last(memoryview(chunk)) for chunk, _ in chunks] == [False] * (len(chunks) - 1) + [True]
         found = [part for chunk, body in chunks for part in frames.unpack(memoryview(chunk), body)]
@@ -479,7 +479,7 @@ def test_frames_carry_entries_of_all_sizes() -> None:
 
 
 def test_a_frame_that_was_cut_short_is_noticed() -> None:
-    (chunk, _), *_ = frames.pack([Entry(1, b"head", memoryview(b"payload"))])
+    (chunk, _), *_ = frames.pack([OutboxEntry(1, b"head", memoryview(b"payload"))])
     for length in range(2, len(chunk)):
         with pytest.raises(errors.Damaged):
             frames.unpack(memoryview(chunk)[:length], None)

@@ -19,12 +19,12 @@ import pytest
 
 from belvedere import errors
 from belvedere.protocol import messages, wire
-from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece, Seq, SourceId, WriterId
+from belvedere.protocol.exactly_once import Chunk, ChunkId, InputPiece, Seq, SourceId, WriterId
 from belvedere.protocol.messages import Attempt, Epoch, EpochPlan, Expect, Member, PoolState, Role, Sent
 from belvedere.protocol.ring import MemberId
 
 DEFINED = [value for value in vars(messages).values() if isinstance(value, type) and dataclasses.is_dataclass(value)]
-KINDS = sorted({*DEFINED, Piece, Chunk, ChunkId}, key=lambda cls: cls.__name__)
+KINDS = sorted({*DEFINED, InputPiece, Chunk, ChunkId}, key=lambda cls: cls.__name__)
 TEXTS = ["", "a", "viewserver-3#17", 'quote " and \\', "line\nfeed", "ünïcode ☃ 🙂", "\x00\x7f", "\ud800", "_", "null"]
 INTS = [0, 1, -1, 7, 1_700_000_000_000, 2**53 + 1, 2**63 - 1, -(2**63), 2**100]
 FLOATS = [0.0, -0.0, 1.5, 1e300, 5e-324, math.inf, -math.inf]

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from belvedere import errors
-from belvedere.cluster import catalogs
-from belvedere.cluster.work import Distribution, DistributorWork, ServerWork, WorkError, failure, ring_of
-from belvedere.embedded.rows import Rows
+from belvedere.backend.memory import MemoryStore, Moment
+from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.roles.work import Distribution, DistributorWork, ServerWork, WorkError, failure, ring_of
+from belvedere.embedded.rows import GivenRows
 from belvedere.engine.shard import view_table
 from belvedere.engine.version import ENGINE_VERSION
+from belvedere.model import chunks
 from belvedere.protocol.driving import Adopt, Compute, Distribute, Open, Persist
-from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece, Seq, SourceId, WriterId
+from belvedere.protocol.exactly_once import Chunk, ChunkId, InputPiece, Seq, SourceId, WriterId
 from belvedere.protocol.flow import pieces_of
 from belvedere.protocol.messages import Attempt, Epoch, EpochPlan, Generation, Slice, Term
 from belvedere.protocol.ring import BUCKETS, MemberId
-from belvedere.source import chunks
 from belvedere.sql.catalog import TableDef
-from belvedere.store.memory import MemoryStore, Moment
 
 SOURCE = SourceId("orders/0")
 STATEMENTS = (
@@ -84,13 +84,13 @@ class Table:
 
     # ------------------------------------------------------------------ input
 
-    def write(self) -> list[Piece]:
+    def write(self) -> list[InputPiece]:
         """Some chunks of INPUT: puts and deletes of orders, with what they leave in `truth`."""
         found = []
         for number in range(self.rng.randrange(1, 5)):
             ids = [self.rng.randrange(40) for _ in range(self.rng.randrange(1, 6))]
             writer = self.rng.choice(["d-1", "d-2", "gone"])
-            reader = Rows(self.orders)
+            reader = GivenRows(self.orders)
             if self.rng.random() < 0.3:
                 changes = reader.deletes(sorted(set(ids)))
                 self.truth = {id: row for id, row in self.truth.items() if id not in ids}
@@ -108,7 +108,7 @@ class Table:
             self.store.put_chunk(Chunk(id, SOURCE, Seq(self.seq), Seq(self.seq)), payload)
             if MemberId(writer) in self.distributors and self.rng.random() < 0.5:
                 self.distributors[MemberId(writer)].written(id, payload)
-            found.append(Piece(id, SOURCE, Seq(after), Seq(self.seq)))
+            found.append(InputPiece(id, SOURCE, Seq(after), Seq(self.seq)))
         return found
 
     def plan(self, epoch: int, slices: tuple[Slice, ...] = ()) -> EpochPlan:
@@ -169,7 +169,7 @@ class Table:
     # ------------------------------------------------------------------ what there is
 
     def rows(self, view: str) -> dict[bytes, bytes]:
-        node = next(v.node for c in self.compiled.circuits for v in c.views if v.definition.name == view)
+        node = next(v.node for c in self.compiled.view_groups for v in c.views if v.definition.name == view)
         found = self.store.scan(view_table(node), 0, BUCKETS, 1 << 60)
         return {id.tobytes(): value for ids, values in found for id, value in zip(ids, values.to_pylist(), strict=True)}
 
@@ -258,7 +258,7 @@ def test_batches_beyond_memory_go_through_a_file(tmp_path: Path) -> None:
 def test_reads_are_answered_by_who_owned_the_rows_in_that_epoch() -> None:
     table = begun(9, 2)
     table.run(table.plan(2))
-    node = table.compiled.circuits[0].views[0].node
+    node = table.compiled.view_groups[0].views[0].node
     rows = table.rows("spend")
     ids = np.frombuffer(b"".join(rows), np.uint64).reshape(-1, 2)
     owners = ring_of(table.current).owners(ids)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from belvedere.cluster.coordination import Session
-from belvedere.cluster.local_zookeeper import LocalZooKeeper
-from belvedere.cluster.zookeeper import Credentials, KazooLink, ZooKeeperCoordination
+from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
+from belvedere.cluster.coordination.seam import SessionState
+from belvedere.cluster.coordination.zookeeper import Credentials, KazooLink, ZooKeeperCoordination
 from belvedere.errors import CoordinationUnavailable, Incompatible
 from tests.cluster.coordination_worlds import Ear, ZooKeeperWorld, ids, member, wait_for_session
 from tests.cluster.zookeeper_server import Proxy, eventually, require_zookeeper
@@ -101,17 +101,17 @@ def test_a_server_that_freezes_suspends_and_then_loses_by_our_own_clock(world: Z
     one.campaign("a", elected)
     elected.wait_last(True)
     world.proxy(one).freeze()
-    session.wait_last(Session.SUSPENDED)
+    session.wait_last(SessionState.SUSPENDED)
     assert not one.lease_valid()
-    session.wait_last(Session.LOST)
+    session.wait_last(SessionState.LOST)
     elected.wait_last(False)
     seen.wait_last([])
     world.resume(one)
-    wait_for_session(one, Session.CONNECTED)
+    wait_for_session(one, SessionState.CONNECTED)
     with pytest.raises(Incompatible, match="never used again"):
         one.join(member("a"))
-    session.wait_last(Session.CONNECTED)
-    assert session.heard == [Session.CONNECTED, Session.SUSPENDED, Session.LOST, Session.CONNECTED]
+    session.wait_last(SessionState.CONNECTED)
+    assert session.heard == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
     one.join(member("a.2"))
     seen.wait_last(["a.2"])
 
@@ -125,9 +125,9 @@ def test_a_short_freeze_keeps_the_session(world: ZooKeeperWorld) -> None:
     seen.wait_last(["a"])
     identity = one.session_identity()
     world.proxy(one).freeze()
-    session.wait_last(Session.SUSPENDED)
+    session.wait_last(SessionState.SUSPENDED)
     world.resume(one)
-    session.wait_last(Session.CONNECTED)
+    session.wait_last(SessionState.CONNECTED)
     assert one.session_identity() == identity
     assert seen.heard[-1] == ["a"]
     assert one.lease_valid()
@@ -153,7 +153,7 @@ def test_a_server_that_freezes_is_left_for_another_in_the_same_session(world: Zo
         heard = len(session.heard)
         carrying(proxies).freeze()
         session.wait(lambda all_heard, before=heard: len(all_heard) >= before + 2)  # type: ignore[misc]
-        assert session.heard[heard:] == [Session.SUSPENDED, Session.CONNECTED]
+        assert session.heard[heard:] == [SessionState.SUSPENDED, SessionState.CONNECTED]
         for proxy in proxies:
             proxy.mend()
     assert one.session_identity() == identity
@@ -185,7 +185,7 @@ def test_the_lease_holds_while_nothing_is_asked(world: ZooKeeperWorld) -> None:
 
 CHILD = """
 import sys, time
-from belvedere.cluster.zookeeper import ZooKeeperCoordination
+from belvedere.cluster.coordination.zookeeper import ZooKeeperCoordination
 from belvedere.protocol.messages import Member, Role
 one = ZooKeeperCoordination(sys.argv[1], "pool", session_timeout=1.5)
 one.on_session(lambda state: print(state.value, flush=True))
@@ -253,8 +253,8 @@ def test_a_session_survives_a_restart_of_the_server(tmp_path: Path) -> None:
         record = one.create(b"kept")
         seen.wait_last(["a"])
         server.restart()
-        session.wait(lambda heard: heard == [Session.CONNECTED, Session.SUSPENDED, Session.CONNECTED])
-        wait_for_session(watcher, Session.CONNECTED)
+        session.wait(lambda heard: heard == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED])
+        wait_for_session(watcher, SessionState.CONNECTED)
         assert one.read() == record
         one.join(member("a", leaving=True))
         eventually(lambda: watcher.members() == [member("a", leaving=True)])
@@ -272,7 +272,7 @@ def test_a_timeout_that_the_server_cuts_short_is_the_one_that_counts(tmp_path: P
         one.start(15.0)
         time.sleep(2.0)
         assert one.lease_valid()
-        assert session.heard == [Session.CONNECTED]
+        assert session.heard == [SessionState.CONNECTED]
         assert one._link is not None
         assert one._link.lease.timeout == pytest.approx(0.9)
         assert server.pid is not None
@@ -332,7 +332,7 @@ def test_a_join_without_an_answer_may_be_repeated(world: ZooKeeperWorld, happene
     world.proxy(one).lose_next(b"/members/a", happened=happened)
     with pytest.raises(CoordinationUnavailable):
         one.join(member("a"))
-    wait_for_session(one, Session.CONNECTED)
+    wait_for_session(one, SessionState.CONNECTED)
     assert ids(watcher.members()) == (["a"] if happened else [])
     one.join(member("a", address="grpc://x"))
     assert watcher.members() == [member("a", address="grpc://x")]
@@ -345,7 +345,7 @@ def test_a_leave_without_an_answer_may_be_repeated(world: ZooKeeperWorld, happen
     world.proxy(one).lose_next(b"/members/a", happened=happened)
     with pytest.raises(CoordinationUnavailable):
         one.leave()
-    wait_for_session(one, Session.CONNECTED)
+    wait_for_session(one, SessionState.CONNECTED)
     one.leave()
     assert watcher.members() == []
 

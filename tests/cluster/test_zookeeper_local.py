@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from belvedere.cluster import zookeeper_jars
-from belvedere.cluster.local_zookeeper import LocalZooKeeper
-from belvedere.cluster.zookeeper import ZooKeeperCoordination
-from belvedere.cluster.zookeeper_jars import Jar, find_classes, find_java, repository
+from belvedere.cluster.coordination import zookeeper_jars
+from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
+from belvedere.cluster.coordination.zookeeper import ZooKeeperCoordination
+from belvedere.cluster.coordination.zookeeper_jars import Jar, find_classes, find_java, repository
 from belvedere.errors import CoordinationUnavailable
 from tests.cluster.zookeeper_server import eventually, require_zookeeper
 
@@ -107,7 +107,7 @@ def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
 
 CHILD = """
 import sys
-from belvedere.cluster.local_zookeeper import LocalZooKeeper
+from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
 server = LocalZooKeeper(sys.argv[1], sync=False)
 server.start()
 print(server.pid, flush=True)

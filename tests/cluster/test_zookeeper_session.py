@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from belvedere.cluster.clock import now
-from belvedere.cluster.coordination import Session
-from belvedere.cluster.lease import Lease
-from belvedere.cluster.zookeeper_nodes import PoolNodes
-from belvedere.cluster.zookeeper_requests import Announce, Children, Get, Request, Stat
-from belvedere.cluster.zookeeper_session import SessionCoordination
+from belvedere.cluster.coordination.clock import now
+from belvedere.cluster.coordination.lease import Lease
+from belvedere.cluster.coordination.nodes import PoolNodes
+from belvedere.cluster.coordination.requests import Announce, Children, Get, Request, Stat
+from belvedere.cluster.coordination.seam import SessionState
+from belvedere.cluster.coordination.session import SessionCoordination
 from belvedere.errors import CoordinationUnavailable
 from tests.cluster.coordination_worlds import Ear
 
@@ -37,7 +37,7 @@ class QuietLink:
 
     @property
     def lost(self) -> bool:
-        return self.lease.state is Session.LOST
+        return self.lease.state is SessionState.LOST
 
     @property
     def identity(self) -> tuple[int, bytes] | None:
@@ -81,14 +81,14 @@ def test_a_silent_server_is_dropped_once_and_its_session_replaced() -> None:
     session = Ear()
     one.on_session(session)
     one.start(10.0)
-    session.wait_last(Session.CONNECTED)
+    session.wait_last(SessionState.CONNECTED)
     assert one.lease_valid()
     (first,) = links
     assert first.drops == 0
     first.answers = False
-    session.wait(lambda heard: Session.SUSPENDED in heard)
-    session.wait_last(Session.CONNECTED)
-    assert session.heard == [Session.CONNECTED, Session.SUSPENDED, Session.LOST, Session.CONNECTED]
+    session.wait(lambda heard: SessionState.SUSPENDED in heard)
+    session.wait_last(SessionState.CONNECTED)
+    assert session.heard == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
     assert first.drops == 1
     assert first.stopped.wait(10.0)
     assert len(links) == 2
@@ -97,7 +97,7 @@ def test_a_silent_server_is_dropped_once_and_its_session_replaced() -> None:
     assert one.read() is not None
     one.close()
     assert links[1].stopped.is_set()
-    assert session.heard[3:] == [Session.CONNECTED]
+    assert session.heard[3:] == [SessionState.CONNECTED]
 
 
 def test_an_answer_in_time_resumes_the_same_session() -> None:
@@ -112,12 +112,12 @@ def test_an_answer_in_time_resumes_the_same_session() -> None:
     one.on_session(session)
     one.start(10.0)
     links[0].answers = False
-    session.wait_last(Session.SUSPENDED)
+    session.wait_last(SessionState.SUSPENDED)
     with pytest.raises(CoordinationUnavailable, match="the session is suspended"):
         one.read()
     links[0].answers = True
-    session.wait_last(Session.CONNECTED)
-    assert session.heard == [Session.CONNECTED, Session.SUSPENDED, Session.CONNECTED]
+    session.wait_last(SessionState.CONNECTED)
+    assert session.heard == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED]
     assert len(links) == 1
     assert links[0].drops == 1
     one.close()

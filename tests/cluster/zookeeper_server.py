@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from belvedere.cluster.local_zookeeper import LocalZooKeeper
-from belvedere.cluster.zookeeper_jars import find_classes, find_java
+from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
+from belvedere.cluster.coordination.zookeeper_jars import find_classes, find_java
 from belvedere.errors import CoordinationUnavailable
 
 

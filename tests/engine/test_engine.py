@@ -19,7 +19,7 @@ from belvedere.engine.engine import Engine
 from belvedere.engine.expr.literal import to_pylist, vec_of
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.state.table import Table
-from belvedere.plan.nodes import View
+from belvedere.plan.nodes import ViewNode
 from belvedere.plan.planner import plan_views
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
@@ -64,7 +64,7 @@ class World:
     def __init__(self, seed: int, threads: int = 1):
         self.rng = np.random.default_rng(seed)
         self.engine = Engine(threads=threads)
-        self.tables: dict[View, Table] = {}
+        self.tables: dict[ViewNode, Table] = {}
         self.rows: dict[str, dict[int, tuple[Any, ...]]] = {"r": {}, "s": {}}
         self.epoch = 1000
         self.clock = 1
@@ -84,10 +84,10 @@ class World:
                 self.change()
         self.engine.activate(build)
 
-    def _rows_of(self, view: View) -> Iterator[Delta]:
+    def _rows_of(self, view: ViewNode) -> Iterator[Delta]:
         yield self.tables[view].rows()
 
-    def _take(self, deltas: dict[View, ViewDelta]) -> None:
+    def _take(self, deltas: dict[ViewNode, ViewDelta]) -> None:
         for view, delta in deltas.items():
             assert not delta.quarantine
             for chunk in delta.chunks:

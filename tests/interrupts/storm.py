@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import belvedere
-from belvedere.database import Database
+from belvedere.embedded.database import Database
 from belvedere.errors import CatalogError, Closed, Locked
 from tests.interrupts.injecting import Injected, Injector
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import belvedere
-from belvedere.database import Database
+from belvedere.embedded.database import Database
 from belvedere.embedded.reader import Reader
 from belvedere.embedded.subscribe import ViewChange
 from tests.interrupts.injecting import Injected, Injector

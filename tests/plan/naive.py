@@ -135,7 +135,7 @@ def _strict(name: str, args: list[Any], expr: Call) -> Any:
     return {"add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b}[name]()
 
 
-def aggregate(call: q.AggregateCall | n.Call, values: list[Any]) -> Any:
+def aggregate(call: q.AggregateCall | n.AggregateTerm, values: list[Any]) -> Any:
     """`values`: arguments of the rows that count (True for count(*))."""
     if ERROR in values:
         return ERROR
@@ -259,7 +259,7 @@ class Machine:
         self._tables = tables
         self._done: dict[n.Node, dict[Any, tuple[Row, bool]]] = {}
 
-    def view(self, view: n.View) -> Counter[Row]:
+    def view(self, view: n.ViewNode) -> Counter[Row]:
         return _clean((row[: view.visible], failed or ERROR in row) for row, failed in self.rows(view).values())
 
     def rows(self, node: n.Node) -> dict[Any, tuple[Row, bool]]:
@@ -277,39 +277,39 @@ class Machine:
 
     def _rows(self, node: n.Node) -> list[tuple[Any, Row, bool]]:
         check(node)
-        if isinstance(node, n.Delta):
+        if isinstance(node, n.DeltaNode):
             rows = [tuple(r[c] for c in node.columns) for r in self._tables[node.table]]
             return [(_hash(r, node.key), r, False) for r in rows]
-        if isinstance(node, n.Selection):
+        if isinstance(node, n.SelectionNode):
             out = []
             for i, (row, failed) in self.rows(node.input).items():
                 held = evaluate(node.predicate, row)
                 if held is True or held is ERROR:
                     out.append((i, row, failed or held is ERROR))
             return out
-        if isinstance(node, n.Projection):
+        if isinstance(node, n.ProjectionNode):
             return [(i, tuple(evaluate(e, r) for e in node.exprs), f) for i, (r, f) in self.rows(node.input).items()]
-        if isinstance(node, n.Index):
+        if isinstance(node, n.IndexNode):
             return [(_hash(r, node.key), r, f) for r, f in self.rows(node.input).values()]
-        if isinstance(node, n.PreAggregation):
+        if isinstance(node, n.PreAggregationNode):
             return self._pre_aggregation(node)
-        if isinstance(node, n.Aggregate):
+        if isinstance(node, n.AggregateNode):
             width = len(node.key)
             return [
                 (i, r[:width] + tuple(r[width + c] for c in node.calls), f)
                 for i, (r, f) in self.rows(node.input).items()
             ]
-        if isinstance(node, n.ReverseJoin):
+        if isinstance(node, n.ReverseJoinNode):
             return [(i, r, f) for i, (r, f) in self.rows(node.input).items()]
-        if isinstance(node, n.Join):
+        if isinstance(node, n.JoinNode):
             return self._join(node)
-        if isinstance(node, n.Distinct):
+        if isinstance(node, n.DistinctNode):
             unique: dict[Any, tuple[Any, Row, bool]] = {}
             for row, failed in self.rows(node.input).values():
                 i = _hash(row, node.key)
                 unique[i] = (i, row, failed or unique.get(i, (i, row, False))[2])
             return list(unique.values())
-        if isinstance(node, n.Union):
+        if isinstance(node, n.UnionNode):
             out = []
             for branch, part in enumerate(node.inputs):
                 for i, (row, failed) in self.rows(part).items():
@@ -322,7 +322,7 @@ class Machine:
         # Views over this one see clean rows only.
         return [(i, r, f) for i, (r, f) in below.items() if not f and ERROR not in r]
 
-    def _pre_aggregation(self, node: n.PreAggregation) -> list[tuple[Any, Row, bool]]:
+    def _pre_aggregation(self, node: n.PreAggregationNode) -> list[tuple[Any, Row, bool]]:
         groups: dict[Any, tuple[Row, list[Row], list[bool]]] = {}
         if not node.group:
             groups[_hash((), ())] = ((), [], [])
@@ -340,7 +340,7 @@ class Machine:
             out.append((i, (*values, *outs), any(failures)))
         return out
 
-    def _join(self, node: n.Join) -> list[tuple[Any, Row, bool]]:
+    def _join(self, node: n.JoinNode) -> list[tuple[Any, Row, bool]]:
         def holds(a: Row, b: Row) -> Any:
             pairs = [(a[x], b[y]) for x, y in zip(node.left.on, node.right.on, strict=True)]
             if any(x is None or y is None or x is ERROR or y is ERROR or _norm(x) != _norm(y) for x, y in pairs):
@@ -366,34 +366,34 @@ def _hash(row: Row, key: Sequence[int]) -> Any:
 
 
 def _below_distinct(node: n.Node) -> bool:
-    return isinstance(node, n.Projection) and not node.key and bool(node.input.key)
+    return isinstance(node, n.ProjectionNode) and not node.key and bool(node.input.key)
 
 
 def check(node: n.Node) -> None:
     """Types and positions fit."""
-    if isinstance(node, n.Selection):
+    if isinstance(node, n.SelectionNode):
         _check_expr(node.predicate, node.input)
-    elif isinstance(node, n.Projection):
+    elif isinstance(node, n.ProjectionNode):
         assert len(node.exprs) == len(node.schema)
         for expr, column in zip(node.exprs, node.schema, strict=True):
             assert expr.type == column.type, (expr, column)
             _check_expr(expr, node.input)
         if not _below_distinct(node) and not isinstance(node.exprs[-1] if node.exprs else None, Literal):
             assert len(node.key) >= len(node.input.key)
-    elif isinstance(node, n.Aggregate):
+    elif isinstance(node, n.AggregateNode):
         assert len(node.schema) == len(node.key) + len(node.calls)
-    elif isinstance(node, n.PreAggregation):
+    elif isinstance(node, n.PreAggregationNode):
         assert len(node.schema) == len(node.group) + len(node.calls)
         for call in node.calls:
             assert call.filter is None or node.input.schema[call.filter].type.kind is Kind.BOOLEAN
-    elif isinstance(node, n.Join):
+    elif isinstance(node, n.JoinNode):
         for x, y in zip(node.left.on, node.right.on, strict=True):
             assert node.left.schema[x].type == node.right.schema[y].type
         if node.residual is not None:
             for part in walk(node.residual):
                 if isinstance(part, ColumnRef):
                     assert (*node.left.schema, *node.right.schema)[part.index].type == part.type
-    elif isinstance(node, n.Union):
+    elif isinstance(node, n.UnionNode):
         for branch in node.inputs:
             assert [c.type for c in branch.schema] == [c.type for c in node.schema]
             assert branch.key == node.key

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 import belvedere
+from belvedere.embedded.storage.plans import plan_json, plan_of
 from belvedere.engine.expr.evaluate import evaluate_all
 from belvedere.engine.expr.literal import to_pylist
 from belvedere.engine.graph import digest
-from belvedere.plan.nodes import Plan, Projection, View
+from belvedere.plan.nodes import Plan, ProjectionNode, ViewNode
 from belvedere.plan.planner import plan_views
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import ViewDef
 from belvedere.sql.expr import Call, Literal
-from belvedere.store.embedded.plans import plan_json, plan_of
 from belvedere.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, decimal
 from tests.sql.support import catalog_of
 
@@ -115,7 +115,7 @@ def test_constants_of_one_select_list_stay_apart() -> None:
         assert _rows(database, "v") == [(1, *CONSTANTS.values())]
 
 
-def _plans(*queries: str) -> list[View]:
+def _plans(*queries: str) -> list[ViewNode]:
     definitions = [ViewDef("v", sql, bind_query(sql, CATALOG)) for sql in queries]
     return [plan_views(CATALOG, [view], Plan(()))[0] for view in definitions]
 
@@ -180,7 +180,7 @@ def test_a_program_keeps_constants_apart() -> None:
 @pytest.mark.parametrize("literal", LITERALS, ids=repr)
 def test_constants_survive_snapshots_and_pickles(literal: Literal) -> None:
     (plan,) = _plans("SELECT id, coalesce(d, 0e0) AS x FROM t")
-    assert isinstance(plan.input, Projection)
+    assert isinstance(plan.input, ProjectionNode)
     view = replace(plan, input=replace(plan.input, exprs=(plan.input.exprs[0], literal)))
     for again in (plan_of(json.loads(json.dumps(plan_json([view]))))[0], pickle.loads(pickle.dumps(view))):
         assert again == view

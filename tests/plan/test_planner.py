@@ -73,10 +73,10 @@ def test_a_conjunct_that_can_fail_waits_for_its_guard() -> None:
         "select o_orderkey from orders, customer where o_custkey = c_custkey and o_shippriority <> c_nationkey"
         " and 10 / c_acctbal > 2 and o_orderstatus = 'F'"
     )
-    filtered = [text(s.predicate) for s in _of(plan, n.Selection) if isinstance(s, n.Selection)]
+    filtered = [text(s.predicate) for s in _of(plan, n.SelectionNode) if isinstance(s, n.SelectionNode)]
     assert filtered == ["o_orderstatus = 'F'"]
-    (join,) = _of(plan, n.Join)
-    assert isinstance(join, n.Join) and join.residual is not None
+    (join,) = _of(plan, n.JoinNode)
+    assert isinstance(join, n.JoinNode) and join.residual is not None
     assert text(join.residual).startswith("o_shippriority <> c_nationkey and (10")
 
 
@@ -85,8 +85,8 @@ def test_aliases_do_not_keep_equal_views_apart() -> None:
         "select x.o_custkey as c, sum(x.o_totalprice) as s from orders x group by x.o_custkey",
         "select o_custkey, sum(o_totalprice) as total from orders group by 1",
     )
-    assert len(_of(plan, n.PreAggregation)) == 1
-    assert len(_of(plan, n.Aggregate)) == 1
+    assert len(_of(plan, n.PreAggregationNode)) == 1
+    assert len(_of(plan, n.AggregateNode)) == 1
 
 
 def test_aggregates_of_different_expressions_share_one_pre_aggregation() -> None:
@@ -94,8 +94,8 @@ def test_aggregates_of_different_expressions_share_one_pre_aggregation() -> None
         "select o_custkey, sum(o_totalprice * 2) as s from orders group by o_custkey",
         "select o_custkey, max(length(o_comment)) as m from orders group by o_custkey",
     )
-    (pre,) = _of(plan, n.PreAggregation)
-    assert isinstance(pre, n.PreAggregation)
+    (pre,) = _of(plan, n.PreAggregationNode)
+    assert isinstance(pre, n.PreAggregationNode)
     assert {c.function for c in pre.calls} == {"sum", "max"}
 
 
@@ -105,7 +105,7 @@ def test_columns_of_one_arrangement_do_not_widen_another() -> None:
         "select c_name, o_totalprice from orders join customer on o_custkey = c_custkey",
         "select l_quantity, o_comment from lineitem join orders on l_orderkey = o_orderkey",
     )
-    stored = {tuple(c.name for c in node.schema) for node in _of(plan, n.ReverseJoin)}
+    stored = {tuple(c.name for c in node.schema) for node in _of(plan, n.ReverseJoinNode)}
     assert ("o_orderkey", "o_custkey", "o_totalprice") in stored
     assert ("o_orderkey", "o_comment") in stored
 
@@ -119,7 +119,7 @@ def test_existing_reverse_joins_are_used_again() -> None:
     second = plan_views(catalog, views[1:], first)
     before = set(map(id, n.topological(first)))
     both = n.Plan((*first.views, *second))
-    assert all(id(node) in before for node in _of(both, n.ReverseJoin))
+    assert all(id(node) in before for node in _of(both, n.ReverseJoinNode))
 
 
 def test_planning_the_same_view_again_gives_the_same_nodes() -> None:
@@ -152,7 +152,7 @@ def test_views_are_planned_in_any_order() -> None:
 def test_a_view_that_only_the_catalog_knows_is_planned_too() -> None:
     views, catalog = _views("select n_nationkey, n_name from nation", "select n_name from v0")
     (b,) = plan_views(catalog, views[1:], n.Plan(()))
-    assert [v.name for v in n.topological(n.Plan((b,))) if isinstance(v, n.View)] == ["v0", "v1"]
+    assert [v.name for v in n.topological(n.Plan((b,))) if isinstance(v, n.ViewNode)] == ["v0", "v1"]
 
 
 def test_deep_plans_with_shared_parts_stay_cheap() -> None:
@@ -167,7 +167,7 @@ def test_deep_plans_with_shared_parts_stay_cheap() -> None:
 
 def test_json_names_nodes_zones_and_costs() -> None:
     plan = _plan("select o_custkey, count(*) as n from orders group by o_custkey")
-    (pre,) = _of(plan, n.PreAggregation)
+    (pre,) = _of(plan, n.PreAggregationNode)
     data = json.loads(explain(plan, "json", {pre: StateSize(1000, 64_000)}))
     assert data["views"][0]["key"] == ["o_custkey"]
     states = {d["kind"]: d["state"] for d in data["nodes"] if d["state"]}
@@ -178,7 +178,7 @@ def test_json_names_nodes_zones_and_costs() -> None:
 
 def test_measured_sizes_are_shown() -> None:
     plan = _plan("select o_custkey, count(*) as n from orders group by o_custkey")
-    (pre,) = _of(plan, n.PreAggregation)
+    (pre,) = _of(plan, n.PreAggregationNode)
     shown = explain(plan, "text", {pre: StateSize(1_234_567, 100_000_000)})
     assert "1.2M rows, 95.4 MB" in shown
 

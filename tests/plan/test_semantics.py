@@ -17,7 +17,7 @@ from .random_queries import CATALOG, Maker, tables
 BATCH = 25
 
 
-def _compare(views: tuple[n.View, ...], definitions: list[ViewDef], rng: random.Random) -> None:
+def _compare(views: tuple[n.ViewNode, ...], definitions: list[ViewDef], rng: random.Random) -> None:
     for _ in range(3):
         data = tables(rng)
         machine = Machine(data)

@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 import belvedere
-from belvedere.database import Database
+from belvedere.embedded.database import Database
 from tests.oracle.clock import clock
 from tests.oracle.duck import Oracle, arrow_of
 from tests.oracle.model import Base

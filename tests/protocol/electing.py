@@ -21,7 +21,7 @@ from belvedere.protocol.driving import (
     Swapped,
     Tick,
 )
-from belvedere.protocol.membership import Accepted, Leadership, LeadershipInstruction, Leads, Phase, Stops
+from belvedere.protocol.membership import Accepted, Leadership, LeadershipInstruction, Leads, MemberPhase, Stops
 from belvedere.protocol.messages import Attempt, Epoch, PoolState
 from belvedere.protocol.ring import MemberId
 
@@ -259,7 +259,7 @@ class RepeatsBlindly(Leadership):
 
     def _checked(self, record: RecordRead) -> list[LeadershipInstruction]:
         if self._proposal is not None:
-            self._version, self.phase = record.version, Phase.LEADING
+            self._version, self.phase = record.version, MemberPhase.LEADING
             return self._try()
         return super()._checked(record)
 
@@ -268,7 +268,7 @@ class GivesUpAtOnce(Leadership):
     """A conflict always means that another one leads."""
 
     def _swapped(self, answer: Swapped) -> list[LeadershipInstruction]:
-        if answer.outcome == "conflict" and self.phase is Phase.LEADING:
+        if answer.outcome == "conflict" and self.phase is MemberPhase.LEADING:
             return self._lose()
         return super()._swapped(answer)
 
@@ -287,7 +287,7 @@ class ContinuesUnread(Leadership):
         leading = self.leading
         super()._session(connected)
         if leading and connected:
-            self.phase, self._read_at = Phase.LEADING, None
+            self.phase, self._read_at = MemberPhase.LEADING, None
 
 
 class HearsOldAnswers(Leadership):

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from belvedere.protocol.barrier import BEFORE_STAGES, Barrier, Inbox
+from belvedere.protocol.barrier import BEFORE_STAGES, Barrier, CountingInbox
 from belvedere.protocol.messages import Attempt, Batch, Done, Epoch, Expect, Sent
 from belvedere.protocol.ring import MemberId
 
@@ -26,14 +26,14 @@ class Wrong(AssertionError):
 
 @dataclass
 class Server:
-    inbox: Inbox
+    inbox: CountingInbox
     stage: int = 0
     held: list[Batch] = field(default_factory=list)
 
 
 class World:
     def __init__(
-        self, seed: int, barrier: Callable[..., Barrier] = Barrier, inbox: Callable[..., Inbox] = Inbox
+        self, seed: int, barrier: Callable[..., Barrier] = Barrier, inbox: Callable[..., CountingInbox] = CountingInbox
     ) -> None:
         self.random = random.Random(seed)
         self.stages = self.random.randint(1, 4)

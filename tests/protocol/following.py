@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from belvedere.protocol import exactly_once as eo
 from belvedere.protocol.driving import SourceFact
-from belvedere.protocol.exactly_once import START, Chunk, ChunkId, Entry, Seq, SourceId, WriterId
-from belvedere.protocol.lineage import Contradiction
-from belvedere.protocol.sources import Sources
+from belvedere.protocol.exactly_once import START, Chunk, ChunkId, Seq, SourceEntry, SourceId, WriterId
+from belvedere.protocol.lineage import LineageContradiction
+from belvedere.protocol.sources import SourceBook
 
 ROWS = 8
 
@@ -35,7 +35,7 @@ class Region:
     seq: int
     foreign: bool = False
     ended: bool = False
-    log: list[Entry] = field(default_factory=list)  # an entry's rows: (row, number of the write)
+    log: list[SourceEntry] = field(default_factory=list)  # an entry's rows: (row, number of the write)
     pushed: int = 0
 
     def fact(self) -> SourceFact:
@@ -44,12 +44,12 @@ class Region:
 
 
 class World:
-    def __init__(self, seed: int, kind: Callable[[], Sources] = Sources) -> None:
+    def __init__(self, seed: int, kind: Callable[[], SourceBook] = SourceBook) -> None:
         self.random = random.Random(seed)
         self.kind = kind
         self.regions: dict[SourceId, Region] = {}
         self.listed: set[SourceId] = set()
-        self.input: dict[ChunkId, tuple[Chunk, tuple[Entry, ...]]] = {}
+        self.input: dict[ChunkId, tuple[Chunk, tuple[SourceEntry, ...]]] = {}
         self.history: dict[int, list[int]] = {}
         self.applied: dict[int, list[int]] = {}
         self.numbers = 0
@@ -96,7 +96,7 @@ class World:
             rows.append((row, self.numbers))
             if not region.foreign:
                 self.history.setdefault(row, []).append(self.numbers)
-        region.log.append(Entry(Seq(region.seq), tuple(rows)))
+        region.log.append(SourceEntry(Seq(region.seq), tuple(rows)))
 
     def split(self) -> None:
         region = self.random.choice(self.live())
@@ -169,7 +169,7 @@ class World:
         self.open.append(after)
         self.hear(self.sources.plan(after))
 
-    def apply(self, pieces: tuple[eo.Piece, ...]) -> None:
+    def apply(self, pieces: tuple[eo.InputPiece, ...]) -> None:
         """Each source in order, the sources of a plan in any order."""
         sources = sorted({piece.source for piece in pieces})
         self.random.shuffle(sources)
@@ -202,7 +202,7 @@ class World:
         self.sources.restore(self.planned)
         self.listing = None
 
-    def hear(self, contradictions: list[Contradiction]) -> None:
+    def hear(self, contradictions: list[LineageContradiction]) -> None:
         if contradictions:
             raise Wrong(f"contradictions: {contradictions}")
 

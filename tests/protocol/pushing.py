@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from belvedere.protocol import exactly_once as eo
-from belvedere.protocol.exactly_once import Entry, RequestId, Seq, SourceId, WriterId
+from belvedere.protocol.exactly_once import RequestId, Seq, SourceEntry, SourceId, WriterId
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Pusher:
 
 @dataclass
 class Distributor:
-    filter: eo.Filter
+    filter: eo.DuplicateFilter
     number: int
     incarnation: int = 0
     requests: dict[RequestId, tuple[Pusher, int]] = field(default_factory=dict)
@@ -49,27 +49,29 @@ class World:
         self.random = random.Random(seed)
         self.bug = bug
         self.by_source = self.random.random() < 0.5
-        self.logs: dict[SourceId, list[Entry]] = {}
+        self.logs: dict[SourceId, list[SourceEntry]] = {}
         self.pushers: list[Pusher] = []
         for number in range(self.random.randint(1, 3)):
             source = SourceId(f"region-{number}")
             self.logs[source] = []
             self.pushers.append(Pusher(source, 0))
         self.distributors = [Distributor(self.filter(n, 0), n) for n in range(self.random.randint(1, 3))]
-        self.requests: list[tuple[Pusher, int, int, tuple[Entry, ...]]] = []  # pusher, connection, distributor, entries
+        self.requests: list[
+            tuple[Pusher, int, int, tuple[SourceEntry, ...]]
+        ] = []  # pusher, connection, distributor, entries
         self.answers: list[tuple[Pusher, int]] = []
         self.writes: list[tuple[int, int, eo.Write]] = []  # distributor, incarnation
-        self.input: dict[eo.ChunkId, tuple[eo.Chunk, tuple[Entry, ...]]] = {}
+        self.input: dict[eo.ChunkId, tuple[eo.Chunk, tuple[SourceEntry, ...]]] = {}
         self.planned: dict[SourceId, Seq] = {}
-        self.effective: dict[SourceId, list[Entry]] = {source: [] for source in self.logs}
+        self.effective: dict[SourceId, list[SourceEntry]] = {source: [] for source in self.logs}
         self.scan: Iterator[eo.Chunk] | None = None
         self.scanned: list[eo.Chunk] = []
         self.bounds: dict[SourceId, Seq] | None = None
         self.ids = 0
         self.repeats = 0
 
-    def filter(self, number: int, incarnation: int) -> eo.Filter:
-        return eo.Filter(WriterId(f"{number}.{incarnation}"))
+    def filter(self, number: int, incarnation: int) -> eo.DuplicateFilter:
+        return eo.DuplicateFilter(WriterId(f"{number}.{incarnation}"))
 
     # --- what can happen
 
@@ -87,7 +89,7 @@ class World:
     def append(self) -> None:
         log = self.logs[self.random.choice(list(self.logs))]
         seq = (log[-1].seq if log else self.random.randint(-1, 3)) + self.random.choice([1, 1, 2, 7])
-        log.append(Entry(Seq(seq), tuple(range(self.random.choice([0, 1, 1, 2, 50])))))
+        log.append(SourceEntry(Seq(seq), tuple(range(self.random.choice([0, 1, 1, 2, 50])))))
 
     def push(self, pusher: Pusher | None = None) -> None:
         pusher = pusher or self.random.choice(self.pushers)
@@ -108,7 +110,7 @@ class World:
         self.ids += 1
         request = RequestId(self.ids)
         distributor.requests[request] = (pusher, connection)
-        self.tell(distributor, eo.Received(request, pusher.source, entries))
+        self.tell(distributor, eo.ReceivedEntries(request, pusher.source, entries))
         if self.bug == "early acknowledgement":
             self.answers.append((pusher, connection))
 
@@ -118,7 +120,7 @@ class World:
         number, incarnation, write = self.pick(self.writes)
         self.input[write.chunk.id] = (write.chunk, write.entries)
         if self.distributors[number].incarnation == incarnation:
-            self.tell(self.distributors[number], eo.Written(write.chunk.id))
+            self.tell(self.distributors[number], eo.WrittenChunk(write.chunk.id))
 
     def fail(self) -> None:
         """The answer of the store is lost: the write has happened, will happen, or never will."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from belvedere.protocol import lineage
 from belvedere.protocol.exactly_once import START, Seq, SourceId
-from belvedere.protocol.lineage import Generation, Lineage, NodeId, Phase
+from belvedere.protocol.lineage import Generation, Lineage, NodeId, SourcePhase
 
 ROWS = 12
 
@@ -86,8 +86,8 @@ class World:
 
     def end(self, region: Region) -> None:
         region.ended = True
-        self.news.append(lineage.Ended(region.name, region.last))
-        self.news.append(lineage.Closed(region.name, Generation(region.generation)))
+        self.news.append(lineage.SourceEnded(region.name, region.last))
+        self.news.append(lineage.SourceClosed(region.name, Generation(region.generation)))
 
     def split(self) -> None:
         region = self.random.choice(self.live())
@@ -109,7 +109,7 @@ class World:
     def move(self, region: Region | None = None, closed: bool = True) -> None:
         region = region or self.random.choice(self.live())
         if closed:
-            self.news.append(lineage.Closed(region.name, Generation(region.generation)))
+            self.news.append(lineage.SourceClosed(region.name, Generation(region.generation)))
         region.generation += self.random.choice([1, 5])
         region.node = self.random.choice(self.nodes)
         self.news.append(lineage.Opened(region.name, region.node, Generation(region.generation)))
@@ -198,7 +198,7 @@ class World:
     def tell(self, event: lineage.Event) -> None:
         for instruction in self.lineage.handle(event):
             match instruction:
-                case lineage.Ask(source):
+                case lineage.AskParents(source):
                     parents = frozenset(parent.name for parent in self.regions[source].parents)
                     self.news.append(lineage.Born(source, parents))
                 case lineage.Start(source):
@@ -213,7 +213,7 @@ class World:
                 case lineage.Ignore(source):
                     if self.counts(self.regions[source]):
                         raise Wrong(f"{source} is ignored")
-                case lineage.Contradiction(source, reason):
+                case lineage.LineageContradiction(source, reason):
                     raise Wrong(f"{source}: {reason}")
                 case lineage.Orphaned(source, node):
                     if node not in self.lost:
@@ -245,10 +245,10 @@ class World:
             raise Wrong(f"held up at the end: {self.lineage.held_up()}")
         for source, region in self.regions.items():
             phase = self.lineage.phase(source)
-            counted = Phase.EXHAUSTED if region.ended else Phase.RUNNING
+            counted = SourcePhase.EXHAUSTED if region.ended else SourcePhase.RUNNING
             if self.counts(region) and phase is not counted:
                 raise Wrong(f"{source} is {phase} at the end")
-            if not self.counts(region) and phase in (Phase.RUNNING, Phase.WAITING, Phase.EXHAUSTED):
+            if not self.counts(region) and phase in (SourcePhase.RUNNING, SourcePhase.WAITING, SourcePhase.EXHAUSTED):
                 raise Wrong(f"{source} does not count and is {phase} at the end")
             if not region.ended and self.lineage.home(source) != (lineage.Home.OPEN, region.node):
                 raise Wrong(f"{source} is at {region.node}, not {self.lineage.home(source)}")

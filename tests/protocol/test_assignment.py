@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from belvedere.protocol.assign import DRAIN_MS, Assign
-from belvedere.protocol.assign import Phase as Joining
+from belvedere.protocol.assign import AssignPhase as Joining
 from belvedere.protocol.messages import Attempt, Generation, Term
 from belvedere.protocol.ring import MemberId
-from belvedere.protocol.withdraw import Phase as Leaving
 from belvedere.protocol.withdraw import Withdraw
+from belvedere.protocol.withdraw import WithdrawPhase as Leaving
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from belvedere.errors import Contradiction
-from belvedere.protocol.barrier import BEFORE_STAGES, Barrier, Inbox
+from belvedere.protocol.barrier import BEFORE_STAGES, Barrier, CountingInbox
 from belvedere.protocol.messages import Attempt, Counts, Done, Epoch, Expect, Sent
 from belvedere.protocol.ring import MemberId
 from tests.protocol import flowing
@@ -106,7 +106,7 @@ def test_people_can_see_what_an_epoch_waits_for() -> None:
 
 
 def test_a_stage_is_ready_when_as_many_batches_came_as_were_reported() -> None:
-    inbox = Inbox(E, K)
+    inbox = CountingInbox(E, K)
     assert inbox.batch(A, 0, 0) and inbox.batch(B, 0, 0)
     assert not inbox.ready(0) and inbox.missing(0) is None
     inbox.expect(0, 3)
@@ -119,7 +119,7 @@ def test_a_stage_is_ready_when_as_many_batches_came_as_were_reported() -> None:
 
 
 def test_stages_become_ready_in_order() -> None:
-    inbox = Inbox(E, K)
+    inbox = CountingInbox(E, K)
     inbox.expect(1, 0)
     assert not inbox.ready(1)
     inbox.expect(0, 1)
@@ -129,7 +129,7 @@ def test_stages_become_ready_in_order() -> None:
 
 
 def test_numbers_may_come_in_any_order() -> None:
-    inbox = Inbox(E, K)
+    inbox = CountingInbox(E, K)
     assert [inbox.batch(A, 0, number) for number in (2, 0, 2, 1, 1, 3, 0)] == [
         True,
         True,
@@ -144,15 +144,15 @@ def test_numbers_may_come_in_any_order() -> None:
 
 
 def test_more_than_was_reported_is_an_error_whoever_comes_first() -> None:
-    inbox = Inbox(E, K)
+    inbox = CountingInbox(E, K)
     inbox.expect(0, 0)
     with pytest.raises(Contradiction, match="epoch 10, attempt 3, stage 0: 1 batches came, 0 were reported"):
         inbox.batch(A, 0, 0)
-    inbox = Inbox(E, K)
+    inbox = CountingInbox(E, K)
     inbox.batch(A, 0, 0)
     with pytest.raises(Contradiction, match="1 batches came, 0 were reported"):
         inbox.expect(0, 0)
-    inbox = Inbox(E, K)
+    inbox = CountingInbox(E, K)
     inbox.expect(0, 1)
     with pytest.raises(Contradiction, match="2 batches to expect, after 1"):
         inbox.expect(0, 2)
@@ -213,7 +213,7 @@ class AnyAttempt(Barrier):
         return True
 
 
-class KeepsRepeats(Inbox):
+class KeepsRepeats(CountingInbox):
     """Repeated batches are kept."""
 
     def batch(self, sender: MemberId, stage: int, number: int) -> bool:
@@ -221,7 +221,7 @@ class KeepsRepeats(Inbox):
         return True
 
 
-class Impatient(Inbox):
+class Impatient(CountingInbox):
     """What is expected need not have come."""
 
     def ready(self, stage: int) -> bool:
@@ -234,7 +234,7 @@ def test_the_flow_notices_a_known_bug_of_the_leader(bug: type[Barrier]) -> None:
 
 
 @pytest.mark.parametrize("bug", [KeepsRepeats, Impatient])
-def test_the_flow_notices_a_known_bug_of_a_server(bug: type[Inbox]) -> None:
+def test_the_flow_notices_a_known_bug_of_a_server(bug: type[CountingInbox]) -> None:
     notices(lambda seed: flowing.World(seed, inbox=bug).run(), bug)
 
 

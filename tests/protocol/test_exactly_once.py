@@ -8,19 +8,29 @@ import pytest
 
 from belvedere import errors
 from belvedere.protocol import exactly_once as eo
-from belvedere.protocol.exactly_once import Chunk, ChunkId, Entry, Filter, Piece, RequestId, Seq, SourceId, WriterId
+from belvedere.protocol.exactly_once import (
+    Chunk,
+    ChunkId,
+    DuplicateFilter,
+    InputPiece,
+    RequestId,
+    Seq,
+    SourceEntry,
+    SourceId,
+    WriterId,
+)
 from tests.protocol import pushing
 
 A, B = SourceId("a"), SourceId("b")
 ONE, TWO = WriterId("one"), WriterId("two")
 
 
-def entries(*seqs: int) -> tuple[Entry, ...]:
-    return tuple(Entry(Seq(seq), ("row", "row")) for seq in seqs)
+def entries(*seqs: int) -> tuple[SourceEntry, ...]:
+    return tuple(SourceEntry(Seq(seq), ("row", "row")) for seq in seqs)
 
 
-def received(request: int, source: SourceId, *seqs: int) -> eo.Received:
-    return eo.Received(RequestId(request), source, entries(*seqs))
+def received(request: int, source: SourceId, *seqs: int) -> eo.ReceivedEntries:
+    return eo.ReceivedEntries(RequestId(request), source, entries(*seqs))
 
 
 def chunk(writer: WriterId, number: int, first: int, last: int, source: SourceId = A) -> Chunk:
@@ -32,20 +42,20 @@ def write(number: int, source: SourceId, *seqs: int) -> eo.Write:
     return eo.Write(made, entries(*seqs))
 
 
-def written(number: int) -> eo.Written:
-    return eo.Written(ChunkId(ONE, number))
+def written(number: int) -> eo.WrittenChunk:
+    return eo.WrittenChunk(ChunkId(ONE, number))
 
 
 def acknowledge(request: int) -> eo.Acknowledge:
     return eo.Acknowledge(RequestId(request))
 
 
-def piece(writer: WriterId, number: int, after: int, last: int, source: SourceId = A) -> Piece:
-    return Piece(ChunkId(writer, number), source, Seq(after), Seq(last))
+def piece(writer: WriterId, number: int, after: int, last: int, source: SourceId = A) -> InputPiece:
+    return InputPiece(ChunkId(writer, number), source, Seq(after), Seq(last))
 
 
 def test_a_request_is_acknowledged_when_it_is_durable_and_not_before() -> None:
-    filter = Filter(ONE)
+    filter = DuplicateFilter(ONE)
     assert filter.handle(received(1, A, 3, 5, 9)) == [write(1, A, 3, 5, 9)]
     assert filter.durable(A) == eo.START
     assert filter.handle(written(1)) == [acknowledge(1)]
@@ -54,7 +64,7 @@ def test_a_request_is_acknowledged_when_it_is_durable_and_not_before() -> None:
 
 
 def test_a_repeat_is_dropped_and_acknowledged_at_once() -> None:
-    filter = Filter(ONE)
+    filter = DuplicateFilter(ONE)
     filter.handle(received(1, A, 3, 5, 9))
     filter.handle(written(1))
     assert filter.handle(received(2, A, 3, 5)) == [acknowledge(2)]
@@ -62,7 +72,7 @@ def test_a_repeat_is_dropped_and_acknowledged_at_once() -> None:
 
 
 def test_a_request_cut_differently_brings_only_what_is_new() -> None:
-    filter = Filter(ONE)
+    filter = DuplicateFilter(ONE)
     filter.handle(received(1, A, 3, 5))
     filter.handle(written(1))
     assert filter.handle(received(2, A, 5, 9, 10)) == [write(2, A, 9, 10)]
@@ -70,7 +80,7 @@ def test_a_request_cut_differently_brings_only_what_is_new() -> None:
 
 
 def test_a_request_on_a_new_connection_waits_for_the_write_of_the_old_one() -> None:
-    filter = Filter(ONE)
+    filter = DuplicateFilter(ONE)
     filter.handle(received(1, A, 3, 5))
     assert filter.handle(received(2, A, 3, 5, 9)) == []
     assert filter.handle(received(3, A, 3)) == []
@@ -81,7 +91,7 @@ def test_a_request_on_a_new_connection_waits_for_the_write_of_the_old_one() -> N
 
 
 def test_after_a_failed_write_the_next_request_is_written_whole() -> None:
-    filter = Filter(ONE)
+    filter = DuplicateFilter(ONE)
     filter.handle(received(1, A, 3, 5))
     filter.handle(received(2, A, 3, 5, 9))
     refuse = eo.Refuse(RequestId(1), "source a: not written to INPUT: disk full")
@@ -91,13 +101,13 @@ def test_after_a_failed_write_the_next_request_is_written_whole() -> None:
 
 
 def test_sources_do_not_wait_for_each_other() -> None:
-    filter = Filter(ONE)
+    filter = DuplicateFilter(ONE)
     filter.handle(received(1, A, 3))
     assert filter.handle(received(2, B, 3)) == [write(2, B, 3)]
 
 
 def test_a_restart_knows_what_the_index_and_the_last_plan_say() -> None:
-    filter = Filter(ONE)
+    filter = DuplicateFilter(ONE)
     restored = eo.Restored([chunk(TWO, 1, 3, 5), chunk(TWO, 2, 7, 8)], {A: Seq(2), B: Seq(40)})
     assert filter.handle(restored) == []
     assert (filter.durable(A), filter.durable(B)) == (8, 40)
@@ -106,7 +116,7 @@ def test_a_restart_knows_what_the_index_and_the_last_plan_say() -> None:
 
 
 def test_what_is_learned_meanwhile_answers_those_who_wait() -> None:
-    filter = Filter(ONE)
+    filter = DuplicateFilter(ONE)
     filter.handle(received(1, A, 3))
     filter.handle(received(2, A, 3, 5))
     assert filter.handle(eo.Restored([chunk(TWO, 1, 3, 5)], {})) == [acknowledge(2)]
@@ -116,12 +126,12 @@ def test_what_is_learned_meanwhile_answers_those_who_wait() -> None:
 
 @pytest.mark.parametrize("seqs", [(5, 5), (5, 4), (-1,), (3, 9, 8)])
 def test_seqs_that_do_not_grow_are_refused(seqs: tuple[int, ...]) -> None:
-    (answer,) = Filter(ONE).handle(received(1, A, *seqs))
+    (answer,) = DuplicateFilter(ONE).handle(received(1, A, *seqs))
     assert isinstance(answer, eo.Refuse) and "seqs must grow" in answer.reason
 
 
 def test_an_empty_request_is_answered() -> None:
-    assert Filter(ONE).handle(received(1, A)) == [acknowledge(1)]
+    assert DuplicateFilter(ONE).handle(received(1, A)) == [acknowledge(1)]
 
 
 def test_overlapping_chunks_of_two_distributors_are_cut() -> None:

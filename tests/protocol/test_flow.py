@@ -7,7 +7,7 @@ import random
 import pytest
 
 from belvedere.protocol import driving as d
-from belvedere.protocol.exactly_once import ChunkId, Piece, Seq, SourceId, WriterId
+from belvedere.protocol.exactly_once import ChunkId, InputPiece, Seq, SourceId, WriterId
 from belvedere.protocol.flow import Distributor, pieces_of
 from belvedere.protocol.messages import (
     Attempt,
@@ -33,7 +33,7 @@ def generation(number: int, distributors: tuple[MemberId, ...] = (ME, OTHER)) ->
 
 def plan(epoch: int, *writers: str) -> EpochPlan:
     pieces = tuple(
-        Piece(ChunkId(WriterId(writer), i), SourceId("s"), Seq(i - 1), Seq(i)) for i, writer in enumerate(writers)
+        InputPiece(ChunkId(WriterId(writer), i), SourceId("s"), Seq(i - 1), Seq(i)) for i, writer in enumerate(writers)
     )
     return EpochPlan(Epoch(epoch), pieces, {}, 0, "", 1)
 

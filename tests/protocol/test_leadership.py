@@ -24,7 +24,7 @@ from belvedere.protocol.membership import (
     Accepted,
     Leadership,
     Leads,
-    Phase,
+    MemberPhase,
     Stops,
 )
 from belvedere.protocol.messages import Attempt, Epoch, Pointer, PoolState, Term
@@ -101,7 +101,7 @@ def test_a_conflict_ends_the_lead() -> None:
     made.propose(replace(MINE, committed=Epoch(60)))
     reason = "another one has changed the record"
     assert made.handle(Swapped(3, "conflict")) == [Stops(reason), Resign(reason)]
-    assert made.phase is Phase.FOLLOWING and made.state is None
+    assert made.phase is MemberPhase.FOLLOWING and made.state is None
     assert made.handle(Tick(NOW + 60_000)) == []
     assert made.handle(Elected(True)) == [ReadRecord(5)]
 

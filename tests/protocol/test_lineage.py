@@ -10,23 +10,23 @@ from belvedere.protocol import lineage
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.protocol.lineage import (
     Arrived,
-    Ask,
+    AskParents,
     Born,
-    Closed,
-    Contradiction,
-    Ended,
     Finish,
     Generation,
     Home,
     Ignore,
     Lineage,
+    LineageContradiction,
     Listed,
     NodeId,
     NodeLost,
     Opened,
     Orphaned,
-    Phase,
     Planned,
+    SourceClosed,
+    SourceEnded,
+    SourcePhase,
     Start,
 )
 from tests.protocol import regions
@@ -53,7 +53,7 @@ def told(*events: lineage.Event) -> Lineage:
 def test_a_listed_source_runs_when_its_birth_is_known() -> None:
     made = Lineage()
     assert made.handle(Arrived(A, Seq(7))) == []
-    assert made.handle(listed(A)) == [Ask(A)]
+    assert made.handle(listed(A)) == [AskParents(A)]
     assert made.handle(born(A)) == [Start(A)]
     assert made.bounds() == {A: 7}
     assert made.handle(Planned(A, Seq(7))) == []
@@ -62,10 +62,10 @@ def test_a_listed_source_runs_when_its_birth_is_known() -> None:
 
 def test_a_daughter_starts_when_its_parent_is_planned_to_its_last_seq() -> None:
     made = told(listed(A), born(A), Arrived(A, Seq(9)), Arrived(B, Seq(3)), born(B, A))
-    assert made.phase(B) is Phase.WAITING
+    assert made.phase(B) is SourcePhase.WAITING
     assert made.bounds() == {A: 9} and made.held_up() == {B: {A}}
     assert made.handle(Planned(A, Seq(9))) == []
-    assert made.handle(Ended(A, Seq(12))) == []
+    assert made.handle(SourceEnded(A, Seq(12))) == []
     assert made.handle(Arrived(A, Seq(12))) == []
     assert made.bounds() == {A: 12}
     assert made.handle(Planned(A, Seq(12))) == [Finish(A), Start(B)]
@@ -73,21 +73,21 @@ def test_a_daughter_starts_when_its_parent_is_planned_to_its_last_seq() -> None:
 
 
 def test_a_merged_source_waits_for_all_its_parents() -> None:
-    made = told(listed(A, B), born(A), born(B), born(C, A, B), Ended(A, START), Arrived(C, Seq(1)))
-    assert made.phase(A) is Phase.EXHAUSTED and made.phase(C) is Phase.WAITING
-    assert made.handle(Ended(B, START)) == [Finish(B), Start(C)]
+    made = told(listed(A, B), born(A), born(B), born(C, A, B), SourceEnded(A, START), Arrived(C, Seq(1)))
+    assert made.phase(A) is SourcePhase.EXHAUSTED and made.phase(C) is SourcePhase.WAITING
+    assert made.handle(SourceEnded(B, START)) == [Finish(B), Start(C)]
 
 
 def test_a_source_without_known_parents_is_held_up_and_asked_for() -> None:
     made = told(listed(A), born(A))
-    assert made.handle(Arrived(C, Seq(4))) == [Ask(C)]
+    assert made.handle(Arrived(C, Seq(4))) == [AskParents(C)]
     assert made.handle(Arrived(C, Seq(5))) == []
-    assert made.handle(born(C, B)) == [Ask(B)]
-    assert made.held_up() == {C: {B}} and made.phase(C) is Phase.UNKNOWN
+    assert made.handle(born(C, B)) == [AskParents(B)]
+    assert made.held_up() == {C: {B}} and made.phase(C) is SourcePhase.UNKNOWN
     made.handle(born(B, A))
-    assert made.phase(C) is Phase.WAITING
-    assert made.handle(Ended(B, START)) == []
-    assert made.handle(Ended(A, START)) == [Finish(A), Start(B), Finish(B), Start(C)]
+    assert made.phase(C) is SourcePhase.WAITING
+    assert made.handle(SourceEnded(B, START)) == []
+    assert made.handle(SourceEnded(A, START)) == [Finish(A), Start(B), Finish(B), Start(C)]
 
 
 def test_what_does_not_descend_from_the_listing_does_not_count() -> None:
@@ -101,32 +101,32 @@ def test_what_does_not_descend_from_the_listing_does_not_count() -> None:
 def test_a_listing_may_hold_a_parent_and_its_daughters() -> None:
     made = told(listed(A, B), born(B, A), born(A, D), Arrived(A, Seq(5)), Arrived(B, Seq(2)))
     assert made.bounds() == {A: 5}
-    made.handle(Ended(A, Seq(5)))
+    made.handle(SourceEnded(A, Seq(5)))
     assert made.handle(Planned(A, Seq(5))) == [Finish(A), Start(B)]
 
 
 def test_nothing_is_planned_beyond_the_end_of_a_source() -> None:
-    made = told(listed(A), born(A), Ended(A, Seq(5)))
+    made = told(listed(A), born(A), SourceEnded(A, Seq(5)))
     (report,) = made.handle(Arrived(A, Seq(6)))
-    assert report == Contradiction(A, "entries up to seq 6, but it ended at 5")
+    assert report == LineageContradiction(A, "entries up to seq 6, but it ended at 5")
     assert made.bounds() == {A: 5}
 
 
 def test_contradictions_are_reported_and_the_first_fact_stands() -> None:
-    made = told(listed(A), born(A), born(B, A), Ended(A, Seq(5)))
-    assert made.handle(born(B, A)) == made.handle(Ended(A, Seq(5))) == made.handle(listed(A)) == []
-    assert made.handle(born(B, C)) == [Contradiction(B, "parents (c) after (a)")]
-    assert made.handle(Ended(A, Seq(6))) == [Contradiction(A, "last seq 6 after 5")]
-    assert made.handle(listed(A, B)) == [Contradiction(B, "in one of two listings, of 1 and 2 sources")]
+    made = told(listed(A), born(A), born(B, A), SourceEnded(A, Seq(5)))
+    assert made.handle(born(B, A)) == made.handle(SourceEnded(A, Seq(5))) == made.handle(listed(A)) == []
+    assert made.handle(born(B, C)) == [LineageContradiction(B, "parents (c) after (a)")]
+    assert made.handle(SourceEnded(A, Seq(6))) == [LineageContradiction(A, "last seq 6 after 5")]
+    assert made.handle(listed(A, B)) == [LineageContradiction(B, "in one of two listings, of 1 and 2 sources")]
     circle = told(listed(A), born(C, B))
-    assert Contradiction(B, "parents (c) descend from the source itself") in circle.handle(born(B, C))
+    assert LineageContradiction(B, "parents (c) descend from the source itself") in circle.handle(born(B, C))
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_openings_and_closings_out_of_order_agree(order: tuple[int, ...]) -> None:
     events = [
         Opened(A, X, Generation(1)),
-        Closed(A, Generation(1)),
+        SourceClosed(A, Generation(1)),
         Opened(A, Y, Generation(4)),
         NodeLost(X),
     ]
@@ -141,7 +141,7 @@ def test_a_lost_node_orphans_what_it_pushed() -> None:
     assert made.handle(Opened(A, Y, Generation(2))) == []
     assert made.home(A) == (Home.OPEN, Y)
     assert Orphaned(C, X) in made.handle(Opened(C, X, Generation(1)))
-    made.handle(Closed(B, Generation(1)))
+    made.handle(SourceClosed(B, Generation(1)))
     assert made.home(B) == (Home.CLOSED, Y)
 
 
@@ -158,34 +158,34 @@ def test_rows_keep_their_order_and_everything_drains(first: int) -> None:
 class NoBarrier(Lineage):
     """Daughters start at once."""
 
-    def _due(self, name: SourceId, source: lineage._Source) -> Phase:
+    def _due(self, name: SourceId, source: lineage._Source) -> SourcePhase:
         due = super()._due(name, source)
-        return Phase.RUNNING if due is Phase.WAITING else due
+        return SourcePhase.RUNNING if due is SourcePhase.WAITING else due
 
 
 class UnknownRuns(Lineage):
     """No known parents is taken for no parents."""
 
-    def _due(self, name: SourceId, source: lineage._Source) -> Phase:
+    def _due(self, name: SourceId, source: lineage._Source) -> SourcePhase:
         due = super()._due(name, source)
-        return Phase.RUNNING if due is Phase.UNKNOWN and source.arrived > START else due
+        return SourcePhase.RUNNING if due is SourcePhase.UNKNOWN and source.arrived > START else due
 
 
 class DurableIsEnough(Lineage):
     """The barrier is on what is durable, not on what is planned."""
 
-    def _due(self, name: SourceId, source: lineage._Source) -> Phase:
+    def _due(self, name: SourceId, source: lineage._Source) -> SourcePhase:
         due = super()._due(name, source)
-        ended = due is Phase.RUNNING and source.last is not None and source.arrived >= source.last
-        return Phase.EXHAUSTED if ended else due
+        ended = due is SourcePhase.RUNNING and source.last is not None and source.arrived >= source.last
+        return SourcePhase.EXHAUSTED if ended else due
 
 
 class EveryoneCounts(Lineage):
     """Ancestors are not looked at."""
 
-    def _due(self, name: SourceId, source: lineage._Source) -> Phase:
+    def _due(self, name: SourceId, source: lineage._Source) -> SourcePhase:
         due = super()._due(name, source)
-        return Phase.RUNNING if due is Phase.FOREIGN else due
+        return SourcePhase.RUNNING if due is SourcePhase.FOREIGN else due
 
 
 @pytest.mark.parametrize("bug", [NoBarrier, UnknownRuns, DurableIsEnough, EveryoneCounts])

@@ -16,8 +16,8 @@ from belvedere.protocol.pins import (
     REMEMBERED,
     Collected,
     Collection,
-    Phase,
     Pin,
+    PinPhase,
     check,
     check_read,
     horizon_document,
@@ -82,7 +82,7 @@ def test_the_horizon_follows_commits_at_the_distance_of_the_retention() -> None:
     assert made.choose([], 999) is None
     made.give_up()
     assert made.choose([], 1000) == horizon_document(Epoch(10))
-    assert made.phase is Phase.CHOSEN
+    assert made.phase is PinPhase.CHOSEN
     made.raised()
     assert made.collect([], [], 1001) == Collected(Epoch(10), NEVER, ())
     assert made.choose([], 1400) == horizon_document(Epoch(20))

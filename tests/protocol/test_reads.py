@@ -11,7 +11,7 @@ import pytest
 from belvedere.protocol import reads
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import NEVER, Attempt, Epoch
-from belvedere.protocol.reads import SPANS, YES, Answer, Ownership, Session, Verdict, covers
+from belvedere.protocol.reads import SPANS, YES, Answer, Ownership, ReadSession, Verdict, covers
 from belvedere.protocol.ring import BUCKETS, MemberId, Ring, RingVersion
 
 ME, X, Y = MemberId("me"), MemberId("x"), MemberId("y")
@@ -271,7 +271,7 @@ def test_the_world_notices_a_known_bug(bug: type[Ownership]) -> None:
 
 
 def test_a_session_never_goes_back() -> None:
-    session = Session()
+    session = ReadSession()
     assert [session.at(Epoch(e)) for e in (5, 9, 7, 10)] == [5, 9, 9, 10]
 
 
@@ -290,5 +290,5 @@ def test_a_token_of_a_forgotten_source_is_covered() -> None:
 
 
 def test_the_error_names_what_is_behind() -> None:
-    error = Session(Epoch(7)).not_yet({A: Seq(5), B: Seq(3)}, {B: Seq(3)}, 120.0)
+    error = ReadSession(Epoch(7)).not_yet({A: Seq(5), B: Seq(3)}, {B: Seq(3)}, 120.0)
     assert error.lag == 120 and str(error) == "epoch 7 does not include the write yet: it is behind in a"

@@ -8,9 +8,9 @@ import pytest
 
 from belvedere import errors
 from belvedere.protocol.driving import SourceFact
-from belvedere.protocol.exactly_once import START, Chunk, ChunkId, Piece, Seq, SourceId, WriterId
-from belvedere.protocol.lineage import Contradiction, Home, Phase
-from belvedere.protocol.sources import Sources
+from belvedere.protocol.exactly_once import START, Chunk, ChunkId, InputPiece, Seq, SourceId, WriterId
+from belvedere.protocol.lineage import Home, LineageContradiction, SourcePhase
+from belvedere.protocol.sources import SourceBook
 from tests.protocol import following
 
 A, B, C, X = (SourceId(name) for name in "abcx")
@@ -24,20 +24,20 @@ def chunk(number: int, source: SourceId, first: int, last: int) -> Chunk:
     return Chunk(ChunkId(WriterId("w"), number), source, Seq(first), Seq(last))
 
 
-def restored(**positions: int) -> Sources:
-    made = Sources()
+def restored(**positions: int) -> SourceBook:
+    made = SourceBook()
     made.restore({SourceId(name): Seq(seq) for name, seq in positions.items()})
     return made
 
 
 def test_a_listed_source_is_planned_to_what_is_durable() -> None:
-    made = Sources()
+    made = SourceBook()
     index = [chunk(1, A, 0, 4), chunk(2, A, 3, 9)]
     assert made.observe(index, [fact(A)]) == []
     assert made.bounds() == {A: 9}
     assert made.choose({A: Seq(9)}) == (
-        Piece(index[0].id, A, START, Seq(4)),
-        Piece(index[1].id, A, Seq(4), Seq(9)),
+        InputPiece(index[0].id, A, START, Seq(4)),
+        InputPiece(index[1].id, A, Seq(4), Seq(9)),
     )
     assert made.positions_after({A: Seq(9)}) == {A: 9}
     assert made.plan({A: Seq(9)}) == [] and made.planned == {A: 9}
@@ -47,7 +47,7 @@ def test_a_listed_source_is_planned_to_what_is_durable() -> None:
 
 
 def test_daughters_wait_until_their_parent_is_planned_to_its_last_seq() -> None:
-    made = Sources()
+    made = SourceBook()
     index = [chunk(1, A, 0, 4), chunk(2, B, 0, 3)]
     made.observe(index, [fact(A, last=6), fact(B, A)])
     assert made.bounds() == {A: 4} and made.held_up() == {B: {A}}
@@ -55,7 +55,7 @@ def test_daughters_wait_until_their_parent_is_planned_to_its_last_seq() -> None:
     assert made.bounds() == {}
     made.observe([*index, chunk(3, A, 5, 6)], [fact(A, last=6), fact(B, A)])
     made.plan({A: Seq(6)})
-    assert made.bounds() == {B: 3} and made.phase(A) is Phase.EXHAUSTED
+    assert made.bounds() == {B: 3} and made.phase(A) is SourcePhase.EXHAUSTED
 
 
 def test_a_new_leader_needs_positions_and_listing_only() -> None:
@@ -87,7 +87,7 @@ def test_what_input_still_has_of_a_source_that_is_not_listed_comes_first() -> No
 
 
 def test_a_source_that_moves_is_closed_here_and_opened_there() -> None:
-    made, daughter = Sources(), SourceFact(B, frozenset({A}), None, "x")
+    made, daughter = SourceBook(), SourceFact(B, frozenset({A}), None, "x")
     assert made.home(A) == (Home.NOWHERE, None)
     made.observe([], [SourceFact(A, frozenset(), None, "x"), daughter])
     assert made.home(A) == (Home.OPEN, "x")
@@ -99,25 +99,25 @@ def test_a_source_that_moves_is_closed_here_and_opened_there() -> None:
 
 
 def test_nothing_is_planned_beyond_the_end_and_it_is_reported_once() -> None:
-    made = Sources()
-    contradiction = Contradiction(A, "entries up to seq 9, but it ended at 6")
+    made = SourceBook()
+    contradiction = LineageContradiction(A, "entries up to seq 9, but it ended at 6")
     assert made.observe([chunk(1, A, 0, 9)], [fact(A, last=6)]) == [contradiction]
     assert made.bounds() == {A: 6}
     assert made.observe([chunk(1, A, 0, 9)], [fact(A, last=6), fact(B)]) == []
 
 
 def test_a_listing_that_contradicts_an_earlier_one_is_not_believed() -> None:
-    made = Sources()
+    made = SourceBook()
     made.observe([chunk(1, A, 0, 9)], [fact(A, last=9), fact(B, A)])
     assert made.observe([chunk(1, A, 0, 9)], [fact(A, last=5), fact(B, C)]) == [
-        Contradiction(A, "last seq 5 after 9"),
-        Contradiction(B, "parents (c) after (a)"),
+        LineageContradiction(A, "last seq 5 after 9"),
+        LineageContradiction(B, "parents (c) after (a)"),
     ]
     assert made.bounds() == {A: 9}
 
 
 def test_sources_that_are_not_listed_are_ignored_and_their_chunks_go_after_a_later_listing() -> None:
-    made = Sources()
+    made = SourceBook()
     stranger, fresh = chunk(1, X, 0, 9), chunk(2, B, 0, 3)
     made.observe([stranger, fresh], [fact(A)])
     assert made.bounds() == {} and made.strays() == ()
@@ -146,7 +146,7 @@ def test_a_source_is_forgotten_first_by_the_store_and_then_by_plans() -> None:
 
 
 def test_a_source_that_never_had_an_entry_can_be_forgotten() -> None:
-    made = Sources()
+    made = SourceBook()
     made.observe([], [fact(A, last=START), fact(B, A)])
     assert made.forgettable({}) == (A,)
 
@@ -165,7 +165,7 @@ def test_rows_keep_their_order_and_nothing_is_kept_for_ever(first: int) -> None:
     assert forgotten > 50 and copies > 50
 
 
-class ForgetsFirst(Sources):
+class ForgetsFirst(SourceBook):
     """A source is left out of plans before the store has forgotten it."""
 
     def positions_after(self, bounds: Mapping[SourceId, Seq]) -> dict[SourceId, Seq]:
@@ -173,7 +173,7 @@ class ForgetsFirst(Sources):
         return {s: seq for s, seq in super().positions_after(bounds).items() if s in bounds or s not in gone}
 
 
-class AnyoneCounts(Sources):
+class AnyoneCounts(SourceBook):
     """What is pushed is planned, listed or not."""
 
     def bounds(self) -> dict[SourceId, Seq]:
@@ -181,21 +181,21 @@ class AnyoneCounts(Sources):
         return super().bounds() | unknown
 
 
-class EndedIsEnough(Sources):
+class EndedIsEnough(SourceBook):
     """The store may forget what ended, although not all of it is planned."""
 
     def forgettable(self, committed: Mapping[SourceId, Seq]) -> tuple[SourceId, ...]:
         return tuple(s for s, fact in self._facts.items() if fact.last is not None and s not in self._arrived)
 
 
-class HastyStrays(Sources):
+class HastyStrays(SourceBook):
     """What the listing before it does not know is a stray."""
 
     def strays(self) -> tuple[ChunkId, ...]:
         return tuple(c.id for c in self._index if c.source not in self._facts and c.source not in self._planned)
 
 
-class NoParents(Sources):
+class NoParents(SourceBook):
     """Parents are not looked at."""
 
     def bounds(self) -> dict[SourceId, Seq]:
@@ -204,7 +204,7 @@ class NoParents(Sources):
 
 
 @pytest.mark.parametrize("bug", [ForgetsFirst, AnyoneCounts, EndedIsEnough, HastyStrays, NoParents])
-def test_the_world_notices_a_known_bug(bug: type[Sources]) -> None:
+def test_the_world_notices_a_known_bug(bug: type[SourceBook]) -> None:
     for seed in range(100):
         try:
             following.World(seed, bug).run(300)

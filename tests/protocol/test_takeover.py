@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from belvedere.protocol import driving as d
-from belvedere.protocol.coordinator import Phase
+from belvedere.protocol.coordinator import CoordinatorPhase
 from belvedere.protocol.pins import HORIZONS, Pin, horizon_of
 from tests.protocol.table_top import TableTop
 from tests.protocol.test_coordinator import check_once, pool
@@ -29,7 +29,7 @@ def carried_out(table: TableTop, kind: type[Any]) -> list[Any]:
 
 def leads(table: TableTop) -> bool:
     leader = table.leader()
-    return leader is not None and leader.phase is Phase.LEADING
+    return leader is not None and leader.phase is CoordinatorPhase.LEADING
 
 
 def test_a_successor_publishes_what_its_predecessor_committed() -> None:

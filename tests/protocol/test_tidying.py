@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from belvedere.protocol.gc_documents import CATALOGS, PLANS, Tidying, catalog_document, plan_document
 from belvedere.protocol.messages import Epoch, EpochPlan, Pointer, PoolState, Term
-from belvedere.protocol.tidying import CATALOGS, PLANS, Tidying, catalog_document, plan_document
 from tests.protocol.test_coordinator import pool
 
 NEVER_REACHED = Epoch(0)

@@ -25,7 +25,7 @@ from belvedere.protocol.messages import (
     Term,
 )
 from belvedere.protocol.ring import MemberId
-from belvedere.protocol.viewserver import Phase, ViewServer, overtaken
+from belvedere.protocol.viewserver import ViewServer, ViewServerPhase, overtaken
 
 ME, OTHER, LEADER, FEEDER = MemberId("v1"), MemberId("v2"), MemberId("c1"), MemberId("d1")
 
@@ -111,7 +111,7 @@ def test_the_next_epoch_is_opened_while_the_last_one_is_written_and_not_before()
     assert server.hear(begin(11, stages=1), Expect(Epoch(11), Attempt(1), 0, 0)) == []
     found = server.computed(10, 0)
     assert kinds(found) == ["Sent", "Persist", "Open", "Compute"]
-    assert server.machine.phases() == {10: (Phase.WRITING, 1), 11: (Phase.COMPUTING, 0)}
+    assert server.machine.phases() == {10: (ViewServerPhase.WRITING, 1), 11: (ViewServerPhase.COMPUTING, 0)}
 
 
 def test_a_new_generation_undoes_to_what_the_leader_names_and_ignores_old_answers() -> None:

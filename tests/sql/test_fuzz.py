@@ -15,9 +15,9 @@ import pytest
 
 import belvedere
 from belvedere.embedded.recompute import UNANSWERED
+from belvedere.embedded.storage.commit import Token
 from belvedere.errors import BelvedereError, CatalogError, Closed, DataError, SqlError
 from belvedere.sql.query import relations
-from belvedere.store.embedded.commit import Token
 from tests.sql.fuzz.mutations import corpora, mutated
 from tests.sql.fuzz.statements import Statements
 

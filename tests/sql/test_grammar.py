@@ -20,7 +20,7 @@ from belvedere.errors import BelvedereError, SqlError
 from belvedere.sql import adhoc, parse_statement, writes
 from belvedere.sql.binder import bind_tree
 from belvedere.sql.grammar import FORMS, INSIDE, ONLY, WITHOUT_WORDS
-from belvedere.sql.parser import Dialect, Source, parse, statements
+from belvedere.sql.parser import Dialect, SqlText, parse, statements
 from belvedere.sql.reading import check, parts, read
 from belvedere.sql.statements import Select
 from tests.sql.accepted import ACCEPTED
@@ -39,7 +39,7 @@ def _kinds() -> list[type[exp.Expr]]:
     return sorted(found, key=lambda k: k.__name__)
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> SqlText:
     return statements(text)[0]
 
 
@@ -49,7 +49,7 @@ def _example(kind: type[exp.Expr]) -> str:
     return next(text for text in ACCEPTED if any(type(n) is kind for n in parse(_source(text)).walk()))
 
 
-def _refused(source: Source, tree: exp.Expr) -> bool:
+def _refused(source: SqlText, tree: exp.Expr) -> bool:
     try:
         check(source, tree)
     except SqlError as error:
@@ -101,7 +101,7 @@ def test_a_part_that_the_grammar_does_not_name_is_refused(kind: type[exp.Expr]) 
             assert _refused(source, tree), (name, value)
 
 
-def _meaning(source: Source, tree: exp.Expr) -> str:
+def _meaning(source: SqlText, tree: exp.Expr) -> str:
     """The bound form of a statement, without positions."""
     if isinstance(tree, exp.Insert):
         return repr(writes.bind_insert(source, tree, CATALOG))

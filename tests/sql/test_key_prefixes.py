@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import belvedere
-from belvedere.database import Database
+from belvedere.embedded.database import Database
 from belvedere.sql import parse_statement
 from belvedere.sql.adhoc import key_prefixes
 from belvedere.sql.statements import Select

@@ -73,7 +73,7 @@ class Break:
 
 
 def suite(check: Check) -> str:
-    if isinstance(check, range) or check.startswith("tests/simulate"):
+    if isinstance(check, range) or check.startswith("tests/simulator"):
         return "simulator"
     return "unit tests" if check.startswith("tests/") else "other"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.teeth.breaks import Break
 
 EMBEDDED = "viewserver/belvedere/embedded"
-STORE = "viewserver/belvedere/store/embedded"
 ENGINE = "viewserver/belvedere/engine"
 
 BREAKS = [
@@ -23,7 +22,7 @@ BREAKS = [
         file=f"{EMBEDDED}/recompute.py",
         find='    return call.function in ("sum", "avg") and call.type == DOUBLE',
         instead="    return False",
-        noticed_by=("tests/store/test_verify.py::test_cancellation_is_no_alarm",),
+        noticed_by=("tests/embedded/test_verify.py::test_cancellation_is_no_alarm",),
     ),
     Break(
         name="verification forgives the last digits of every double",
@@ -31,7 +30,7 @@ BREAKS = [
         file=f"{EMBEDDED}/verify.py",
         find="strict=True) if loose]",
         instead="strict=True) if loose or c.type.kind is Kind.DOUBLE]",
-        noticed_by=("tests/store/test_verify.py::test_one_bit_is_enough_to_differ",),
+        noticed_by=("tests/embedded/test_verify.py::test_one_bit_is_enough_to_differ",),
     ),
     Break(
         name="an outer join is narrowed by half a disjunction",
@@ -52,48 +51,48 @@ BREAKS = [
     Break(
         name="a damaged snapshot is read as it is",
         claim="a damaged file is named, with the byte",
-        file=f"{STORE}/arrays.py",
+        file="viewserver/belvedere/embedded/storage/arrays.py",
         find='    if xxhash.xxh3_64_intdigest(content) != expected["xxh3"]:',
         instead="    if expected is None:",
-        noticed_by=("tests/store/test_snapshot.py::test_damage_is_named",),
+        noticed_by=("tests/embedded/test_snapshot.py::test_damage_is_named",),
     ),
     Break(
         name="a torn tail stays in the log",
         claim="a torn tail is cut",
-        file=f"{STORE}/log.py",
+        file="viewserver/belvedere/embedded/storage/log.py",
         find="            appender.truncate(offset)\n            appender.sync()",
         instead="            appender.sync()",
-        noticed_by=("tests/store/test_log.py::test_a_torn_tail_is_cut_wherever_it_tears",),
+        noticed_by=("tests/embedded/test_log.py::test_a_torn_tail_is_cut_wherever_it_tears",),
     ),
     Break(
         name="a write that failed is left half in the log",
         claim="a full disk refuses writes and goes on when there is room",
-        file=f"{STORE}/log.py",
+        file="viewserver/belvedere/embedded/storage/log.py",
         find="            self._appender.truncate(segment.size)",
         instead="            pass",
-        noticed_by=("tests/store/test_log.py::test_a_full_disk_loses_nothing_and_the_log_goes_on",),
+        noticed_by=("tests/embedded/test_log.py::test_a_full_disk_loses_nothing_and_the_log_goes_on",),
     ),
     Break(
         name="a full disk stops the log for good",
         claim="a full disk refuses writes and goes on when there is room",
-        file=f"{STORE}/log.py",
+        file="viewserver/belvedere/embedded/storage/log.py",
         find="            self._take_back(segment, error)\n",
         instead="            raise self._stop(segment.path, error)\n",
         noticed_by=(
-            "tests/store/test_faults.py::test_a_full_disk_refuses_writes_and_goes_on_when_there_is_room",
-            "tests/store/test_commit.py::test_a_full_disk_fails_every_waiting_caller_and_later_calls_work",
+            "tests/embedded/test_faults.py::test_a_full_disk_refuses_writes_and_goes_on_when_there_is_room",
+            "tests/embedded/test_commit.py::test_a_full_disk_fails_every_waiting_caller_and_later_calls_work",
         ),
     ),
     Break(
         name="a failed sync is passed over",
         claim="a failed fsync stops everything",
-        file=f"{STORE}/log.py",
+        file="viewserver/belvedere/embedded/storage/log.py",
         find="                raise self._stop(segment.path, error) from error\n"
         "            self._synced = self.sequence + 1",
         instead="                pass\n            self._synced = self.sequence + 1",
         noticed_by=(
-            "tests/store/test_commit.py::test_a_failed_sync_stops_everything_and_names_the_reason",
-            "tests/store/test_log.py::test_a_failed_sync_stops_the_log_for_good",
+            "tests/embedded/test_commit.py::test_a_failed_sync_stops_everything_and_names_the_reason",
+            "tests/embedded/test_log.py::test_a_failed_sync_stops_the_log_for_good",
         ),
     ),
     Break(
@@ -126,7 +125,7 @@ BREAKS = [
         file=f"{EMBEDDED}/ddl.py",
         find="        elif (before.type, before.nullable) != (column.type, column.nullable):",
         instead="        elif before.nullable != column.nullable:",
-        noticed_by=("tests/store/test_manifests.py",),
+        noticed_by=("tests/embedded/test_manifests.py",),
     ),
     Break(
         name="rows that are not in memory are taken for new ones",
@@ -141,7 +140,7 @@ BREAKS = [
         claim="the layers hold",
         file=f"{ENGINE}/inbox.py",
         find="from __future__ import annotations\n",
-        instead="from __future__ import annotations\n\nimport belvedere.store.seam  # noqa: F401\n",
+        instead="from __future__ import annotations\n\nimport belvedere.backend.seam  # noqa: F401\n",
         noticed_by=("lint-imports --no-logo",),
     ),
     Break(

@@ -6,7 +6,6 @@ from tests.teeth.breaks import Break
 
 CLUSTER = "viewserver/belvedere/cluster"
 PROTOCOL = "viewserver/belvedere/protocol"
-SERVED = "viewserver/belvedere/store/served"
 SEEDS = range(100)
 """Histories of the simulator: as many as a rule may need to show."""
 
@@ -26,8 +25,8 @@ GUARANTEES = [
         name="a plan takes what the plan before it took",
         claim="cluster 1 exactly once: each change is reflected once",
         file=f"{PROTOCOL}/exactly_once.py",
-        find="        yield Piece(best.id, source, after, last)",
-        instead="        yield Piece(best.id, source, Seq(best.first - 1), last)",
+        find="        yield InputPiece(best.id, source, after, last)",
+        instead="        yield InputPiece(best.id, source, Seq(best.first - 1), last)",
         noticed_by=(
             SEEDS,
             "tests/protocol/test_exactly_once.py::test_overlapping_chunks_of_two_distributors_are_cut",
@@ -96,7 +95,7 @@ GUARANTEES = [
     Break(
         name="an attempt that was given up stays in the caches",
         claim="cluster 3 deterministic replay: an attempt that is done again writes the same bytes",
-        file=f"{CLUSTER}/work.py",
+        file=f"{CLUSTER}/roles/work.py",
         find="            self._shard.undo(adopt.committed)\n",
         instead="",
         noticed_by=(SEEDS, "tests/cluster/test_work.py::test_attempts_that_are_given_up_leave_nothing"),
@@ -132,7 +131,7 @@ GUARANTEES = [
     Break(
         name="base writes wait until the pool has taken them",
         claim="cluster 6 isolation: base writes never wait for a view",
-        file=f"{SERVED}/base.py",
+        file="viewserver/belvedere/backend/served/base.py",
         find="        self._tell()\n        return put.found\n",
         instead="        self._tell()\n"
         "        while any(self.acknowledged(source) < seq for source, seq in put.found.items()):\n"
@@ -151,11 +150,11 @@ GUARANTEES = [
     Break(
         name="the store keeps rows for the views without a limit",
         claim="cluster 6 isolation: up to the configured backlog",
-        file=f"{SERVED}/backlog.py",
+        file="viewserver/belvedere/backend/served/backlog.py",
         find='        return self._reason(found, self.limit) if found >= self.limit > 0 else ""',
         instead='        return ""',
         noticed_by=(
-            "tests/store/served/test_backlog.py::"
+            "tests/backend/served/test_backlog.py::"
             "test_rows_are_refused_at_the_limit_and_taken_when_the_pool_has_caught_up",
             "tests/cluster/test_pushing.py::test_base_writes_return_though_nobody_takes_what_is_pushed",
         ),
@@ -163,7 +162,7 @@ GUARANTEES = [
     Break(
         name="a store that takes no writes is not named",
         claim="cluster 6 isolation: what holds a pool up is visible",
-        file=f"{CLUSTER}/retrying.py",
+        file=f"{CLUSTER}/process/retrying.py",
         find="            except TROUBLES as error:\n                self.trouble.set(str(error))\n"
         "                time.sleep(pauses.next())\n                continue\n            self.trouble.clear()\n"
         "            return found\n        raise Superseded\n\n    def identity",
@@ -176,7 +175,7 @@ GUARANTEES = [
     Break(
         name="a stalled pool does not say why",
         claim="cluster 6 isolation: a stalled pool names its view; a pool that does not get on says why",
-        file=f"{PROTOCOL}/patience.py",
+        file=f"{PROTOCOL}/failure_detector.py",
         find="        if self.failures >= STALLED_AFTER:",
         instead="        if self.failures >= 1_000_000:",
         noticed_by=(
@@ -200,7 +199,7 @@ ROWS = [
     Break(
         name="the record is swapped whatever its version",
         claim="one leader at a time gets anything into the record; every coordination keeps its seam's promise",
-        file=f"{CLUSTER}/memory.py",
+        file=f"{CLUSTER}/coordination/memory.py",
         find="            if (None if found is None else found.version) == version:",
         instead="            if found is None or version is not None:",
         noticed_by=("tests/cluster/test_coordination_record.py",),
@@ -208,7 +207,7 @@ ROWS = [
     Break(
         name="ZooKeeper's record is swapped whatever its version",
         claim="one leader at a time gets anything into the record; every coordination keeps its seam's promise",
-        file=f"{CLUSTER}/zookeeper_session.py",
+        file=f"{CLUSTER}/coordination/session.py",
         find="            written = link.ask(Set(path, bytes(data), version))",
         instead="            written = link.ask(Set(path, bytes(data), -1))",
         noticed_by=("tests/cluster/test_coordination_record.py::test_swap_needs_the_version",),
@@ -216,7 +215,7 @@ ROWS = [
     Break(
         name="who left is still listed",
         claim="every coordination keeps its seam's promise",
-        file=f"{CLUSTER}/memory.py",
+        file=f"{CLUSTER}/coordination/memory.py",
         find="                self._drop_member()\n                self._members_changed()",
         instead="                self._drop_member()",
         noticed_by=("tests/cluster/test_coordination.py",),
@@ -224,7 +223,7 @@ ROWS = [
     Break(
         name="a process that lost its session ends",
         claim="a zombie harms nothing: it begins anew",
-        file=f"{CLUSTER}/process.py",
+        file=f"{CLUSTER}/process/process.py",
         find='                self.log.warning("begins again as a new incarnation", reason=ended.value)',
         instead="                return 1",
         noticed_by=("tests/cluster/test_process.py::test_a_process_that_slept_longer_than_its_session_begins_anew",),
@@ -232,7 +231,7 @@ ROWS = [
     Break(
         name="a lease outlives its session",
         claim="a zombie harms nothing",
-        file=f"{CLUSTER}/lease.py",
+        file=f"{CLUSTER}/coordination/lease.py",
         find="now - self._asked < LEASE * self.timeout",
         instead="now - self._asked < 2 * self.timeout",
         noticed_by=("tests/cluster/test_lease.py",),
@@ -240,11 +239,11 @@ ROWS = [
     Break(
         name="late writes are taken below the fence",
         claim="a zombie harms nothing; every store keeps its seam's promise",
-        file="viewserver/belvedere/store/memory.py",
+        file="viewserver/belvedere/backend/memory.py",
         find="        return epoch <= self._fence",
         instead="        return epoch < 0",
         noticed_by=(
-            "tests/store/conformance/test_versions.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
+            "tests/backend/conformance/test_versions.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
         ),
         tried=(SEEDS,),
     ),
@@ -252,8 +251,8 @@ ROWS = [
         name="a server is released while it has a part",
         claim="members come and go without loss",
         file=f"{PROTOCOL}/withdraw.py",
-        find="if m not in present and self.phases.get(m) is not Phase.RELEASED]",
-        instead="if self.phases.get(m) is not Phase.RELEASED]",
+        find="if m not in present and self.phases.get(m) is not WithdrawPhase.RELEASED]",
+        instead="if self.phases.get(m) is not WithdrawPhase.RELEASED]",
         noticed_by=("tests/protocol/test_assignment.py",),
         tried=(SEEDS,),
     ),
@@ -261,7 +260,8 @@ ROWS = [
         name="nobody is released",
         claim="members come and go without loss, SIGTERM within ten seconds",
         file=f"{PROTOCOL}/withdraw.py",
-        find="        for member in found:\n            self.phases[member] = Phase.RELEASED\n        return found",
+        find="        for member in found:\n"
+        "            self.phases[member] = WithdrawPhase.RELEASED\n        return found",
         instead="        return []",
         noticed_by=(
             "tests/protocol/test_assignment.py",
@@ -272,7 +272,7 @@ ROWS = [
     Break(
         name="the end waits for a second signal",
         claim="an end in time",
-        file=f"{CLUSTER}/signals.py",
+        file=f"{CLUSTER}/process/signals.py",
         find="        select.select([told], [], [], seconds)",
         instead="        select.select([told], [], [])",
         noticed_by=(
@@ -283,7 +283,7 @@ ROWS = [
     Break(
         name="a second signal changes nothing",
         claim="an end in time",
-        file=f"{CLUSTER}/signals.py",
+        file=f"{CLUSTER}/process/signals.py",
         find="        select.select([told], [], [], seconds)",
         instead="        select.select([], [], [], seconds)",
         noticed_by=(
@@ -295,7 +295,7 @@ ROWS = [
     Break(
         name="a server that says nothing is waited for",
         claim="a pool that does not get on says why: silence",
-        file=f"{PROTOCOL}/patience.py",
+        file=f"{PROTOCOL}/failure_detector.py",
         find="        return self.silence(now) > self._quiet_ms << min(self.silences, MOST_DOUBLINGS)",
         instead="        return self.silence(now) > 1 << 60",
         noticed_by=("tests/protocol/test_stuck_pools.py::test_a_server_that_says_nothing_is_left_out",),
@@ -303,7 +303,7 @@ ROWS = [
     Break(
         name="a batch without room is forgotten",
         claim="a pool that does not get on says why: no room to spill",
-        file=f"{CLUSTER}/kept.py",
+        file=f"{CLUSTER}/roles/batch_buffer.py",
         find="                    self._incomplete[place] = error\n                    raise",
         instead="                    return",
         noticed_by=(
@@ -316,8 +316,8 @@ ROWS = [
         name="an epoch is named after a clock that was set",
         claim="a clock that is set names no epoch",
         file=f"{PROTOCOL}/coordinator.py",
-        find="                if self.phase is Phase.LEADING and jump > CLOCK_OFF_MS:",
-        instead="                if self.phase is Phase.LEADING and jump > 1 << 60:",
+        find="                if self.phase is CoordinatorPhase.LEADING and jump > CLOCK_OFF_MS:",
+        instead="                if self.phase is CoordinatorPhase.LEADING and jump > 1 << 60:",
         noticed_by=("tests/protocol/test_stuck_pools.py::test_an_epoch_is_never_named_after_a_clock_that_was_set",),
         tried=(SEEDS,),
     ),
@@ -333,7 +333,7 @@ ROWS = [
     Break(
         name="a pool begins anew on the state of an earlier life",
         claim="a store belongs to one pool, and is not counted twice",
-        file=f"{CLUSTER}/roles/owner.py",
+        file=f"{CLUSTER}/roles/store_owner.py",
         find='    if not recorded and any(store.list_documents(prefix) for prefix in ("plan/", "catalog/")):',
         instead="    if recorded is None:",
         noticed_by=(
@@ -344,7 +344,7 @@ ROWS = [
     Break(
         name="a store of another pool is taken",
         claim="a store belongs to one pool",
-        file=f"{CLUSTER}/roles/owner.py",
+        file=f"{CLUSTER}/roles/store_owner.py",
         find="        if other != mine:",
         instead="        if other == '':",
         noticed_by=("tests/cluster/test_owner.py::test_a_store_is_claimed_once_and_stays_with_its_pool",),
@@ -392,15 +392,15 @@ ROWS = [
     Break(
         name="a read sees the version that it should be below",
         claim="every store keeps its seam's promise",
-        file="viewserver/belvedere/store/memory.py",
+        file="viewserver/belvedere/backend/memory.py",
         find="        found = bisect_left(self.epochs, below)",
         instead="        found = bisect_left(self.epochs, below + 1)",
-        noticed_by=("tests/store/conformance",),
+        noticed_by=("tests/backend/conformance",),
     ),
     Break(
         name="what a peer refused is not sent again",
         claim="every transport keeps its seam's promise",
-        file=f"{CLUSTER}/outbox.py",
+        file=f"{CLUSTER}/transport/outbox.py",
         find="                pause = min(pause * 2, LONGEST_PAUSE)\n",
         instead="                pause = min(pause * 2, LONGEST_PAUSE)\n                self._received(frame)\n",
         noticed_by=("tests/cluster/test_transport.py",),

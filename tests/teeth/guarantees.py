@@ -5,19 +5,18 @@ from __future__ import annotations
 from tests.teeth.breaks import Break
 
 EMBEDDED = "viewserver/belvedere/embedded"
-STORE = "viewserver/belvedere/store/embedded"
 ENGINE = "viewserver/belvedere/engine"
 
 EXACTLY_ONCE = [
     Break(
         name="acknowledged without a sync",
         claim="1 exactly once: an acknowledged write is there after any crash",
-        file=f"{STORE}/log.py",
+        file="viewserver/belvedere/embedded/storage/log.py",
         find="        if self._sync:\n            try:\n                self._appender.sync()",
         instead="        if self._sync:\n            try:\n                pass",
         noticed_by=(
-            "tests/store/test_faults.py::test_power_cuts_lose_nothing_acknowledged",
-            "tests/store/test_log.py::"
+            "tests/embedded/test_faults.py::test_power_cuts_lose_nothing_acknowledged",
+            "tests/embedded/test_log.py::"
             "test_after_any_crash_what_was_acknowledged_is_there_once_and_nothing_is_there_by_half",
         ),
     ),
@@ -28,29 +27,31 @@ EXACTLY_ONCE = [
         find="        if groups:\n            runtime.process(groups)",
         instead="        if groups[:-1]:\n            runtime.process(groups[:-1])",
         noticed_by=(
-            "tests/store/test_crash.py",
-            "tests/store/test_faults.py::test_power_cuts_lose_nothing_acknowledged",
+            "tests/embedded/test_crash.py",
+            "tests/embedded/test_faults.py::test_power_cuts_lose_nothing_acknowledged",
         ),
     ),
     Break(
         name="half a record counts",
         claim="1 exactly once: what was not acknowledged is there whole or not at all; a damaged file is named",
-        file=f"{STORE}/records.py",
+        file="viewserver/belvedere/embedded/storage/records.py",
         find="    if head.end - base > len(content) or xxhash.xxh3_64_intdigest(body) != head.checksum:",
         instead="    if head.end - base > len(content):",
         noticed_by=(
-            "tests/store/test_log.py::test_a_record_of_which_any_sectors_reached_the_disk_is_there_whole_or_not_at_all",
-            "tests/store/test_log.py::test_a_damaged_middle_is_an_error_that_says_where",
+            "tests/embedded/test_log.py::test_a_record_of_which_any_sectors_reached_the_disk_is_there_whole_or_not_at_all",
+            "tests/embedded/test_log.py::test_a_damaged_middle_is_an_error_that_says_where",
         ),
     ),
     Break(
         name="a snapshot counts before its files are durable",
         claim="1 exactly once: a crash leaves the old or the new snapshot",
-        file=f"{STORE}/snapshot.py",
+        file="viewserver/belvedere/embedded/storage/snapshot.py",
         find="        for name in self._entries:\n"
         '            arrays.sync_file(self._files, f"{self._directory}/{name}")\n',
         instead="",
-        noticed_by=("tests/store/test_snapshot.py::test_a_crash_at_any_operation_leaves_the_old_or_the_new_snapshot",),
+        noticed_by=(
+            "tests/embedded/test_snapshot.py::test_a_crash_at_any_operation_leaves_the_old_or_the_new_snapshot",
+        ),
     ),
 ]
 
@@ -61,7 +62,7 @@ SNAPSHOT_CONSISTENCY = [
         file=f"{EMBEDDED}/runtime.py",
         find="        touched: list[tuple[ViewTable, ViewDelta]] = []\n",
         instead="        touched: list[tuple[ViewTable, ViewDelta]] = []\n        self.publish(epoch)\n",
-        noticed_by=("tests/store/test_visibility.py",),
+        noticed_by=("tests/embedded/test_visibility.py",),
     ),
     Break(
         name="a snapshot reads what is newest",
@@ -70,8 +71,8 @@ SNAPSHOT_CONSISTENCY = [
         find="            rows = self._range_at(found, range, which, self._moment(at, found))",
         instead="            rows = found.range(range, which)[1]",
         noticed_by=(
-            "tests/store/test_database.py::test_a_snapshot_reads_several_views_at_one_epoch_while_writes_go_on",
-            "tests/store/test_database.py::test_replacing_a_view_swaps_it_and_its_dependants_at_one_epoch",
+            "tests/embedded/test_database.py::test_a_snapshot_reads_several_views_at_one_epoch_while_writes_go_on",
+            "tests/embedded/test_database.py::test_replacing_a_view_swaps_it_and_its_dependants_at_one_epoch",
         ),
     ),
     Break(
@@ -80,7 +81,7 @@ SNAPSHOT_CONSISTENCY = [
         file=f"{EMBEDDED}/builds.py",
         find="                rows.append(_labelled(table.shape, difference(node.schema, old, table)))",
         instead="                pass",
-        noticed_by=("tests/store/test_database.py::test_replacing_a_view_swaps_it_and_its_dependants_at_one_epoch",),
+        noticed_by=("tests/embedded/test_database.py::test_replacing_a_view_swaps_it_and_its_dependants_at_one_epoch",),
     ),
     Break(
         name="a condition that is not known lets rows pass",
@@ -103,7 +104,7 @@ REPLAY = [
         file=f"{EMBEDDED}/runtime.py",
         find="        for group in groups:\n            for entry in group.entries:",
         instead="        for group in reversed(groups):\n            for entry in group.entries:",
-        noticed_by=("tests/store/test_replay.py",),
+        noticed_by=("tests/embedded/test_replay.py",),
     ),
     Break(
         name="state of another engine is loaded",
@@ -111,7 +112,7 @@ REPLAY = [
         file=f"{ENGINE}/engine.py",
         find='return f"{ENGINE_VERSION}:" + ",".join(',
         instead='return ",".join(',
-        noticed_by=("tests/store/test_reopen.py::test_another_engine_version_is_rebuilt_from_base_rows",),
+        noticed_by=("tests/embedded/test_reopen.py::test_another_engine_version_is_rebuilt_from_base_rows",),
     ),
     Break(
         name="a snapshot is opened with a new plan",
@@ -119,7 +120,7 @@ REPLAY = [
         file=f"{EMBEDDED}/recovery.py",
         find='            kept = list(plan_of(manifest["plan"]))',
         instead="            kept = []",
-        noticed_by=("tests/store/test_reopen.py::test_state_is_loaded_after_views_were_replaced_and_dropped",),
+        noticed_by=("tests/embedded/test_reopen.py::test_state_is_loaded_after_views_were_replaced_and_dropped",),
     ),
     Break(
         name="operators begin empty after a restart",
@@ -188,17 +189,17 @@ READ_YOUR_WRITES = [
         find="        if self.epoch < wanted and not self._wait_for(wanted, timeout):",
         instead="        if wanted < 0:",
         noticed_by=(
-            "tests/store/test_database.py::test_a_write_is_read_back_through_its_token",
-            "tests/store/test_database.py::test_a_token_that_is_not_committed_in_time_is_not_yet",
+            "tests/embedded/test_database.py::test_a_write_is_read_back_through_its_token",
+            "tests/embedded/test_database.py::test_a_token_that_is_not_committed_in_time_is_not_yet",
         ),
     ),
     Break(
         name="epochs go back",
         claim="5 read your writes: epochs never go back",
-        file="viewserver/belvedere/database.py",
+        file="viewserver/belvedere/embedded/database.py",
         find="        return self._runtime.committed\n",
         instead="        return self._runtime.committed - 2 * (self._runtime.steps % 2)\n",
-        noticed_by=("tests/store/test_transfers.py",),
+        noticed_by=("tests/embedded/test_transfers.py",),
     ),
     Break(
         name="a reading process goes back to its beginning",
@@ -207,7 +208,7 @@ READ_YOUR_WRITES = [
         find="            self._refresh()\n            return self._at.epoch\n",
         instead="            self._refresh()\n            self._turn = getattr(self, '_turn', 0) + 1\n"
         "            return self._at.epoch - 1000 * (self._turn % 2)\n",
-        noticed_by=("tests/store/test_crash.py",),
+        noticed_by=("tests/embedded/test_crash.py",),
     ),
 ]
 
@@ -215,32 +216,32 @@ ISOLATION = [
     Break(
         name="backlog without a limit",
         claim="6 isolation: writes wait at the configured backlog",
-        file=f"{STORE}/commit.py",
+        file="viewserver/belvedere/embedded/storage/commit.py",
         find="self.rows < self._backlog_rows and self.bytes < self._backlog_bytes)",
         instead="True)",
         noticed_by=(
-            "tests/store/test_commit.py::test_the_backlog_makes_writers_wait_until_the_engine_has_caught_up",
-            "tests/store/test_isolation.py::test_writes_return_while_views_stand_still_and_wait_at_the_backlog_only",
+            "tests/embedded/test_commit.py::test_the_backlog_makes_writers_wait_until_the_engine_has_caught_up",
+            "tests/embedded/test_isolation.py::test_writes_return_while_views_stand_still_and_wait_at_the_backlog_only",
         ),
     ),
     Break(
         name="writes wait until they are in the views",
         claim="6 isolation: writes never wait for a view",
-        file="viewserver/belvedere/database.py",
+        file="viewserver/belvedere/embedded/database.py",
         find="        return self._committer.submit(entry, timeout=timeout)",
         instead="        return self._applied(self._committer.submit(entry, timeout=timeout))",
         noticed_by=(
-            "tests/store/test_isolation.py::test_writes_return_while_views_stand_still_and_wait_at_the_backlog_only",
+            "tests/embedded/test_isolation.py::test_writes_return_while_views_stand_still_and_wait_at_the_backlog_only",
         ),
     ),
     Break(
         name="writes wait while a view is built",
         claim="6 isolation: building or replacing a view does not stop writes",
-        file="viewserver/belvedere/database.py",
+        file="viewserver/belvedere/embedded/database.py",
         find="        return self._committer.submit(entry, timeout=timeout)",
         instead="        self._runtime.wait_until(lambda: self._runtime.builds.current is None)\n"
         "        return self._committer.submit(entry, timeout=timeout)",
-        noticed_by=("tests/store/test_isolation.py::test_writes_return_while_a_view_is_built_or_replaced",),
+        noticed_by=("tests/embedded/test_isolation.py::test_writes_return_while_a_view_is_built_or_replaced",),
     ),
     Break(
         name="a build is one piece",
@@ -248,7 +249,7 @@ ISOLATION = [
         file=f"{EMBEDDED}/builds.py",
         find="        while time.monotonic() - started < PIECE_SECONDS and self._advance_once(current):",
         instead="        while started and self._advance_once(current):",
-        noticed_by=("tests/store/test_isolation.py::test_views_in_service_go_on_while_another_is_built",),
+        noticed_by=("tests/embedded/test_isolation.py::test_views_in_service_go_on_while_another_is_built",),
     ),
     Break(
         name="a build misses what is written meanwhile",
@@ -258,7 +259,7 @@ ISOLATION = [
         instead="None",
         noticed_by=(
             "tests/engine/test_engine.py::test_a_view_built_among_running_ones_while_rows_change",
-            "tests/store/test_database.py::test_views_are_built_beside_writes",
+            "tests/embedded/test_database.py::test_views_are_built_beside_writes",
         ),
     ),
 ]
@@ -272,9 +273,9 @@ NOTHING_SILENTLY = [
         instead="            if bad is not None and not len(bad.delta):",
         noticed_by=(
             "tests/properties/test_quarantine.py",
-            "tests/store/test_database.py::test_rows_that_fail_are_in_quarantine_until_they_are_mended",
-            "tests/store/test_verify.py::test_rows_in_quarantine_are_counted_and_views_above_compared",
-            "tests/store/test_verify.py::test_verification_agrees_with_every_story_of_quarantine",
+            "tests/embedded/test_database.py::test_rows_that_fail_are_in_quarantine_until_they_are_mended",
+            "tests/embedded/test_verify.py::test_rows_in_quarantine_are_counted_and_views_above_compared",
+            "tests/embedded/test_verify.py::test_verification_agrees_with_every_story_of_quarantine",
             "tests/engine/shard/test_random_views.py::test_rows_that_fail_are_in_quarantine_wherever_they_lie",
             "tests/cluster/test_client.py::test_rows_that_fail_are_in_quarantine",
         ),
@@ -285,7 +286,7 @@ NOTHING_SILENTLY = [
         file=f"{EMBEDDED}/verify.py",
         find="        return self.quarantined == 0 and self.quarantined_below == 0",
         instead="        return self.quarantined == 0",
-        noticed_by=("tests/store/test_verify.py::test_rows_in_quarantine_are_counted_and_views_above_compared",),
+        noticed_by=("tests/embedded/test_verify.py::test_rows_in_quarantine_are_counted_and_views_above_compared",),
     ),
     Break(
         name="broken rows of a file are left out without a word",

@@ -111,16 +111,16 @@ BREAKS = [
         name="a successor forgets how far a build is",
         claim="a build goes on where the last plan left it",
         file="viewserver/belvedere/protocol/catalog.py",
-        find="        building = {part.circuit: part.stop for part in last.slices if part.stop < BUCKETS}",
-        instead="        building = {part.circuit: part.stop for part in last.slices if part.stop > BUCKETS}",
+        find="        building = {part.view_group: part.stop for part in last.slices if part.stop < BUCKETS}",
+        instead="        building = {part.view_group: part.stop for part in last.slices if part.stop > BUCKETS}",
         noticed_by=(HISTORIES,),
     ),
     Break(
         name="a build skips a bucket",
         claim="a build takes every bucket once",
         file="viewserver/belvedere/protocol/catalog.py",
-        find="Slice(circuit, at, min(BUCKETS, at + self._slice))",
-        instead="Slice(circuit, at and at + 900, min(BUCKETS, at + self._slice))",
+        find="Slice(view group, at, min(BUCKETS, at + self._slice))",
+        instead="Slice(view group, at and at + 900, min(BUCKETS, at + self._slice))",
         noticed_by=(HISTORIES,),
     ),
     Break(
@@ -376,7 +376,9 @@ BREAKS = [
         name="daughters do not wait for their parents",
         claim="a source begins when its parents are exhausted",
         file="viewserver/belvedere/protocol/lineage.py",
-        find=("        if phases & {Phase.WAITING, Phase.RUNNING}:\n            return Phase.WAITING\n"),
+        find=(
+            "        if phases & {SourcePhase.WAITING, SourcePhase.RUNNING}:\n            return SourcePhase.WAITING\n"
+        ),
         instead="",
         noticed_by=(HISTORIES,),
     ),
@@ -467,7 +469,7 @@ BREAKS = [
     Break(
         name="plans of this term are removed",
         claim="a plan is kept while its epoch is not committed",
-        file="viewserver/belvedere/protocol/tidying.py",
+        file="viewserver/belvedere/protocol/gc_documents.py",
         find="goes = term < state.term or number < state.committed",
         instead="goes = term <= state.term",
         noticed_by=(HISTORIES,),
@@ -475,7 +477,7 @@ BREAKS = [
     Break(
         name="the committed plan is removed",
         claim="the last committed plan is kept",
-        file="viewserver/belvedere/protocol/tidying.py",
+        file="viewserver/belvedere/protocol/gc_documents.py",
         find="found = tuple(name for epoch, name in self._plans if epoch < committed)",
         instead="found = tuple(name for epoch, name in self._plans if epoch <= committed)",
         noticed_by=(HISTORIES,),
@@ -483,7 +485,7 @@ BREAKS = [
     Break(
         name="catalogs that can be read are removed",
         claim="catalogs stay while an epoch that can be read names them",
-        file="viewserver/belvedere/protocol/tidying.py",
+        file="viewserver/belvedere/protocol/gc_documents.py",
         find="goes = (known and number <= lowest) or (",
         instead="goes = number < newest or (",
         noticed_by=("tests/protocol/test_tidying.py::test_catalogs_stay_while_an_epoch_that_names_them_can_be_read",),
@@ -492,7 +494,7 @@ BREAKS = [
     Break(
         name="plans of lost leaders stay",
         claim="plans that nobody needs are removed",
-        file="viewserver/belvedere/protocol/tidying.py",
+        file="viewserver/belvedere/protocol/gc_documents.py",
         find="goes = term < state.term or number < state.committed",
         instead="goes = number < state.committed and term == state.term",
         noticed_by=(HISTORIES,),
@@ -539,7 +541,7 @@ BREAKS = [
     Break(
         name="engine not compared",
         claim="members of another engine do not compute",
-        file="viewserver/belvedere/cluster/work.py",
+        file="viewserver/belvedere/cluster/roles/work.py",
         find="    if plan.engine != ENGINE_VERSION:",
         instead="    if plan.engine < 0:",
         noticed_by=("tests/cluster/test_work.py::test_a_plan_of_another_engine_is_refused_by_all_who_carry_it_out",),
@@ -548,7 +550,7 @@ BREAKS = [
     Break(
         name="cache kept over a missed generation",
         claim="what a server remembers of a generation that it missed is old",
-        file="viewserver/belvedere/cluster/work.py",
+        file="viewserver/belvedere/cluster/roles/work.py",
         find="        if before is None or generation.number != before.number + 1:",
         instead="        if before is None:",
         noticed_by=("tests/cluster/test_work.py::test_what_others_did_meanwhile_is_not_overlooked",),
@@ -557,7 +559,7 @@ BREAKS = [
     Break(
         name="state not undone",
         claim="what an attempt that failed did to state is undone",
-        file="viewserver/belvedere/cluster/work.py",
+        file="viewserver/belvedere/cluster/roles/work.py",
         find=("            self._shard.undo(adopt.committed)\n"),
         instead=("            self._shard._running = None\n            self._shard._inbox.clear()\n"),
         noticed_by=(HISTORIES,),
@@ -565,7 +567,7 @@ BREAKS = [
     Break(
         name="base changes out of order",
         claim="base changes are ordered by piece",
-        file="viewserver/belvedere/cluster/work.py",
+        file="viewserver/belvedere/cluster/roles/work.py",
         find="first = batch.order if stage == 0 else position.get(batch.sender, -1)",
         instead="first = -batch.order if stage == 0 else position.get(batch.sender, -1)",
         noticed_by=(HISTORIES,),
@@ -573,7 +575,7 @@ BREAKS = [
     Break(
         name="documents are not removed",
         claim="documents that nobody needs are removed",
-        file="viewserver/belvedere/cluster/roles/removals.py",
+        file="viewserver/belvedere/cluster/roles/gc_input.py",
         find=("        self._documents.update(dict.fromkeys(documents))\n"),
         instead="",
         noticed_by=(HISTORIES,),
@@ -581,7 +583,7 @@ BREAKS = [
     Break(
         name="chunks are not removed",
         claim="INPUT that is committed is removed",
-        file="viewserver/belvedere/cluster/roles/removals.py",
+        file="viewserver/belvedere/cluster/roles/gc_input.py",
         find=("        self._chunks.update(dict.fromkeys(chunks))\n"),
         instead="",
         noticed_by=(HISTORIES,),
@@ -661,7 +663,7 @@ BREAKS = [
     Break(
         name="a record that went back is believed",
         claim="a pool whose ZooKeeper lost a commit refuses to go on",
-        file="viewserver/belvedere/cluster/roles/owner.py",
+        file="viewserver/belvedere/cluster/roles/store_owner.py",
         find="    if published > committed:",
         instead="    if published > committed + (1 << 60):",
         noticed_by=(HISTORIES,),
@@ -728,7 +730,7 @@ UNDECIDED = [
     Break(
         name="silence is borne for ever",
         claim="a pool goes on without a member that hangs",
-        file="viewserver/belvedere/protocol/patience.py",
+        file="viewserver/belvedere/protocol/failure_detector.py",
         find="        return self.silence(now) > self._quiet_ms << min(self.silences, MOST_DOUBLINGS)",
         instead="        return False",
         noticed_by=(HISTORIES,),
@@ -736,7 +738,7 @@ UNDECIDED = [
     Break(
         name="a failed attempt is not repeated",
         claim="what fails is tried again",
-        file="viewserver/belvedere/protocol/patience.py",
+        file="viewserver/belvedere/protocol/failure_detector.py",
         find="        return self._retry_at is not None and self._retry_at <= now",
         instead="        return False",
         noticed_by=(HISTORIES,),
@@ -760,7 +762,7 @@ UNDECIDED = [
     Break(
         name="recent rows kept over a new ring",
         claim="rows of buckets that were lost are not answered",
-        file="viewserver/belvedere/cluster/work.py",
+        file="viewserver/belvedere/cluster/roles/work.py",
         find=("            if generation.servers != before.servers:\n                self.recent.clear()\n"),
         instead="",
         noticed_by=(HISTORIES,),
@@ -768,7 +770,7 @@ UNDECIDED = [
     Break(
         name="recent rows not undone",
         claim="rows of an attempt that failed are not answered",
-        file="viewserver/belvedere/cluster/work.py",
+        file="viewserver/belvedere/cluster/roles/work.py",
         find=("            self.recent.undo(adopt.committed)\n"),
         instead="",
         noticed_by=(HISTORIES,),
@@ -776,7 +778,7 @@ UNDECIDED = [
     Break(
         name="batches of lower attempts kept",
         claim="what nobody will compute is let go",
-        file="viewserver/belvedere/cluster/work.py",
+        file="viewserver/belvedere/cluster/roles/work.py",
         find=("        self.kept.forget(lambda epoch, attempt: attempt < generation.number)\n"),
         instead="",
         noticed_by=(HISTORIES,),
@@ -784,7 +786,7 @@ UNDECIDED = [
     Break(
         name="batches of committed epochs kept",
         claim="what is committed is let go",
-        file="viewserver/belvedere/cluster/work.py",
+        file="viewserver/belvedere/cluster/roles/work.py",
         find=("        self.kept.forget(lambda kept, attempt: kept <= epoch)\n"),
         instead="",
         noticed_by=(HISTORIES,),
@@ -792,7 +794,7 @@ UNDECIDED = [
     Break(
         name="a batch without room is left out",
         claim="a stage of which a batch could not be kept is not computed",
-        file="viewserver/belvedere/cluster/kept.py",
+        file="viewserver/belvedere/cluster/roles/batch_buffer.py",
         find=("            if missing is not None:\n                raise missing\n"),
         instead="",
         noticed_by=(HISTORIES,),
@@ -843,7 +845,7 @@ UNDECIDED = [
     Break(
         name="messages to strangers are dropped",
         claim="a message waits until its receiver is listed",
-        file="viewserver/belvedere/cluster/peers.py",
+        file="viewserver/belvedere/cluster/transport/peers.py",
         find="            elif to not in self._gone:",
         instead="            elif to in self._gone:",
         noticed_by=(HISTORIES,),
@@ -851,7 +853,7 @@ UNDECIDED = [
     Break(
         name="tables in use are swept",
         claim="a table is dropped when nobody can need it",
-        file="viewserver/belvedere/cluster/roles/sweep.py",
+        file="viewserver/belvedere/cluster/roles/gc_tables.py",
         find="due = [name for name, epoch in self._noted.items() if epoch <= horizon]",
         instead="due = list(self._noted)",
         noticed_by=(HISTORIES,),

@@ -153,7 +153,7 @@ class Copy:
 def _command(check: Check) -> list[str]:
     if isinstance(check, range):
         seeds = ["--first", str(check.start), "--seeds", str(len(check)), "--failures", "1", "--jobs", "1"]
-        return [sys.executable, "-m", "belvedere.simulate", *seeds]
+        return [sys.executable, "-m", "tests.simulator", *seeds]
     if check.startswith("tests/"):
         return [sys.executable, "-m", "pytest", check, "-x", "-q", "-p", "no:cacheprovider", "-m", ""]
     program, *arguments = shlex.split(check)

@@ -145,7 +145,7 @@ def test_checks_that_do_not_exist_are_named(checkout: Path) -> None:
 
 
 def test_suites() -> None:
-    checks = (range(9), "tests/simulate/test_histories.py", "tests/store", "lint-imports --no-logo")
+    checks = (range(9), "tests/simulator/test_histories.py", "tests/embedded", "lint-imports --no-logo")
     assert [suite(check) for check in checks] == ["simulator", "simulator", "unit tests", "other"]
 
 

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from belvedere.backend.seam import SourceInfo
 from belvedere.protocol.exactly_once import SourceId
-from belvedere.store.seam import SourceInfo
 
 LEAST, MOST = -(1 << 63), 1 << 63
 

@@ -30,11 +30,11 @@ from typing import Any
 
 import belvedere
 from belvedere import errors
+from belvedere.backend.served.client import FlightStore
 from belvedere.cluster.client.database import ClusterDatabase
-from belvedere.cluster.inquiry import status_of
-from belvedere.cluster.local import LocalCluster, Shape
+from belvedere.cluster.client.inquiry import status_of
+from belvedere.cluster.process.local import ClusterShape, LocalCluster
 from belvedere.engine.warm import compile_kernels
-from belvedere.store.served.client import FlightStore
 from tests.torture.chaos import LEAVE_SECONDS, Administrator, Chaos, Fault, observe
 from tests.torture.checker import Checker, History, bag
 from tests.torture.lineage import Ranges
@@ -82,7 +82,7 @@ class Torture:
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self.settings, self.directory = settings, directory
-        shape = Shape(viewservers=3, distributors=2, coordinators=2, session_timeout=settings.session_timeout)
+        shape = ClusterShape(viewservers=3, distributors=2, coordinators=2, session_timeout=settings.session_timeout)
         self.cluster = LocalCluster(directory / "cluster", shape)
         self.journal, self.ranges, self.history = Journal(), Ranges(), History()
         self.checker = Checker(self.journal, self.ranges, self.history)

@@ -21,10 +21,10 @@ from decimal import Decimal
 from typing import Any
 
 from belvedere import errors
-from belvedere.cluster.catalogs import ServedTable
+from belvedere.cluster.catalog.catalogs import ServedTable
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.pool import Deadline
-from belvedere.cluster.client.token import Token
+from belvedere.cluster.client.token import ClusterToken
 from belvedere.embedded import rows as given
 
 TABLES = {
@@ -55,7 +55,7 @@ VIEWS = {
 KEYS = {"index": ["customer", "id"]}
 """Of views that have another key than their own."""
 LATER = ("busy", "sizes", "everything", "variety")
-"""Views that are created one by one, each a circuit of its own; the others are applied together and share state."""
+"""Views that are created one by one, each a view group of its own; the others are applied together and share state."""
 TEMPORARY = (
     "SELECT status, sum(amount) AS total FROM orders GROUP BY status",
     "SELECT region, count(*) AS n FROM customers GROUP BY region",
@@ -84,7 +84,7 @@ class Write:
     deleted: Sequence[bool]
     ts: int | None
     begun: float
-    token: Token | None = None
+    token: ClusterToken | None = None
 
 
 class Journal:
@@ -103,7 +103,7 @@ class Journal:
             self.rows += len(rows)
             return write
 
-    def resolve(self, write: Write, token: Token) -> None:
+    def resolve(self, write: Write, token: ClusterToken) -> None:
         with self._lock:
             write.token = token
             self._lock.notify_all()
@@ -125,10 +125,10 @@ class Journal:
                 raise AssertionError(f"writes without an outcome after {timeout:g} s: {', '.join(waiting)}")
             return self._writes[first:stop]
 
-    def token(self) -> Token:
+    def token(self) -> ClusterToken:
         """One that includes everything with a known outcome."""
         with self._lock:
-            return Token.joined(write.token for write in self._writes if write.token is not None)
+            return ClusterToken.joined(write.token for write in self._writes if write.token is not None)
 
 
 class Sender:
@@ -144,14 +144,14 @@ class Sender:
         deleted: Sequence[bool] | None = None,
         ts: int | None = None,
         patient: bool = False,
-    ) -> Token:
+    ) -> ClusterToken:
         write = self._journal.begin(table, rows, deleted or [False] * len(rows), ts)
         impatient = not patient and self._rng.random() < 0.3
         token = self._named(write) if impatient else self._plain(write)
         self._journal.resolve(write, token)
         return token
 
-    def _plain(self, write: Write) -> Token:
+    def _plain(self, write: Write) -> ClusterToken:
         """As users do it."""
         keys = [row["id"] for row in write.rows]
         if all(write.deleted):
@@ -162,7 +162,7 @@ class Sender:
             write.table, list(write.rows), deletes=list(write.deleted), ts=write.ts, timeout=WRITE_SECONDS
         )
 
-    def _named(self, write: Write) -> Token:
+    def _named(self, write: Write) -> ClusterToken:
         """Give up early, as often as it takes, and say the same thing again; sometimes once more when it was heard."""
         deadline = time.monotonic() + WRITE_SECONDS
         name = uuid.UUID(int=self._rng.getrandbits(128)).hex
@@ -180,16 +180,16 @@ class Sender:
             assert again == token, f"write {write.number} was repeated: first {token}, then {again}"
         return token
 
-    def _once(self, write: Write, name: str, seconds: float) -> Token:
+    def _once(self, write: Write, name: str, seconds: float) -> ClusterToken:
         known = self.db.epochs.newest(Deadline(WRITE_SECONDS))
         served = self.db.epochs.names(known.committed, Deadline(WRITE_SECONDS))[write.table]
         assert isinstance(served, ServedTable)
-        changes = given.Rows(served.definition).mixed(list(write.rows), list(write.deleted))
+        changes = given.GivenRows(served.definition).mixed(list(write.rows), list(write.deleted))
         assert changes is not None
         if write.ts is not None:
             changes.ts = given.timestamps(write.ts, len(changes))
         store = self.db.stores(Deadline(seconds))
-        return Token.of(store.write_base(served.stored, changes, write.ts is None, name))
+        return ClusterToken.of(store.write_base(served.stored, changes, write.ts is None, name))
 
 
 class Writers:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import belvedere
-from belvedere.database import Database
+from belvedere.embedded.database import Database
 from tests.oracle.duck import Oracle
 from tests.oracle.values import same_bag, table_rows
 from tests.tpch.data import TABLES, tables

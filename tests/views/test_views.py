@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import belvedere
-from belvedere.database import Database
+from belvedere.embedded.database import Database
+from belvedere.embedded.storage.commit import Token
 from belvedere.errors import BelvedereError
-from belvedere.store.embedded.commit import Token
 from tests.oracle.clock import clock
 from tests.oracle.duck import Oracle
 from tests.oracle.values import arrow_name, same_bag, table_rows, text

@@ -9,7 +9,7 @@ from belvedere import allocator, errors
 
 if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase
-    from belvedere.database import Database
+    from belvedere.embedded.database import Database
     from belvedere.embedded.reader import Reader
 
 allocator.before_arrow_is_loaded()

@@ -13,9 +13,9 @@ from belvedere.engine.delta import Changes
 from belvedere.engine.expr.literal import to_pylist, vec_of
 from belvedere.engine.shard import (
     BUCKETS,
-    Circuit,
     Shard,
     ShardCatalog,
+    StagedGroup,
     TableChange,
     decode_view_rows,
     layout,
@@ -191,7 +191,7 @@ class Pool:
         for shard in self.shards:
             shard.undo(self.committed)
 
-    def rows(self, view: nodes.View) -> list[tuple[Any, ...]]:
+    def rows(self, view: nodes.ViewNode) -> list[tuple[Any, ...]]:
         """What readers see."""
         found = self.store.rows(view_table(view))
         ids = np.frombuffer(b"".join(found), np.uint64).reshape(-1, 2)
@@ -199,7 +199,9 @@ class Pool:
         return list(zip(*(to_pylist(c) for c in delta.columns[: view.visible]), strict=True))
 
 
-def plan(catalog: Catalog, queries: Mapping[str, str], existing: Sequence[nodes.View] = ()) -> tuple[nodes.View, ...]:
+def plan(
+    catalog: Catalog, queries: Mapping[str, str], existing: Sequence[nodes.ViewNode] = ()
+) -> tuple[nodes.ViewNode, ...]:
     definitions = [ViewDef(name, sql, bind_query(sql, catalog)) for name, sql in queries.items()]
     return plan_views(catalog, definitions, nodes.Plan(tuple(existing)))
 
@@ -254,4 +256,4 @@ class History:
         return (key, group, value, text)[: len(table.columns)]
 
 
-__all__ = ["Circuit", "History", "MemoryStore", "Pool", "ShardCatalog", "Written", "layout", "plan", "random_ring"]
+__all__ = ["StagedGroup", "History", "MemoryStore", "Pool", "ShardCatalog", "Written", "layout", "plan", "random_ring"]

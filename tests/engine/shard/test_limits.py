@@ -15,15 +15,15 @@ from belvedere.engine import shard as shard_module
 from belvedere.engine.delta import Changes
 from belvedere.engine.expr.literal import to_pylist, vec_of
 from belvedere.engine.graph import weight
-from belvedere.engine.operators.pre_aggregation import PreAggregation
-from belvedere.engine.operators.projection import Projection
-from belvedere.engine.operators.reverse_join import ReverseJoin
+from belvedere.engine.operators.pre_aggregation import PreAggregationOperator
+from belvedere.engine.operators.projection import ProjectionOperator
+from belvedere.engine.operators.reverse_join import ReverseJoinOperator
 from belvedere.engine.routing import address_of, decode_changes
 from belvedere.engine.shard import (
     BUCKETS,
-    Circuit,
     Shard,
     ShardCatalog,
+    StagedGroup,
     StageError,
     TableChange,
     route_changes,
@@ -46,7 +46,7 @@ def pool_of(names: list[str], servers: int = 2, **options: Any) -> tuple[Pool, t
     queries = {name: QUERIES[name] for name in names}
     views = plan(CATALOG, queries)
     pool = Pool(np.random.default_rng(4), servers, **options)
-    pool.configure(ShardCatalog((R, S), (Circuit(1, views),)))
+    pool.configure(ShardCatalog((R, S), (StagedGroup(1, views),)))
     return pool, views, queries
 
 
@@ -97,7 +97,7 @@ def test_state_beyond_the_limit_is_evicted_during_a_build_too(monkeypatch: pytes
     pool, history = Pool(np.random.default_rng(4), 1, memory_limit=1 << 17), History(3, (R, S), keys=4000)
     pool.configure(ShardCatalog((R, S), ()))
     pool.epoch(1, {name: [history.changes(name, 3000)] for name in ("r", "s")})
-    pool.configure(ShardCatalog((R, S), (Circuit(1, (view,)),)))
+    pool.configure(ShardCatalog((R, S), (StagedGroup(1, (view,)),)))
     assert pool.shards[0].stages == 1
     pool.shards[0].evict()
     held = []
@@ -114,7 +114,7 @@ def test_few_rows_that_load_big_groups_lead_to_eviction(monkeypatch: pytest.Monk
     queries = {"values": "SELECT x, min(k) AS m, count(DISTINCT k) AS n FROM r GROUP BY x"}
     (view,) = plan(CATALOG, queries)
     pool = Pool(np.random.default_rng(4), 1, memory_limit=3 << 20)
-    pool.configure(ShardCatalog((R, S), (Circuit(1, (view,)),)))
+    pool.configure(ShardCatalog((R, S), (StagedGroup(1, (view,)),)))
     groups, each = 40, 1000
     for group in range(groups):
         rows = [(group * each + i, group, 0.5, "") for i in range(each)]
@@ -132,7 +132,7 @@ def test_few_rows_that_load_big_groups_lead_to_eviction(monkeypatch: pytest.Monk
 def test_few_rows_that_are_big_lead_to_eviction() -> None:
     (view,) = plan(CATALOG, {"projection": QUERIES["projection"]})
     pool = Pool(np.random.default_rng(4), 1, memory_limit=1 << 20)
-    pool.configure(ShardCatalog((R, S), (Circuit(1, (view,)),)))
+    pool.configure(ShardCatalog((R, S), (StagedGroup(1, (view,)),)))
     held = []
     for key in range(40):
         pool.epoch(1 + key, {"r": [_puts(R, [(key, 1, 0.5, "text" * 10_000)], 1)]})
@@ -146,10 +146,10 @@ def test_all_that_is_held_has_weight(name: str) -> None:
     for epoch in range(1, 3):
         pool.epoch(epoch, {t.name: [_puts(t, [(k, k, 0.5, "text" * 50) for k in range(500)], epoch)] for t in (R, S)})
     held = [o for one in pool.shards[0]._operators.values() for o in one.values()]
-    state = [o for o in held if isinstance(o, (PreAggregation, ReverseJoin))]
+    state = [o for o in held if isinstance(o, (PreAggregationOperator, ReverseJoinOperator))]
     assert state
     for operator in state:
-        counts = 8 * 500 * len(operator.riders) if isinstance(operator, ReverseJoin) else 0
+        counts = 8 * 500 * len(operator.riders) if isinstance(operator, ReverseJoinOperator) else 0
         assert weight(operator) >= operator.size().bytes + counts
 
 
@@ -164,11 +164,11 @@ def test_a_failing_operator_names_the_views_it_serves(monkeypatch: pytest.Monkey
     pool.epoch(1, {"r": [history.changes("r", 10)]})
     changes = {"r": [history.changes("r", 10)]}
 
-    def fail(self: Projection, rows: Any) -> Any:
+    def fail(self: ProjectionOperator, rows: Any) -> Any:
         raise ZeroDivisionError("a kernel that is wrong")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Projection, "apply", fail)
+        patch.setattr(ProjectionOperator, "apply", fail)
         pool.begin(2, changes, {})
         with pytest.raises(StageError, match="ZeroDivisionError: a kernel that is wrong") as caught:
             run_all(pool)
@@ -215,17 +215,17 @@ def test_a_table_gets_more_columns() -> None:
     catalog = Catalog({"t": narrow})
     old = plan(catalog, {"old": "SELECT k, a FROM t"})
     pool = Pool(np.random.default_rng(1), 2)
-    pool.configure(ShardCatalog((narrow,), (Circuit(1, old),)))
+    pool.configure(ShardCatalog((narrow,), (StagedGroup(1, old),)))
     rows = [(k, k % 3) for k in range(20)]
     pool.epoch(1, {"t": [_puts(narrow, rows, 1)]})
     half = _puts(narrow, [(k, 7) for k in range(5)], 2)
     half.present = (None, np.zeros(5, np.bool_))  # the key alone: these rows have cells of different age
     pool.epoch(2, {"t": [half]})
     new = plan(Catalog({"t": wide}), {"new": "SELECT k, a, s, f FROM t"}, old)
-    circuits = (Circuit(1, old), Circuit(2, new))
+    view_groups = (StagedGroup(1, old), StagedGroup(2, new))
     for shard in pool.shards[:1]:
         shard.evict()
-    pool.configure(ShardCatalog((wide,), circuits))
+    pool.configure(ShardCatalog((wide,), view_groups))
     pool.epoch(3, {"t": [_puts(wide, [(3, 1, "x", 0.5), (40, 2, "y", None)], 5)]}, {2: (0, BUCKETS)})
     pool.epoch(4, {"t": [_puts(wide, [(4, 9, "z", 1.5)], 6)]})
     want: dict[int, tuple[Any, ...]] = {k: (k, a, None, None) for k, a in rows}

@@ -10,7 +10,7 @@ from belvedere.engine.delta import Changes
 from belvedere.engine.state import distinct, minmax, pages, ragged
 from belvedere.engine.vec import Vec
 from belvedere.types import BIGINT, DOUBLE, STRING
-from tests.engine.shard.pool import Circuit, MemoryStore, Pool, ShardCatalog, plan
+from tests.engine.shard.pool import MemoryStore, Pool, ShardCatalog, StagedGroup, plan
 from tests.engine.shard.test_shard import lived, tormented
 from tests.engine.test_engine import CATALOG, QUERIES, R, S
 
@@ -64,7 +64,7 @@ def _texts(count: int) -> object:
 @pytest.mark.parametrize("name", ["inner", "strings", "aggregate"])
 def test_a_change_in_a_big_group_writes_little(name: str) -> None:
     pool = Pool(np.random.default_rng(1), 2, MemoryStore())
-    pool.configure(ShardCatalog((R, S), (Circuit(1, plan(CATALOG, {name: QUERIES[name]})),)))
+    pool.configure(ShardCatalog((R, S), (StagedGroup(1, plan(CATALOG, {name: QUERIES[name]})),)))
     for epoch in range(1, 6):
         pool.epoch(epoch, {"r": [rows(4000 * epoch, 4000, 7)]})
     for shard in pool.shards:

@@ -1,6 +1,6 @@
 """Random schemas, views and histories on pools of shards: rows and quarantine equal those of the one engine.
 
-Each view is a circuit of its own, built in slices while rows change; views read views of older circuits. The same
+Each view is a view group of its own, built in slices while rows change; views read views of older view groups. The same
 history on one server and on several that come and go writes the same bytes.
 """
 
@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.embedded.rows import Rows
+from belvedere.embedded.rows import GivenRows
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.engine import Engine
 from belvedere.engine.expr.literal import to_pylist
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.routing import concat_changes
-from belvedere.engine.shard import BUCKETS, Circuit, ShardCatalog, decode_quarantine_rows, quarantine_table
+from belvedere.engine.shard import BUCKETS, ShardCatalog, StagedGroup, decode_quarantine_rows, quarantine_table
 from belvedere.engine.state.table import Table
 from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views
@@ -74,20 +74,20 @@ class Reference:
         self.engine = Engine(threads=1)
         for table in tables:
             self.engine.add_table(table)
-        self.rows: dict[nodes.View, Table] = {}
-        self.failed: dict[nodes.View, dict[bytes, int]] = {}
+        self.rows: dict[nodes.ViewNode, Table] = {}
+        self.failed: dict[nodes.ViewNode, dict[bytes, int]] = {}
 
-    def add(self, view: nodes.View) -> None:
+    def add(self, view: nodes.ViewNode) -> None:
         self.rows[view], self.failed[view] = Table([c.type for c in view.schema]), {}
         build = self.engine.build([view], self._rows_of)
         while (part := build.advance(1 << 20)) is not None:
             self.take(part)
         self.engine.activate(build)
 
-    def _rows_of(self, view: nodes.View) -> Iterator[Delta]:
+    def _rows_of(self, view: nodes.ViewNode) -> Iterator[Delta]:
         yield self.rows[view].rows()
 
-    def take(self, deltas: dict[nodes.View, ViewDelta]) -> None:
+    def take(self, deltas: dict[nodes.ViewNode, ViewDelta]) -> None:
         for view, delta in deltas.items():
             for chunk in delta.chunks:
                 self.rows[view].apply(chunk)
@@ -97,7 +97,7 @@ class Reference:
                     counts = self.failed[view]
                     counts[key.tobytes()] = counts.get(key.tobytes(), 0) + weight
 
-    def visible(self, view: nodes.View) -> list[tuple[Any, ...]]:
+    def visible(self, view: nodes.ViewNode) -> list[tuple[Any, ...]]:
         return list(zip(*(to_pylist(c) for c in self.rows[view].rows().columns[: view.visible]), strict=True))
 
 
@@ -115,17 +115,17 @@ class Replay:
         out: dict[str, list[Changes]] = {}
         for write in writes:
             table = next(t for t in self.tables if t.name == write.table)
-            made = Rows(table).mixed(list(write.rows), list(write.deletes))
+            made = GivenRows(table).mixed(list(write.rows), list(write.deletes))
             assert made is not None
             clock[0] += 1
             made.ts = np.full(len(made), write.ts or 1000 + clock[0], np.int64)
             out.setdefault(table.name, []).append(made)
         return out
 
-    def views(self) -> list[list[tuple[Circuit, nodes.View]]]:
-        """The circuits that each epoch adds."""
+    def views(self) -> list[list[tuple[StagedGroup, nodes.ViewNode]]]:
+        """The view groups that each epoch adds."""
         catalog = Catalog({t.name: t for t in self.tables})
-        known: list[nodes.View] = []
+        known: list[nodes.ViewNode] = []
         out = []
         for created, _ in self.epochs:
             fresh = []
@@ -135,7 +135,7 @@ class Replay:
                 catalog = catalog.with_view(definition)
                 leaves = tuple(v for v in known if v in nodes.topological(nodes.Plan((view,))))
                 known.append(view)
-                fresh.append((Circuit(len(known), (view,), leaves), view))
+                fresh.append((StagedGroup(len(known), (view,), leaves), view))
             out.append(fresh)
         return out
 
@@ -143,17 +143,17 @@ class Replay:
         rng = np.random.default_rng(seed + len(servers))
         cuts = np.random.default_rng(seed)
         pool = Pool(rng, servers[0])
-        circuits: list[Circuit] = []
+        view_groups: list[StagedGroup] = []
         pool.configure(ShardCatalog(self.tables, ()))
         clock, number, out = [0], 0, []
         for fresh, (_, writes) in zip(self.views(), self.epochs, strict=True):
-            for circuit, view in fresh:
-                circuits.append(circuit)
-                pool.configure(ShardCatalog(self.tables, tuple(circuits)))
+            for view_group, view in fresh:
+                view_groups.append(view_group)
+                pool.configure(ShardCatalog(self.tables, tuple(view_groups)))
                 middle = int(cuts.integers(1, BUCKETS))
                 for span in ((0, middle), (middle, BUCKETS)):
                     number += 1
-                    out.append(pool.epoch(number, {}, {circuit.number: span}))
+                    out.append(pool.epoch(number, {}, {view_group.number: span}))
                 if reference is not None:
                     reference.add(view)
             number += 1
@@ -163,12 +163,12 @@ class Replay:
             out.append(pool.epoch(number, changes))
             if reference is not None:
                 reference.take(reference.engine.step(number, {n: concat_changes(c) for n, c in changes.items()}))
-                for circuit in circuits:
-                    compare(pool, circuit.views[0], reference)
+                for view_group in view_groups:
+                    compare(pool, view_group.views[0], reference)
         return out
 
 
-def compare(pool: Pool, view: nodes.View, reference: Reference) -> None:
+def compare(pool: Pool, view: nodes.ViewNode, reference: Reference) -> None:
     got, want = sorted(map(_text, pool.rows(view))), sorted(map(_text, reference.visible(view)))
     assert got == want, view.name
     stored = pool.store.rows(quarantine_table(view))

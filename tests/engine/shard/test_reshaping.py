@@ -10,7 +10,7 @@ import pytest
 
 from belvedere.engine import shard as shard_module
 from belvedere.engine.shard import BUCKETS
-from tests.engine.shard.pool import Circuit, History, Pool, ShardCatalog, Written, plan
+from tests.engine.shard.pool import History, Pool, ShardCatalog, StagedGroup, Written, plan
 from tests.engine.shard.test_shard import check_views
 from tests.engine.test_engine import CATALOG, QUERIES, R, S
 
@@ -36,8 +36,8 @@ def _taken_back(seed: int, kept: str, dropped: str, forget: bool) -> list[Writte
     """What is written when the epoch that drops a view and the one before are given up and done again. `forget`: by
     a server that holds nothing any more."""
     views = plan(CATALOG, {name: QUERIES[name] for name in (kept, dropped)})
-    before = ShardCatalog((R, S), (Circuit(1, views),))
-    after = ShardCatalog((R, S), (Circuit(1, views[:1]),))
+    before = ShardCatalog((R, S), (StagedGroup(1, views),))
+    after = ShardCatalog((R, S), (StagedGroup(1, views[:1]),))
     pool, history = Pool(np.random.default_rng(seed), 1), History(seed, (R, S))
     pool.configure(before)
     written = [pool.epoch(1, {name: [history.changes(name, 60)] for name in ("r", "s")})]
@@ -65,8 +65,8 @@ def test_a_catalog_that_could_not_be_taken_is_taken_when_it_comes_again(
     """`undone`: the epoch before, which is not committed, is given up in between and gets other rows."""
     old = plan(CATALOG, {name: QUERIES[name] for name in ("aggregate", "inner")})
     new = plan(CATALOG, {name: QUERIES[name] for name in ("left_if", "strings", "distinct", "total")})
-    first = ShardCatalog((R, S), (Circuit(1, old),))
-    second = ShardCatalog((R, S), (Circuit(1, old[1:]), Circuit(2, new)))
+    first = ShardCatalog((R, S), (StagedGroup(1, old),))
+    second = ShardCatalog((R, S), (StagedGroup(1, old[1:]), StagedGroup(2, new)))
     made = shard_module.make
     written = []
     for fails in (False, True):
@@ -107,7 +107,7 @@ def test_a_shard_that_could_not_begin_begins_when_it_is_asked_again(monkeypatch:
     """What it held was evicted, and the operators could not be made anew."""
     views = plan(CATALOG, {name: QUERIES[name] for name in ("aggregate", "inner")})
     pool, history = Pool(np.random.default_rng(4), 1, memory_limit=64), History(5, (R, S))
-    pool.configure(ShardCatalog((R, S), (Circuit(1, views),)))
+    pool.configure(ShardCatalog((R, S), (StagedGroup(1, views),)))
     pool.epoch(1, history.step(most=40))
     with monkeypatch.context() as patch:
         patch.setattr(shard_module, "make", lambda *args: 1 / 0)

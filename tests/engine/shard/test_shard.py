@@ -9,13 +9,13 @@ import pytest
 
 from belvedere.engine.shard import TableChange
 from belvedere.plan import nodes
-from tests.engine.shard.pool import Circuit, History, Pool, ShardCatalog, Written, plan
+from tests.engine.shard.pool import History, Pool, ShardCatalog, StagedGroup, Written, plan
 from tests.engine.test_engine import CATALOG, QUERIES, R, S
 
 EPOCHS = 8
 
 
-def check_views(pool: Pool, views: tuple[nodes.View, ...], history: History, queries: dict[str, str]) -> None:
+def check_views(pool: Pool, views: tuple[nodes.ViewNode, ...], history: History, queries: dict[str, str]) -> None:
     """Every view equals its query over the rows that are there."""
     with duckdb.connect() as oracle:
         for name, table in history.tables.items():
@@ -37,7 +37,7 @@ def lived(seed: int, servers: list[int], names: list[str]) -> list[Written]:
     queries = {name: QUERIES[name] for name in names}
     views = plan(CATALOG, queries)
     pool = Pool(np.random.default_rng(seed + 1000 * len(servers) + servers[0]), servers[0])
-    pool.configure(ShardCatalog((R, S), (Circuit(1, views),)))
+    pool.configure(ShardCatalog((R, S), (StagedGroup(1, views),)))
     history = History(seed, (R, S))
     out = []
     for epoch in range(1, EPOCHS + 1):
@@ -74,17 +74,17 @@ def test_bytes_of_float_sums_depend_on_the_values_alone(seed: int) -> None:
     found = []
     for servers in (1, 2, 3):
         pool = Pool(np.random.default_rng(seed + servers), servers)
-        pool.configure(ShardCatalog((R, S), (Circuit(1, views),)))
+        pool.configure(ShardCatalog((R, S), (StagedGroup(1, views),)))
         history = History(seed, (R, S), values=WIDE)
         found.append([pool.epoch(e, history.step()) for e in range(1, 15)])
     assert found[0] == found[1] == found[2]
 
 
-def tormented(seed: int, names: list[str], circuit: int = 1) -> tuple[list[Written], list[Written]]:
+def tormented(seed: int, names: list[str], view_group: int = 1) -> tuple[list[Written], list[Written]]:
     """A history as it should be, and one with attempts given up at random moments, writes that become durable late,
     evictions, servers that begin empty, and rings that change."""
     views = plan(CATALOG, {n: QUERIES[n] for n in names})
-    catalog = ShardCatalog((R, S), (Circuit(circuit, views),))
+    catalog = ShardCatalog((R, S), (StagedGroup(view_group, views),))
     plain = Pool(np.random.default_rng(seed), 1)
     plain.configure(catalog)
     history = History(seed, (R, S))
@@ -153,11 +153,11 @@ def test_what_is_written_does_not_depend_on_views_that_were_dropped() -> None:
     written = []
     for comes_later in (False, True):
         pool = Pool(np.random.default_rng(4), 1)
-        pool.configure(ShardCatalog((R, S), (Circuit(1, views),)))
+        pool.configure(ShardCatalog((R, S), (StagedGroup(1, views),)))
         history = History(3, (R, S))
         for epoch in range(1, 4):
             pool.epoch(epoch, history.step())
-        pool.configure(ShardCatalog((R, S), (Circuit(1, views[1:]),)))
+        pool.configure(ShardCatalog((R, S), (StagedGroup(1, views[1:]),)))
         if comes_later:
             pool.shards[0].evict()
         written.append([pool.epoch(epoch, history.step()) for epoch in range(4, 8)])

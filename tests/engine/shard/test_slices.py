@@ -1,4 +1,4 @@
-"""Circuits that are built slice by slice, beside others and through ordinary epochs, hold what they would have held."""
+"""View groups that are built by slices, beside others and through ordinary epochs, hold what they would have held."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from belvedere.engine.shard import BUCKETS, quarantine_table, view_table
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, ViewDef
-from tests.engine.shard.pool import Circuit, History, Pool, ShardCatalog, plan
+from tests.engine.shard.pool import History, Pool, ShardCatalog, StagedGroup, plan
 from tests.engine.shard.test_shard import check_views
 from tests.engine.test_engine import CATALOG, QUERIES, R, S
 
@@ -26,7 +26,7 @@ BASE = ["aggregate", "left"]
 def build(
     seed: int, servers: int, names: list[str], cuts: int, torment: bool, late: bool = False
 ) -> tuple[list[object], Pool]:
-    """A circuit of base views in service, then one of the named views built in slices while rows change."""
+    """A view group of base views in service, then one of the named views built in slices while rows change."""
     rng = np.random.default_rng(seed + 10 * servers + cuts)
     queries = QUERIES | OVER
     first = plan(CATALOG, {n: QUERIES[n] for n in BASE})
@@ -38,14 +38,14 @@ def build(
     pool = Pool(rng, servers)
     pool.late = late
     history = History(seed, (R, S))
-    one = Circuit(1, first)
+    one = StagedGroup(1, first)
     pool.configure(ShardCatalog((R, S), (one,)))
     epoch = 0
     written: list[object] = []
     for _ in range(4):
         epoch += 1
         written.append(pool.epoch(epoch, history.step()))
-    pool.configure(ShardCatalog((R, S), (one, Circuit(2, second, over))))
+    pool.configure(ShardCatalog((R, S), (one, StagedGroup(2, second, over))))
     steps = np.random.default_rng(seed)
     bounds = [0, *sorted(steps.choice(np.arange(1, BUCKETS), cuts - 1, replace=False).tolist()), BUCKETS]
     for start, stop in itertools.pairwise(bounds):

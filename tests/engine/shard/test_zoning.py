@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from belvedere.engine.shard import Circuit, ShardCatalog, layout
+from belvedere.engine.shard import ShardCatalog, StagedGroup, layout
 from belvedere.engine.zoning import zone_names
 from tests.engine.shard.pool import History, plan
 from tests.engine.shard.test_limits import pool_of
@@ -10,7 +10,7 @@ from tests.engine.test_engine import CATALOG, QUERIES, R, S
 
 
 def names_of(query: str) -> set[str]:
-    (one,) = layout(ShardCatalog((R, S), (Circuit(1, plan(CATALOG, {"v": QUERIES[query]})),))).circuits
+    (one,) = layout(ShardCatalog((R, S), (StagedGroup(1, plan(CATALOG, {"v": QUERIES[query]})),))).view_groups
     return set(zone_names(one).values())
 
 
@@ -23,7 +23,7 @@ def test_zones_are_called_after_tables_and_views_with_their_keys() -> None:
 
 def test_every_step_has_a_zone_and_moves_are_between_zones() -> None:
     for query in QUERIES:
-        (one,) = layout(ShardCatalog((R, S), (Circuit(1, plan(CATALOG, {"v": QUERIES[query]})),))).circuits
+        (one,) = layout(ShardCatalog((R, S), (StagedGroup(1, plan(CATALOG, {"v": QUERIES[query]})),))).view_groups
         names = zone_names(one)
         assert set(names) == set(one.at.values())
         for edge in one.edges:

@@ -16,37 +16,37 @@ import pytest
 from belvedere.engine.expr.literal import to_pylist
 from belvedere.engine.state.accumulators import Accumulators
 from belvedere.engine.vec import Status, Vec
-from belvedere.plan.nodes import Call
+from belvedere.plan.nodes import AggregateTerm
 from belvedere.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, Type, decimal
 
 SMALL, WIDE = decimal(12, 2), decimal(30, 4)
 TYPES = (DOUBLE, BIGINT, STRING, SMALL, WIDE, BOOLEAN, DATE, INT)
 FILTER = 5
 CALLS = (
-    Call("count", None, BIGINT),
-    Call("count", None, BIGINT, filter=FILTER),
-    *(Call(f, 0, DOUBLE) for f in ("sum", "avg", "min", "max")),
-    *(Call(f, 0, DOUBLE, distinct=True) for f in ("sum", "avg", "min")),
-    Call("sum", 1, BIGINT),
-    Call("avg", 1, DOUBLE),
-    Call("min", 1, BIGINT),
-    Call("count", 1, BIGINT),
-    Call("count", 1, BIGINT, distinct=True),
-    Call("sum", 1, BIGINT, distinct=True, filter=FILTER),
-    Call("max", 1, BIGINT, filter=FILTER),
-    Call("min", 2, STRING),
-    Call("max", 2, STRING),
-    Call("count", 2, BIGINT, distinct=True, filter=FILTER),
-    Call("sum", 3, decimal(22, 2)),
-    Call("avg", 3, decimal(16, 6)),
-    Call("avg", 3, decimal(16, 6), distinct=True),
-    Call("sum", 4, decimal(38, 4)),
-    Call("avg", 4, decimal(34, 8)),
-    Call("max", 4, WIDE),
-    Call("min", FILTER, BOOLEAN),
-    Call("max", 6, DATE),
-    Call("sum", 7, BIGINT),
-    Call("avg", 7, DOUBLE, filter=FILTER),
+    AggregateTerm("count", None, BIGINT),
+    AggregateTerm("count", None, BIGINT, filter=FILTER),
+    *(AggregateTerm(f, 0, DOUBLE) for f in ("sum", "avg", "min", "max")),
+    *(AggregateTerm(f, 0, DOUBLE, distinct=True) for f in ("sum", "avg", "min")),
+    AggregateTerm("sum", 1, BIGINT),
+    AggregateTerm("avg", 1, DOUBLE),
+    AggregateTerm("min", 1, BIGINT),
+    AggregateTerm("count", 1, BIGINT),
+    AggregateTerm("count", 1, BIGINT, distinct=True),
+    AggregateTerm("sum", 1, BIGINT, distinct=True, filter=FILTER),
+    AggregateTerm("max", 1, BIGINT, filter=FILTER),
+    AggregateTerm("min", 2, STRING),
+    AggregateTerm("max", 2, STRING),
+    AggregateTerm("count", 2, BIGINT, distinct=True, filter=FILTER),
+    AggregateTerm("sum", 3, decimal(22, 2)),
+    AggregateTerm("avg", 3, decimal(16, 6)),
+    AggregateTerm("avg", 3, decimal(16, 6), distinct=True),
+    AggregateTerm("sum", 4, decimal(38, 4)),
+    AggregateTerm("avg", 4, decimal(34, 8)),
+    AggregateTerm("max", 4, WIDE),
+    AggregateTerm("min", FILTER, BOOLEAN),
+    AggregateTerm("max", 6, DATE),
+    AggregateTerm("sum", 7, BIGINT),
+    AggregateTerm("avg", 7, DOUBLE, filter=FILTER),
 )
 NULL, VALUE = int(Status.NULL), int(Status.VALUE)
 Cell = tuple[int, Any]
@@ -122,7 +122,7 @@ def divide(total: Fraction, count: int, type: Type, scale: int) -> Any:
     return int(quotient.quantize(Decimal(1), context=context))
 
 
-def naive(call: Call, rows: list[tuple[Cell, ...]]) -> Cell:
+def naive(call: AggregateTerm, rows: list[tuple[Cell, ...]]) -> Cell:
     """The result of a call over rows, from scratch."""
     failed: list[int] = []
     taken: list[Any] = []
@@ -267,7 +267,11 @@ def test_large_batches_are_cut_without_a_trace() -> None:
     count = 150_000
     values = np.round(rng.normal(size=count), 3)
     groups = rng.integers(0, 50, count).astype(np.int32)
-    calls = [Call("sum", 0, DOUBLE), Call("min", 0, DOUBLE), Call("count", 0, BIGINT, distinct=True)]
+    calls = [
+        AggregateTerm("sum", 0, DOUBLE),
+        AggregateTerm("min", 0, DOUBLE),
+        AggregateTerm("count", 0, BIGINT, distinct=True),
+    ]
     state = Accumulators(calls, [DOUBLE])
     ids = np.stack([groups, groups], axis=1).astype(np.uint64)
     everything = [Vec(DOUBLE, values)]
@@ -283,7 +287,7 @@ def test_large_batches_are_cut_without_a_trace() -> None:
 
 
 def test_an_overflow_heals_when_rows_leave() -> None:
-    state = Accumulators([Call("sum", 0, BIGINT)], [BIGINT])
+    state = Accumulators([AggregateTerm("sum", 0, BIGINT)], [BIGINT])
     top = Vec(BIGINT, np.array([(1 << 63) - 1, 1]))
     two, ids = np.zeros(2, np.int32), np.zeros((2, 2), np.uint64)
     state.update(two, ids, np.ones(2, np.int8), [top], None)
@@ -296,12 +300,12 @@ def test_an_overflow_heals_when_rows_leave() -> None:
 def test_batches_large_enough_to_be_ordered_by_group_give_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(8)
     calls = [
-        Call("count", None, BIGINT),
-        Call("sum", 0, DOUBLE),
-        Call("min", 0, DOUBLE),
-        Call("max", 1, STRING),
-        Call("count", 1, BIGINT, distinct=True),
-        Call("sum", 0, DOUBLE, filter=2),
+        AggregateTerm("count", None, BIGINT),
+        AggregateTerm("sum", 0, DOUBLE),
+        AggregateTerm("min", 0, DOUBLE),
+        AggregateTerm("max", 1, STRING),
+        AggregateTerm("count", 1, BIGINT, distinct=True),
+        AggregateTerm("sum", 0, DOUBLE, filter=2),
     ]
     types = (DOUBLE, STRING, BOOLEAN)
     plain, ordered = Accumulators(calls, types), Accumulators(calls, types)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.engine.state.minmax import Texts, Words, make_minmax
+from belvedere.engine.state.minmax import MinMaxWords, Texts, make_minmax
 from belvedere.engine.state.ragged import fixed
 from belvedere.engine.vec import Data
 from belvedere.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, Type, decimal
@@ -143,8 +143,10 @@ def run(type: Type, seed: int, batches: int = 40) -> None:
 
 def assert_nothing_left(state: Any) -> None:
     ctl = state._ctl
-    assert (ctl[8] == 0) if isinstance(state, Words) else (ctl[2] == 0 and ctl[4] == 0), "memory must be given back"
-    assert isinstance(state, Words | Texts)
+    assert (ctl[8] == 0) if isinstance(state, MinMaxWords) else (ctl[2] == 0 and ctl[4] == 0), (
+        "memory must be given back"
+    )
+    assert isinstance(state, MinMaxWords | Texts)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -163,7 +165,7 @@ def test_one_big_group_fills_and_drains_in_any_order(pattern: str, drain: str) -
         "descending": np.arange(count)[::-1].copy(),
         "random": rng.permutation(count),
     }
-    state = Words(BIGINT)
+    state = MinMaxWords(BIGINT)
     state.ensure(1)
     slot = np.zeros(1, np.int32)
     for start in range(0, count, 1000):
@@ -181,7 +183,7 @@ def test_one_big_group_fills_and_drains_in_any_order(pattern: str, drain: str) -
 
 
 def test_weights_of_one_value_beyond_32_bits() -> None:
-    state = Words(BIGINT)
+    state = MinMaxWords(BIGINT)
     state.ensure(1)
     slot = np.zeros(1, np.int32)
     state.import_(slot, [fixed(np.array([[5, 7]])), fixed(np.array([[5 << 31, 1]]))])

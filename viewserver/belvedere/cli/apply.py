@@ -15,7 +15,7 @@ from belvedere.sql.statements import CreateTable
 
 if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase
-    from belvedere.database import Database
+    from belvedere.embedded.database import Database
 
 
 def is_sql(name: str, text: str) -> bool:

@@ -20,7 +20,7 @@ from belvedere.cli import context, output
 from belvedere.cli.demo_screen import percentile
 
 if TYPE_CHECKING:
-    from belvedere.database import Database
+    from belvedere.embedded.database import Database
 
 SINGLE_WRITES = 300
 READS = 5_000

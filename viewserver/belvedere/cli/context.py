@@ -15,7 +15,7 @@ from belvedere import errors
 
 if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase
-    from belvedere.database import Database
+    from belvedere.embedded.database import Database
     from belvedere.embedded.reader import Reader
 
 F = TypeVar("F", bound=Callable[..., Any])

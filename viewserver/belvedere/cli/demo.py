@@ -25,11 +25,11 @@ import pyarrow as pa
 from rich.live import Live
 
 from belvedere.cli import context, demo_screen, demo_shop, exits, output
-from belvedere.cli.demo_screen import Frame
+from belvedere.cli.demo_screen import ScreenFrame
 from belvedere.errors import BelvedereError, StorageError
 
 if TYPE_CHECKING:
-    from belvedere.database import Database
+    from belvedere.embedded.database import Database
     from belvedere.embedded.reader import Reader
 
 START_TIMEOUT = 120.0
@@ -40,7 +40,7 @@ WINDOW_SECONDS = 2.0
 TOP = 5
 
 
-class Writer:
+class DemoWriter:
     """The child process and what it has reported."""
 
     def __init__(self, path: Path, rate: float):
@@ -138,9 +138,9 @@ class Demo:
 
     def __init__(self, path: Path, seconds: float, rate: float):
         self.path, self.seconds = path, seconds
-        self.writer = Writer(path, rate)
+        self.writer = DemoWriter(path, rate)
         self.model = demo_shop.Model()
-        self.frame = Frame(seconds=seconds)
+        self.frame = ScreenFrame(seconds=seconds)
         self.history: deque[tuple[float, int]] = deque()
         self.failures: list[str] = []
         self.printed = 0  # events
@@ -155,7 +155,7 @@ class Demo:
             click.echo(text)
         self.printed = len(self.frame.events)
 
-    def run(self, show: Callable[[Frame], None]) -> None:
+    def run(self, show: Callable[[ScreenFrame], None]) -> None:
         """Write, crash, recover, and read all the while."""
         import belvedere
 
@@ -176,14 +176,14 @@ class Demo:
         self.writer.stop()
         self.frame.writer = "stopped"
 
-    def watch(self, reader: Reader, until: float, show: Callable[[Frame], None]) -> None:
+    def watch(self, reader: Reader, until: float, show: Callable[[ScreenFrame], None]) -> None:
         while time.monotonic() - self.started < until:
             self.look(reader, show)
             time.sleep(max(0.0, min(FRAME_SECONDS, until - (time.monotonic() - self.started))))
             if not self.writer.running:
                 raise StorageError(f"the demo's writer stopped: {self.writer.complaint()}")
 
-    def look(self, reader: Reader, show: Callable[[Frame], None]) -> None:
+    def look(self, reader: Reader, show: Callable[[ScreenFrame], None]) -> None:
         """One frame."""
         self.writer.collect()
         self.measure(time.monotonic() - self.started)
@@ -217,7 +217,7 @@ class Demo:
     def show_view(self, view: str, rows: pa.Table) -> None:
         self.frame.views[view] = (rows.column_names, output.rows_of(rows), demo_shop.KINDS[view])
 
-    def crash(self, reader: Reader, show: Callable[[Frame], None]) -> None:
+    def crash(self, reader: Reader, show: Callable[[ScreenFrame], None]) -> None:
         """Kill the writer, start it again, and compare what it finds with what it had acknowledged."""
         self.writer.kill()
         acknowledged = self.writer.acknowledged
@@ -312,7 +312,7 @@ def _present(run: Demo, as_json: bool) -> None:
         return
     last = -1.0
 
-    def show(frame: Frame) -> None:
+    def show(frame: ScreenFrame) -> None:
         nonlocal last
         run.print_events()
         if frame.elapsed - last >= 1.0:

@@ -34,7 +34,7 @@ def percentile(values: Sequence[float], fraction: float) -> float:
 
 
 @dataclass
-class Frame:
+class ScreenFrame:
     """Everything one picture needs."""
 
     elapsed: float = 0.0
@@ -51,12 +51,12 @@ class Frame:
     writer: str = "starting"
 
 
-def freshness(frame: Frame) -> str:
+def freshness(frame: ScreenFrame) -> str:
     """How long writes of the last seconds took to be visible everywhere."""
     return f"p50 {frame.p50:.1f} ms   p99 {frame.p99:.1f} ms" if frame.p50 else "(no writes)"
 
 
-def picture(frame: Frame) -> RenderableType:
+def picture(frame: ScreenFrame) -> RenderableType:
     """The whole screen."""
     numbers = Table.grid(padding=(0, 2))
     numbers.add_row(
@@ -82,7 +82,7 @@ def picture(frame: Frame) -> RenderableType:
     )
 
 
-def line(frame: Frame) -> str:
+def line(frame: ScreenFrame) -> str:
     """One line for logs."""
     return (
         f"{frame.elapsed:5.1f} s  {frame.rows:>9,} rows  {frame.rate:>8,.0f} writes/s  "

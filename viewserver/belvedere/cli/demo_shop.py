@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from belvedere.database import Database
+    from belvedere.embedded.database import Database
 
 TABLES = (
     "CREATE TABLE customers (id BIGINT PRIMARY KEY, name STRING, city STRING)",

@@ -19,7 +19,7 @@ import belvedere
 from belvedere.cli import demo_shop
 
 if TYPE_CHECKING:
-    from belvedere.database import Database
+    from belvedere.embedded.database import Database
 
 
 def say(**document: Any) -> None:

@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from belvedere.cli import context, exits, output, rowfiles
-from belvedere.embedded.rows import Rows
+from belvedere.embedded.rows import GivenRows
+from belvedere.embedded.storage.commit import Token
 from belvedere.errors import CatalogError, DataError
 from belvedere.sql.catalog import TableDef
-from belvedere.store.embedded.commit import Token
 
 if TYPE_CHECKING:
     from belvedere.embedded.statements import Executing
@@ -34,7 +34,7 @@ SHOWN_PROBLEMS = 20
 
 
 @dataclass
-class Outcome:
+class LoadOutcome:
     """What a load did."""
 
     rows: int = 0
@@ -76,7 +76,7 @@ def load(
     is loaded (exit code 3); with --strict nothing is written if one row is broken (exit code 1).
     """
     settings = context.settings(ctx)
-    options = rowfiles.Options(
+    options = rowfiles.FileOptions(
         chunk_rows=chunk,
         delimiter=delimiter or ("\t" if file.suffix == ".tsv" else ","),
         null=null,
@@ -86,10 +86,10 @@ def load(
     with _on_disk(file) as path, settings.writer() as db:
         kind = format or (rowfiles.format_of(file) if str(file) != "-" else "csv")
         definition = base_table(db, table)
-        outcome, tokens = Outcome(), list[Token]()
+        outcome, tokens = LoadOutcome(), list[Token]()
         started = time.monotonic()
         if strict:
-            check = Rows(definition)
+            check = GivenRows(definition)
             for piece in _with_progress(path, kind, definition, options, "checking"):
                 _each(piece, check.puts, outcome)
             outcome.rows = 0
@@ -112,7 +112,7 @@ def base_table(db: Executing, name: str) -> TableDef:
     return found
 
 
-def _each(chunk: rowfiles.Chunk, accept: Callable[[Any], Any], outcome: Outcome) -> None:
+def _each(chunk: rowfiles.FileChunk, accept: Callable[[Any], Any], outcome: LoadOutcome) -> None:
     """Give a chunk to the database, or to its check; if it is refused, find the rows at fault by halving."""
     outcome.problems += chunk.problems
 
@@ -134,8 +134,8 @@ def _each(chunk: rowfiles.Chunk, accept: Callable[[Any], Any], outcome: Outcome)
 
 
 def _with_progress(
-    path: Path, format: str, table: TableDef, options: rowfiles.Options, verb: str
-) -> Iterator[rowfiles.Chunk]:
+    path: Path, format: str, table: TableDef, options: rowfiles.FileOptions, verb: str
+) -> Iterator[rowfiles.FileChunk]:
     """The file's chunks, with a bar on stderr when it is a terminal."""
     console = Console(file=sys.stderr)
     columns = (
@@ -169,7 +169,7 @@ def _on_disk(file: Path) -> Iterator[Path]:
         yield Path(copy.name)
 
 
-def _report(outcome: Outcome, table: TableDef, as_json: bool, errors: Path | None) -> None:
+def _report(outcome: LoadOutcome, table: TableDef, as_json: bool, errors: Path | None) -> None:
     rate = outcome.rows / max(outcome.seconds, 1e-9)
     problems = sorted(outcome.problems, key=lambda p: p.line)
     if errors is not None:

@@ -14,7 +14,7 @@ import click
 from belvedere.cli import output
 
 if TYPE_CHECKING:
-    from belvedere.cluster.local import LocalCluster
+    from belvedere.cluster.process.local import LocalCluster
 
 FIRST_STATUS_SECONDS = 30.0
 
@@ -38,7 +38,7 @@ def local(directory: Path | None, restart: bool, **settings: Any) -> None:
     Ctrl-C stops them. In another terminal: `belvedere scale 5 --directory DIR`, `belvedere --url URL status`, or kill
     one of the processes and watch.
     """
-    from belvedere.cluster.local import LocalCluster, Shape
+    from belvedere.cluster.process.local import ClusterShape, LocalCluster
     from belvedere.engine.warm import compile_kernels
 
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
@@ -46,7 +46,7 @@ def local(directory: Path | None, restart: bool, **settings: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="belvedere-", ignore_cleanup_errors=True) as made:
         place = directory or Path(made)
         click.echo(f"starting in {place}")
-        with LocalCluster(place, Shape(restart=restart, **settings)) as cluster:
+        with LocalCluster(place, ClusterShape(restart=restart, **settings)) as cluster:
             click.echo(f"url   {cluster.url}")
             click.echo(f'try   belvedere.connect("{cluster.url}")')
             click.echo(f"      belvedere scale {cluster.shape.viewservers + 1} --directory {place}")
@@ -59,7 +59,7 @@ def local(directory: Path | None, restart: bool, **settings: Any) -> None:
 
 def _watch(cluster: LocalCluster) -> None:
     """One line that is written over and over (on a terminal), or a line whenever something changed."""
-    from belvedere.cluster.inquiry import status_of
+    from belvedere.cluster.client.inquiry import status_of
 
     last = ""
     while True:
@@ -96,7 +96,7 @@ def _line(status: dict[str, Any]) -> str:
 @click.option("--json", "as_json", is_flag=True, help="JSON for programs.")
 def scale(viewservers: int, directory: Path, as_json: bool) -> None:
     """Ask the `belvedere local` of a directory for another number of view servers."""
-    from belvedere.cluster.local import control
+    from belvedere.cluster.process.local import control
 
     answer = control(directory, "scale", viewservers=viewservers)
     if as_json:

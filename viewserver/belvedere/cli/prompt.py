@@ -43,7 +43,7 @@ statements end with a semicolon and may span lines
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 
 
-class Words(Completer):
+class WordCompleter(Completer):
     """Completes keywords, names of tables and views, and their columns."""
 
     def __init__(self, catalog: Callable[[], Catalog]):
@@ -113,7 +113,7 @@ class Prompt:
         click.echo(f"{self.settings.path}: statements end with ;  \\help for help")
         session: PromptSession[str] = PromptSession(
             history=history(),
-            completer=Words(lambda: self.db.catalog),
+            completer=WordCompleter(lambda: self.db.catalog),
             auto_suggest=AutoSuggestFromHistory(),
             lexer=PygmentsLexer(SqlLexer),
             multiline=True,

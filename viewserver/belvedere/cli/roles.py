@@ -97,8 +97,8 @@ def bytes_of(text: str) -> int:
 
 
 def _run(role: str, **settings: Any) -> None:
-    from belvedere.cluster.lean import do_without_pandas
-    from belvedere.cluster.options import Options, TlsFiles
+    from belvedere.cluster.process.lean import do_without_pandas
+    from belvedere.cluster.process.options import ProcessOptions, TlsFiles
 
     do_without_pandas()
     from belvedere.cluster.roles.run import run
@@ -110,10 +110,10 @@ def _run(role: str, **settings: Any) -> None:
     tls = TlsFiles(*files) if all(files) else None
     limit = bytes_of(settings.pop("memory_limit"))
     if settings.pop("end_with_parent"):
-        from belvedere.cluster.local import end_with_parent
+        from belvedere.cluster.process.local import end_with_parent
 
         end_with_parent()
-    options = Options(Role(role), tls=tls, memory_limit=limit, **settings)
+    options = ProcessOptions(Role(role), tls=tls, memory_limit=limit, **settings)
     code = run(options)
     # Everything is closed and durable. What the interpreter would do now (ending threads of libraries) takes a second
     # in which others wait for the end of this process.

@@ -37,7 +37,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Chunk:
+class FileChunk:
     """Some rows of a file: good ones (Arrow, or dicts where rows have different columns) and problems.
 
     `position` is how far into the file (bytes, or rows for Parquet) the chunk ends; `lines` are those of the good rows.
@@ -56,7 +56,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class FileOptions:
     """How to read: rows per chunk, CSV delimiter, which text means NULL, whether unknown columns are passed over."""
 
     chunk_rows: int = 20_000
@@ -74,7 +74,7 @@ def format_of(path: Path) -> str:
     return FORMATS[suffixes[-1]]
 
 
-def read(path: Path, format: str, table: TableDef, options: Options) -> Iterator[Chunk]:
+def read(path: Path, format: str, table: TableDef, options: FileOptions) -> Iterator[FileChunk]:
     """The file's rows as chunks for `table`."""
     if format == "parquet":
         yield from _parquet(path, table, options)
@@ -86,11 +86,11 @@ def read(path: Path, format: str, table: TableDef, options: Options) -> Iterator
 
 
 def size_of(path: Path, format: str) -> int:
-    """What `Chunk.position` runs up to."""
+    """What `FileChunk.position` runs up to."""
     return int(pq.read_metadata(path).num_rows) if format == "parquet" else path.stat().st_size
 
 
-def _columns(names: Sequence[str], table: TableDef, options: Options, where: str) -> list[Column | None]:
+def _columns(names: Sequence[str], table: TableDef, options: FileOptions, where: str) -> list[Column | None]:
     """The table's column for each column of a file; None for one to pass over."""
     known = {c.name.lower(): c for c in table.columns}
     extra = [n for n in names if n.lower() not in known]
@@ -110,7 +110,7 @@ def _columns(names: Sequence[str], table: TableDef, options: Options, where: str
 
 def _typed(
     columns: list[tuple[Column, Any]], table: TableDef, lines: list[int], problems: list[Problem], position: int
-) -> Chunk:
+) -> FileChunk:
     """Convert columns, take broken rows out, and say why."""
     arrays: list[pa.Array] = []
     broken: dict[int, str] = {}
@@ -126,10 +126,10 @@ def _typed(
         good = [i for i in range(len(lines)) if i not in broken]
         problems = problems + [Problem(lines[i], reason) for i, reason in broken.items()]
         rows, lines = rows.take(pa.array(good, pa.int64())), [lines[i] for i in good]
-    return Chunk(rows, lines, sorted(problems, key=lambda p: p.line), position)
+    return FileChunk(rows, lines, sorted(problems, key=lambda p: p.line), position)
 
 
-def _csv(text: TextIO, raw: BinaryIO, table: TableDef, options: Options) -> Iterator[Chunk]:
+def _csv(text: TextIO, raw: BinaryIO, table: TableDef, options: FileOptions) -> Iterator[FileChunk]:
     csv.field_size_limit(LARGEST_FIELD)
     reader = csv.reader(text, delimiter=options.delimiter, strict=True)
     names = [c.name for c in table.columns]
@@ -143,7 +143,7 @@ def _csv(text: TextIO, raw: BinaryIO, table: TableDef, options: Options) -> Iter
     lines: list[int] = []
     problems: list[Problem] = []
 
-    def chunk() -> Chunk:
+    def chunk() -> FileChunk:
         by_column = list(zip(*records, strict=True)) if records else [()] * width
         wanted = [
             (c, [None if v == options.null else v for v in values])
@@ -172,7 +172,7 @@ def _csv(text: TextIO, raw: BinaryIO, table: TableDef, options: Options) -> Iter
     yield chunk()
 
 
-def _jsonl(text: TextIO, raw: BinaryIO, table: TableDef, options: Options) -> Iterator[Chunk]:
+def _jsonl(text: TextIO, raw: BinaryIO, table: TableDef, options: FileOptions) -> Iterator[FileChunk]:
     known = {c.name.lower(): c.name for c in table.columns}
     # Decimals must not pass through binary floating point on their way in.
     exact = any(c.type.kind is Kind.DECIMAL for c in table.columns)
@@ -197,7 +197,7 @@ def _jsonl(text: TextIO, raw: BinaryIO, table: TableDef, options: Options) -> It
     yield _from_records(records, table, lines, problems, raw.tell())
 
 
-def _record(found: Any, known: dict[str, str], table: TableDef, options: Options) -> dict[str, Any]:
+def _record(found: Any, known: dict[str, str], table: TableDef, options: FileOptions) -> dict[str, Any]:
     """One JSON object with the table's own column names; ValueError says what is wrong."""
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
@@ -212,7 +212,7 @@ def _record(found: Any, known: dict[str, str], table: TableDef, options: Options
 
 def _from_records(
     records: list[dict[str, Any]], table: TableDef, lines: list[int], problems: list[Problem], position: int
-) -> Chunk:
+) -> FileChunk:
     present = [c for c in table.columns if any(c.name in r for r in records)]
     columns = [(c, [r.get(c.name) for r in records]) for c in present]
     chunk = _typed(columns, table, list(lines), list(problems), position)
@@ -229,7 +229,7 @@ def _from_records(
     return chunk
 
 
-def _parquet(path: Path, table: TableDef, options: Options) -> Iterator[Chunk]:
+def _parquet(path: Path, table: TableDef, options: FileOptions) -> Iterator[FileChunk]:
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ScriptPiece:
     """One statement without its semicolon; `line` is where it begins in the text (from 1)."""
 
     sql: str
@@ -18,9 +18,9 @@ class Piece:
     complete: bool = True
 
 
-def split(text: str) -> list[Piece]:
+def split(text: str) -> list[ScriptPiece]:
     """The statements of a text. The last one is not `complete` if no semicolon ends it or a quote is open."""
-    pieces: list[Piece] = []
+    pieces: list[ScriptPiece] = []
     start = position = 0
     while position < len(text):
         if text[position] == ";":
@@ -32,12 +32,12 @@ def split(text: str) -> list[Piece]:
     return pieces + _piece(text, start, len(text), complete=False)
 
 
-def _piece(text: str, start: int, stop: int, *, complete: bool) -> list[Piece]:
+def _piece(text: str, start: int, stop: int, *, complete: bool) -> list[ScriptPiece]:
     sql = text[start:stop]
     if not _has_words(sql):
         return []
     leading = len(sql) - len(sql.lstrip())
-    return [Piece(sql.strip(), text.count("\n", 0, start + leading) + 1, complete)]
+    return [ScriptPiece(sql.strip(), text.count("\n", 0, start + leading) + 1, complete)]
 
 
 def _skip(text: str, position: int) -> int:

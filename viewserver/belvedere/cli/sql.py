@@ -12,12 +12,12 @@ import click
 import pyarrow as pa
 
 from belvedere.cli import context, exits, output, script
+from belvedere.embedded.storage.commit import Token
 from belvedere.errors import Locked
-from belvedere.store.embedded.commit import Token
 
 if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase
-    from belvedere.database import Database
+    from belvedere.embedded.database import Database
     from belvedere.embedded.reader import Reader
 
     AnyDatabase: TypeAlias = Database | Reader | ClusterDatabase

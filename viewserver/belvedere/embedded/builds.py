@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from belvedere.embedded import ddl
+from belvedere.embedded.storage.views import ViewTable, difference
 from belvedere.engine.build import Build
 from belvedere.engine.delta import Delta
 from belvedere.errors import BelvedereError, Closed, DiskError
-from belvedere.plan.nodes import View
+from belvedere.model.describe import ViewShape, schema_of, table_of
+from belvedere.plan.nodes import ViewNode
 from belvedere.plan.planner import plan_views
 from belvedere.sql.catalog import ViewDef
-from belvedere.store.embedded.describe import ViewShape, schema_of, table_of
-from belvedere.store.embedded.views import ViewTable, difference
 
 if TYPE_CHECKING:
     from belvedere.embedded.runtime import Runtime
@@ -36,13 +36,13 @@ class Building:
 
     operation: dict[str, Any]
     definitions: list[ViewDef]
-    nodes: tuple[View, ...]
+    nodes: tuple[ViewNode, ...]
     build: Build
-    tables: dict[View, ViewTable] = field(default_factory=dict)
+    tables: dict[ViewNode, ViewTable] = field(default_factory=dict)
     announced: bool = False
 
 
-def shape_of(node: View, definition: ViewDef) -> ViewShape:
+def shape_of(node: ViewNode, definition: ViewDef) -> ViewShape:
     """What readers need to know of a planned view."""
     return ViewShape(definition.name, node.version, node.schema, node.visible, node.key, definition.retention_ms)
 
@@ -62,7 +62,7 @@ class Builds:
     def __init__(self, runtime: Runtime):
         self._runtime = runtime
         self.current: Building | None = None
-        self.nodes: dict[str, View] = {}
+        self.nodes: dict[str, ViewNode] = {}
         """Plan nodes of the views in service, by name."""
         self.announce: Callable[[dict[str, Any]], object] | None = None
         """Writes an operation to the log; None while the log is replayed."""
@@ -73,11 +73,11 @@ class Builds:
     def busy(self) -> bool:
         return self.current is not None and not self.current.announced and self.announce is not None
 
-    def hidden(self, node: View) -> ViewTable | None:
+    def hidden(self, node: ViewNode) -> ViewTable | None:
         """The table of a view that is being built."""
         return None if self.current is None else self.current.tables.get(node)
 
-    def rows_of(self, node: View) -> Iterator[Delta]:
+    def rows_of(self, node: ViewNode) -> Iterator[Delta]:
         """All rows of a view in service."""
         return self._runtime.tables[node.name].chunks()
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from belvedere.errors import CatalogError
+from belvedere.model.describe import schema_of, table_json, table_of
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.sql.query import Query, Scan, inputs, relations
-from belvedere.store.embedded.describe import schema_of, table_json, table_of
 from belvedere.types import Column, Schema
 
 Operation = dict[str, Any]

@@ -16,18 +16,18 @@ from queue import SimpleQueue
 from typing import Any
 
 from belvedere.embedded import ddl, rows
-from belvedere.embedded.leases import Leases
-from belvedere.embedded.options import Options
+from belvedere.embedded.options import DatabaseOptions
+from belvedere.embedded.pins import Leases
 from belvedere.embedded.recovery import Recovery
 from belvedere.embedded.runtime import Runtime
 from belvedere.embedded.snapshots import Snapshots
+from belvedere.embedded.storage.changelog import Changelog
+from belvedere.embedded.storage.commit import Committer, GroupEntry, MicroClock, Token
+from belvedere.embedded.storage.faulty import MemoryFiles
+from belvedere.embedded.storage.files import Files, OsFiles
+from belvedere.embedded.storage.log import InputLog
 from belvedere.engine.engine import Engine
 from belvedere.errors import BelvedereError, Closed, DiskError, Locked
-from belvedere.store.embedded.changelog import Changelog
-from belvedere.store.embedded.commit import Committer, Entry, MicroClock, Token
-from belvedere.store.embedded.faulty import MemoryFiles
-from belvedere.store.embedded.files import Files, OsFiles
-from belvedere.store.embedded.log import InputLog
 from belvedere.waiting import Waiters, start_thread
 
 GIVE_UP_SECONDS = 5.0
@@ -42,11 +42,13 @@ class Instance:
     snapshots: Snapshots | None = None
     log: InputLog | None = None
 
-    def __init__(self, owner: object, path: str | os.PathLike[str] | None, options: Options, files: Files | None):
+    def __init__(
+        self, owner: object, path: str | os.PathLike[str] | None, options: DatabaseOptions, files: Files | None
+    ):
         self._path, self._options, self._files = path, options, files
         self.in_memory = files is None and (path is None or str(path) == ":memory:")
         self.clock = MicroClock(options.clock)
-        self.rows: dict[str, rows.Rows] = {}
+        self.rows: dict[str, rows.GivenRows] = {}
         """What checks the rows of each table; changed in the order of the log."""
         self.recovered: dict[str, Any] = {}
         self._inbox: SimpleQueue[Any] = SimpleQueue()
@@ -141,7 +143,7 @@ class Instance:
             history_lost = self._recover(files)
         except OSError as error:
             raise DiskError(f"database {str(path)!r} could not be opened: {error}") from error
-        self.rows.update({name: rows.Rows(table) for name, table in runtime.catalog.tables.items()})
+        self.rows.update({name: rows.GivenRows(table) for name, table in runtime.catalog.tables.items()})
         self.committer = Committer(
             self.log,
             self.clock,
@@ -182,7 +184,7 @@ class Instance:
         return recovery.history_lost
 
     def _announce(self, operation: ddl.Operation) -> Token:
-        return self.committer.submit(Entry({"k": "ddl", **operation}, alone=True), unbounded=True)
+        return self.committer.submit(GroupEntry({"k": "ddl", **operation}, alone=True), unbounded=True)
 
     def _finish(self) -> None:
         """Bring views up to what was written, and take a snapshot."""

@@ -8,14 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from belvedere.database import Database
-from belvedere.embedded.options import Options
+from belvedere.embedded.database import Database
+from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.reader import Reader
+from belvedere.embedded.storage.files import Files, OsFiles
 from belvedere.engine.warm import compile_kernels
 from belvedere.errors import StorageError
-from belvedere.store.embedded.files import Files, OsFiles
 
-_KNOWN = {f.name for f in fields(Options)}
+_KNOWN = {f.name for f in fields(DatabaseOptions)}
 
 
 def open_database(path: str | os.PathLike[str] | None, read_only: bool, given: dict[str, Any]) -> Database | Reader:
@@ -32,7 +32,7 @@ def open_database(path: str | os.PathLike[str] | None, read_only: bool, given: d
     return Reader(files, options)
 
 
-def make_options(given: dict[str, Any]) -> Options:
+def make_options(given: dict[str, Any]) -> DatabaseOptions:
     """Checked options."""
     given = dict(given)
     retention = given.pop("retention", None)
@@ -42,4 +42,4 @@ def make_options(given: dict[str, Any]) -> Options:
     unknown = sorted(set(given) - _KNOWN)
     if unknown:
         raise TypeError(f"open() has no option {unknown[0]!r}; options are {', '.join(sorted(_KNOWN | {'retention'}))}")
-    return Options(**given)
+    return DatabaseOptions(**given)

@@ -15,7 +15,7 @@ def now_us() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DatabaseOptions:
     """See `belvedere.open`."""
 
     sync: bool = True

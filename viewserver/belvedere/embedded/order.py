@@ -15,9 +15,9 @@ from belvedere.engine.delta import Delta
 from belvedere.engine.state.ordered import sort_keys
 from belvedere.engine.vec import Vec
 from belvedere.errors import DataError
+from belvedere.model.describe import ViewShape
 from belvedere.model.keys import KeyCodec
 from belvedere.model.ranges import KeyRange, beginning_with
-from belvedere.store.embedded.describe import ViewShape
 from belvedere.types import Column, Kind, Schema
 
 

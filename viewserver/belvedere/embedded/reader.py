@@ -17,30 +17,30 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.embedded import ddl, status
-from belvedere.embedded.leases import ForeignLeases
-from belvedere.embedded.options import Options
+from belvedere.embedded.options import DatabaseOptions
+from belvedere.embedded.pins import ForeignLeases
 from belvedere.embedded.reading import together
 from belvedere.embedded.runtime import merge_changes
 from belvedere.embedded.statements import NO_PREFIXES, Result, Statements
+from belvedere.embedded.storage import changelog, log, records
+from belvedere.embedded.storage.changelog import Change, Position
+from belvedere.embedded.storage.files import Files
+from belvedere.embedded.storage.ordered import base_range
+from belvedere.embedded.storage.records import SegmentRecord
+from belvedere.embedded.storage.snapshot import StoredSnapshot
+from belvedere.embedded.storage.tail import ChangelogTail, Gone, LogTail, newest_epoch
+from belvedere.embedded.storage.views import Row, ViewTable
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.vec import Vec
 from belvedere.errors import Closed, Damaged, EpochExpired, StorageError
+from belvedere.model import change_codec as codec
+from belvedere.model.describe import ViewShape, schema_of, table_of
 from belvedere.model.ranges import KeyRange
-from belvedere.plan.nodes import Plan, View
+from belvedere.plan.nodes import Plan, ViewNode
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
-from belvedere.store.embedded import changelog, log, records
-from belvedere.store.embedded import changes as codec
-from belvedere.store.embedded.changelog import Change, Position
-from belvedere.store.embedded.describe import ViewShape, schema_of, table_of
-from belvedere.store.embedded.files import Files
-from belvedere.store.embedded.ordered import base_range
-from belvedere.store.embedded.records import Record
-from belvedere.store.embedded.snapshot import Snapshot
-from belvedere.store.embedded.tail import ChangelogTail, Gone, LogTail, newest_epoch
-from belvedere.store.embedded.views import Row, ViewTable
 
 T = TypeVar("T")
 _ATTEMPTS = 20
@@ -58,7 +58,7 @@ class _Committed:
 class Reader(Statements):
     """A database open for reading only; same methods, but for those that write."""
 
-    def __init__(self, files: Files, options: Options):
+    def __init__(self, files: Files, options: DatabaseOptions):
         self._files, self.options = files, options
         self._guard = threading.RLock()
         self._leases = ForeignLeases(files, self._now_ms)
@@ -90,7 +90,7 @@ class Reader(Statements):
         raise StorageError("the writer replaces snapshots faster than they can be read; try again")
 
     def _load(self) -> None:
-        snapshot = Snapshot.current(self._files)
+        snapshot = StoredSnapshot.current(self._files)
         self._tables: dict[str, ViewTable] = {}
         self._gone: list[ViewTable] = []
         self._known: dict[tuple[str, int], ViewShape] = {}
@@ -246,7 +246,7 @@ class Reader(Statements):
     def _follow_bases(self) -> dict[str, DeltaTable]:
         """Base tables at the epoch of the views; the caller holds the guard."""
         if self._bases is None:
-            snapshot = Snapshot.current(self._files)
+            snapshot = StoredSnapshot.current(self._files)
             if snapshot is not None and snapshot.manifest["epoch"] > self._epoch:
                 raise Gone("the snapshot that the views came from")
             bases: dict[str, DeltaTable] = {}
@@ -263,7 +263,7 @@ class Reader(Statements):
             self._apply_record(self._bases, record)
         return self._bases
 
-    def _apply_record(self, bases: dict[str, DeltaTable], record: Record) -> None:
+    def _apply_record(self, bases: dict[str, DeltaTable], record: SegmentRecord) -> None:
         entries = record.meta["entries"]
         buffers = iter(record.buffers([e["b"] for e in entries if "b" in e]))
         parts: dict[str, list[Changes]] = {}
@@ -306,7 +306,7 @@ class Reader(Statements):
     # ------------------------------------------------------------------ statements
 
     def _plan(self) -> tuple[Plan, Any]:
-        nodes: list[View] = []
+        nodes: list[ViewNode] = []
         catalog = self.catalog
         for view in catalog.views.values():
             nodes += plan_views(catalog, [view], Plan(tuple(nodes)))
@@ -327,7 +327,7 @@ class Reader(Statements):
         written = newest_epoch(self._files)
         self._take_if_any()
         now, epoch = self._now_ms(), self._epoch
-        snapshot = Snapshot.current(self._files)
+        snapshot = StoredSnapshot.current(self._files)
         return {
             "epoch": epoch,
             "written_epoch": max(written, epoch),
@@ -352,7 +352,7 @@ class Reader(Statements):
     def _table_status(self) -> dict[str, dict[str, int]]:
         """Counting rows means to load them, which this process has no other need for."""
         if self._bases is None:
-            snapshot = Snapshot.current(self._files)
+            snapshot = StoredSnapshot.current(self._files)
             held = 0 if snapshot is None else snapshot.size
             if held + self._files_of(log.DIRECTORY, ".log")["bytes"] > _COUNTED_BYTES:
                 return {t["name"]: {} for t in self._catalog_json["tables"]}

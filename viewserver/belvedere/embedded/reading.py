@@ -18,20 +18,20 @@ import pyarrow as pa
 
 from belvedere.embedded import order
 from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
-from belvedere.embedded.leases import Pin
+from belvedere.embedded.pins import Pin
+from belvedere.embedded.storage.changelog import Change
+from belvedere.embedded.storage.commit import Token
+from belvedere.embedded.storage.ordered import base_range, key_codec
+from belvedere.embedded.storage.views import Before, Row, ViewTable, arrow_schema, find_before
 from belvedere.embedded.subscribe import Subscription
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, EpochExpired, NotYet
+from belvedere.model.describe import ViewShape
 from belvedere.model.ranges import KeyRange
 from belvedere.sql.catalog import Catalog, TableDef
-from belvedere.store.embedded.changelog import Change
-from belvedere.store.embedded.commit import Token
-from belvedere.store.embedded.describe import ViewShape
-from belvedere.store.embedded.ordered import base_range, key_codec
-from belvedere.store.embedded.views import Before, Row, ViewTable, arrow_schema, find_before
 from belvedere.types import Column
 
 _SCAN_ROWS = 1 << 17

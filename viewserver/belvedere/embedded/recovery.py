@@ -12,19 +12,19 @@ from typing import Any
 from belvedere.embedded import ddl
 from belvedere.embedded.builds import shape_of
 from belvedere.embedded.runtime import Runtime, is_ddl
+from belvedere.embedded.storage.changelog import Position
+from belvedere.embedded.storage.commit import Group, GroupEntry, MicroClock
+from belvedere.embedded.storage.files import Files
+from belvedere.embedded.storage.log import InputLog
+from belvedere.embedded.storage.plans import plan_of
+from belvedere.embedded.storage.records import SegmentRecord
+from belvedere.embedded.storage.snapshot import StoredSnapshot, collect
+from belvedere.embedded.storage.views import ViewTable
 from belvedere.errors import Closed, Damaged
-from belvedere.plan.nodes import Plan, View
+from belvedere.model import change_codec as codec
+from belvedere.model.describe import ViewShape
+from belvedere.plan.nodes import Plan, ViewNode
 from belvedere.plan.planner import plan_views
-from belvedere.store.embedded import changes as codec
-from belvedere.store.embedded.changelog import Position
-from belvedere.store.embedded.commit import Entry, Group, MicroClock
-from belvedere.store.embedded.describe import ViewShape
-from belvedere.store.embedded.files import Files
-from belvedere.store.embedded.log import InputLog
-from belvedere.store.embedded.plans import plan_of
-from belvedere.store.embedded.records import Record
-from belvedere.store.embedded.snapshot import Snapshot, collect
-from belvedere.store.embedded.views import ViewTable
 
 
 class Recovery:
@@ -40,14 +40,14 @@ class Recovery:
     ):
         self._runtime, self._files, self._log, self._clock = runtime, files, log, clock
         self._given_up = given_up
-        self.snapshot: Snapshot | None = None
+        self.snapshot: StoredSnapshot | None = None
         self.records = 0
         self.rebuilt = False
         self.history_lost = False
 
     def run(self) -> None:
         runtime = self._runtime
-        self.snapshot = Snapshot.current(self._files)
+        self.snapshot = StoredSnapshot.current(self._files)
         collect(self._files, None if self.snapshot is None else self.snapshot.name)
         manifest: dict[str, Any] = {"epoch": 0, "sequence": 0, "clock": 0, "changelog": None, "pending": None}
         if self.snapshot is not None:
@@ -67,7 +67,7 @@ class Recovery:
             runtime.changelog.reset(runtime.committed)
             self.history_lost = True
 
-    def _load(self, snapshot: Snapshot) -> None:
+    def _load(self, snapshot: StoredSnapshot) -> None:
         runtime, manifest = self._runtime, snapshot.manifest
         runtime.catalog = ddl.catalog_of(manifest["catalog"])
         for name, table in runtime.catalog.tables.items():
@@ -92,7 +92,7 @@ class Recovery:
         elif nodes:
             self._rebuild(nodes)
 
-    def _plan(self, manifest: dict[str, Any]) -> list[View]:
+    def _plan(self, manifest: dict[str, Any]) -> list[ViewNode]:
         """The plan in force then, or a new one if that belongs to another version of this program."""
         catalog = self._runtime.catalog
         try:
@@ -101,7 +101,7 @@ class Recovery:
             kept = []
         if manifest["signature"] == self._runtime.engine.signature(kept):
             return kept
-        nodes: list[View] = []
+        nodes: list[ViewNode] = []
         for view in catalog.views.values():
             nodes += plan_views(catalog, [view], Plan(tuple(nodes)))
         return nodes
@@ -109,7 +109,7 @@ class Recovery:
     def _committed(self) -> int:
         return self._runtime.committed
 
-    def _load_state(self, snapshot: Snapshot, nodes: list[View], stored: dict[str, Any]) -> None:
+    def _load_state(self, snapshot: StoredSnapshot, nodes: list[ViewNode], stored: dict[str, Any]) -> None:
         runtime = self._runtime
         state: dict[str, dict[str, Any]] = {}
         for path, values in snapshot.arrays(snapshot.manifest["state"]).items():
@@ -119,7 +119,7 @@ class Recovery:
         for name, table in runtime.tables.items():
             table.load(snapshot.arrays(stored[name]["file"]))
 
-    def _rebuild(self, nodes: list[View]) -> None:
+    def _rebuild(self, nodes: list[ViewNode]) -> None:
         """State of another plan or engine: made again from the base rows."""
         runtime = self._runtime
         self.rebuilt = True
@@ -153,14 +153,14 @@ class Recovery:
         if groups:
             runtime.process(groups)
 
-    def _decode(self, record: Record) -> Group:
+    def _decode(self, record: SegmentRecord) -> Group:
         meta = record.meta
         self._clock.last = max(self._clock.last, meta["clock"])
         buffers = iter(record.buffers([m["b"] for m in meta["entries"] if "b" in m]))
         entries = []
         for entry in meta["entries"]:
             if entry["k"] == "ddl":
-                entries.append(Entry(entry, alone=True))
+                entries.append(GroupEntry(entry, alone=True))
                 continue
             table = self._runtime.catalog.tables.get(entry["t"])
             if table is None:
@@ -168,10 +168,10 @@ class Recovery:
                     f"the input log writes to table {entry['t']!r}, which does not exist at record {record.sequence}"
                 )
             changes = codec.decode(table, entry, next(buffers))
-            entries.append(Entry(entry, None, table.name, changes, len(changes)))
+            entries.append(GroupEntry(entry, None, table.name, changes, len(changes)))
         return Group(record.epoch, record.sequence, tuple(entries), sum(e.rows for e in entries), record.length)
 
 
-def is_ddl_record(record: Record) -> bool:
+def is_ddl_record(record: SegmentRecord) -> bool:
     """DDL has a record of its own."""
     return bytes(record.body[:64]).startswith(b'{"entries":[{"k":"ddl"')

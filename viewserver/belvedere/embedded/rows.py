@@ -270,7 +270,7 @@ def _convert(array: pa.Array, column: Column, owner: str) -> pa.Array:
     return vec.to_arrow()
 
 
-class Rows:
+class GivenRows:
     """Reads rows for one table; made once per table definition."""
 
     def __init__(self, table: TableDef):

@@ -18,19 +18,19 @@ import numpy as np
 
 from belvedere import allocator
 from belvedere.embedded.builds import Builds, no_room
-from belvedere.embedded.options import Options
+from belvedere.embedded.options import DatabaseOptions
+from belvedere.embedded.storage.changelog import Changelog
+from belvedere.embedded.storage.commit import Group
+from belvedere.embedded.storage.views import ViewTable
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.engine import Engine
 from belvedere.engine.operators.view import Quarantined, ViewDelta
 from belvedere.engine.vec import concat
 from belvedere.errors import BelvedereError, Closed, Damaged, DiskError
-from belvedere.plan.nodes import View
+from belvedere.model import change_codec as codec
+from belvedere.model.describe import ViewShape
+from belvedere.plan.nodes import ViewNode
 from belvedere.sql.catalog import Catalog
-from belvedere.store.embedded import changes as codec
-from belvedere.store.embedded.changelog import Changelog
-from belvedere.store.embedded.commit import Group
-from belvedere.store.embedded.describe import ViewShape
-from belvedere.store.embedded.views import ViewTable
 from belvedere.waiting import Latch, Waiters, Wakeup
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class _Task:
 class Runtime:
     """State of a database at its committed epoch, and the thread that moves it on."""
 
-    def __init__(self, engine: Engine, changelog: Changelog, options: Options):
+    def __init__(self, engine: Engine, changelog: Changelog, options: DatabaseOptions):
         self.engine, self.changelog, self.options = engine, changelog, options
         self.catalog = Catalog()
         self.tables: dict[str, ViewTable] = {}
@@ -256,7 +256,7 @@ class Runtime:
                 parts.setdefault(entry.table, []).append(codec.widen(table, entry.changes))
         return {name: merge_changes(found) for name, found in parts.items()}
 
-    def commit(self, epoch: int, deltas: Mapping[View, ViewDelta], extra: Extra | None = None) -> None:
+    def commit(self, epoch: int, deltas: Mapping[ViewNode, ViewDelta], extra: Extra | None = None) -> None:
         """Apply what a step gave, write it to the history, and let readers see it."""
         touched: list[tuple[ViewTable, ViewDelta]] = []
         for node, delta in deltas.items():

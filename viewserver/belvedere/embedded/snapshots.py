@@ -12,14 +12,14 @@ from typing import Any
 
 from belvedere.embedded import ddl
 from belvedere.embedded.builds import no_room
-from belvedere.embedded.leases import Leases
+from belvedere.embedded.pins import Leases
 from belvedere.embedded.runtime import Runtime
+from belvedere.embedded.storage.commit import MicroClock
+from belvedere.embedded.storage.files import Files
+from belvedere.embedded.storage.log import InputLog
+from belvedere.embedded.storage.plans import plan_json
+from belvedere.embedded.storage.snapshot import SnapshotWriter
 from belvedere.errors import Closed
-from belvedere.store.embedded.commit import MicroClock
-from belvedere.store.embedded.files import Files
-from belvedere.store.embedded.log import InputLog
-from belvedere.store.embedded.plans import plan_json
-from belvedere.store.embedded.snapshot import SnapshotWriter
 
 _COLLECT_EPOCHS = 256
 

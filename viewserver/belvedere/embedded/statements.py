@@ -12,6 +12,7 @@ import pyarrow as pa
 from belvedere.embedded import verify as verification
 from belvedere.embedded.reading import Reading
 from belvedere.embedded.recompute import answering, connect
+from belvedere.embedded.storage.commit import Token
 from belvedere.errors import CatalogError
 from belvedere.model.session import Session, SessionDatabase
 from belvedere.plan.explain import explain
@@ -21,7 +22,6 @@ from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.query import relations
-from belvedere.store.embedded.commit import Token
 from belvedere.types import Column
 
 Result: TypeAlias = "Token | pa.Table | str | None"

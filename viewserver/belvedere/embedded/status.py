@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from belvedere.embedded.leases import Leases
+from belvedere.embedded.pins import Leases
 from belvedere.embedded.runtime import Runtime
 from belvedere.embedded.snapshots import Snapshots
+from belvedere.embedded.storage.commit import Committer
+from belvedere.embedded.storage.log import InputLog
+from belvedere.embedded.storage.views import ViewTable
 from belvedere.engine.graph import Task, digest
-from belvedere.plan.nodes import Delta, topological
-from belvedere.store.embedded.commit import Committer
-from belvedere.store.embedded.log import InputLog
-from belvedere.store.embedded.views import ViewTable
+from belvedere.plan.nodes import DeltaNode, topological
 
 
 def collect(
@@ -65,7 +65,7 @@ def _memory(runtime: Runtime) -> dict[str, Any]:
     tables: dict[str, dict[str, int]] = {}
     needed: dict[str, set[int]] = {}
     for node in topological(runtime.engine.plan):
-        if isinstance(node, Delta):
+        if isinstance(node, DeltaNode):
             needed.setdefault(node.table, set()).update(node.columns)
     for name, table in runtime.engine.tables.items():
         columns = sorted(needed.get(name, ()))

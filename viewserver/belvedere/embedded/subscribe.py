@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from belvedere.embedded.leases import Pin
+from belvedere.embedded.pins import Pin
+from belvedere.embedded.storage.commit import Token
+from belvedere.embedded.storage.views import ViewTable
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.errors import ViewReplaced
-from belvedere.store.embedded.commit import Token
-from belvedere.store.embedded.describe import ViewShape
-from belvedere.store.embedded.views import ViewTable
+from belvedere.model.describe import ViewShape
 
 if TYPE_CHECKING:
     from belvedere.embedded.reading import Reading

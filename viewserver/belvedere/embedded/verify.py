@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from belvedere.embedded.recompute import Recomputation, connect, uneven
-from belvedere.embedded.tolerant import CannotTell, TolerantRecomputation
+from belvedere.embedded.recompute_failing import CannotTell, TolerantRecomputation
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.query import relations
 from belvedere.types import Kind, Schema

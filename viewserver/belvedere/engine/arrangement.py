@@ -101,7 +101,7 @@ class Arrangement:
         return Grouping(buffer, keys)
 
     def give_birth(self, grouping: Grouping) -> None:
-        """The group of no columns exists from now on, even without a row. (With a store it is made when a circuit
+        """The group of no columns exists from now on, even without a row. (With a store it is made when a view group
         begins, by the owner of its id.)"""
         self.born = True
         ids = hash_rows([], 1)

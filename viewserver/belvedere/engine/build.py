@@ -23,17 +23,19 @@ from belvedere.plan import nodes
 if TYPE_CHECKING:
     from belvedere.engine.engine import Engine
 
-RowsOf = Callable[[nodes.View], Iterator[Delta]]
+RowsOf = Callable[[nodes.ViewNode], Iterator[Delta]]
 
 
 class Build:
     """Views that are being built beside those in service."""
 
-    def __init__(self, engine: Engine, views: Sequence[nodes.View], rows_of: RowsOf):
+    def __init__(self, engine: Engine, views: Sequence[nodes.ViewNode], rows_of: RowsOf):
         self._engine, self.views, self._rows_of = engine, tuple(views), rows_of
         self._tasks = ordered(views)
         self.new = {t for t in self._tasks if t not in engine.running}
-        self._sources = [t for t in self._tasks if isinstance(t, nodes.Delta) and any(t in feeds(u) for u in self.new)]
+        self._sources = [
+            t for t in self._tasks if isinstance(t, nodes.DeltaNode) and any(t in feeds(u) for u in self.new)
+        ]
         self.watermarks = {t.table: 0 for t in self._sources}
         self._pending = list(self.watermarks)
         self.started = False
@@ -46,7 +48,7 @@ class Build:
         total = sum(tables[name].limit for name in self.watermarks)
         return sum(min(w, tables[name].limit) for name, w in self.watermarks.items()), total
 
-    def advance(self, max_rows: int) -> dict[nodes.View, ViewDelta] | None:
+    def advance(self, max_rows: int) -> dict[nodes.ViewNode, ViewDelta] | None:
         """One piece of the build, between epochs: what it added to the new views, or None when there is nothing
         left."""
         if not self.started:
@@ -72,16 +74,16 @@ class Build:
         self.done = True
         return None
 
-    def _start(self) -> dict[nodes.View, ViewDelta]:
+    def _start(self) -> dict[nodes.ViewNode, ViewDelta]:
         """Feed the new operators with all that running ones hold now."""
         outputs: dict[Task, Any] = {}
         for task in self._tasks:
-            if task not in self.new or isinstance(task, nodes.Delta):
+            if task not in self.new or isinstance(task, nodes.DeltaNode):
                 continue
             operator = self._engine.running[task]
-            if isinstance(task, nodes.Join):
+            if isinstance(task, nodes.JoinNode):
                 outputs[task] = collect(task.schema, self._engine.budget, operator.current())
-            elif isinstance(task, (nodes.Aggregate, nodes.Distinct)):
+            elif isinstance(task, (nodes.AggregateNode, nodes.DistinctNode)):
                 outputs[task] = collect(task.schema, self._engine.budget, self._rows(task))
             else:
                 outputs[task] = self._engine.apply_task(task, [self._first_input(f, outputs) for f in feeds(task)])
@@ -91,7 +93,7 @@ class Build:
 
     def _first_input(self, feed: Task, outputs: Mapping[Task, Any]) -> Any:
         """What a new operator gets of a feed at the start: all that it holds (base tables are scanned afterwards)."""
-        if isinstance(feed, nodes.Delta):
+        if isinstance(feed, nodes.DeltaNode):
             return None
         if feed in self.new:
             return outputs[feed]
@@ -104,23 +106,23 @@ class Build:
     def _rows(self, task: nodes.Node) -> Iterator[Delta]:
         """All rows of a node, as +1."""
         operator = self._engine.running[task]
-        if isinstance(task, nodes.View):
+        if isinstance(task, nodes.ViewNode):
             return self._rows_of(task)
         rows: Iterator[Delta]
-        if isinstance(task, (nodes.Delta, nodes.Join, nodes.ReverseJoin)):
+        if isinstance(task, (nodes.DeltaNode, nodes.JoinNode, nodes.ReverseJoinNode)):
             rows = operator.current()
-        elif isinstance(task, (nodes.Aggregate, nodes.Distinct)):
+        elif isinstance(task, (nodes.AggregateNode, nodes.DistinctNode)):
             (groups,) = feeds(task)
             rows = operator.current(self._engine.running[groups].current())
         else:
             rows = operator.current(*(self._rows(below) for below in nodes.inputs(task)))
         return rows
 
-    def _run(self, inputs: Mapping[Task, DeltaBuffer]) -> dict[nodes.View, ViewDelta]:
+    def _run(self, inputs: Mapping[Task, DeltaBuffer]) -> dict[nodes.ViewNode, ViewDelta]:
         outputs: dict[Task, Any] = {}
         for task in self._tasks:
-            if task in self.new and not isinstance(task, nodes.Delta):
-                given = [inputs.get(f) if isinstance(f, nodes.Delta) else outputs.get(f) for f in feeds(task)]
+            if task in self.new and not isinstance(task, nodes.DeltaNode):
+                given = [inputs.get(f) if isinstance(f, nodes.DeltaNode) else outputs.get(f) for f in feeds(task)]
                 outputs[task] = self._engine.apply_task(task, given)
         result = self._engine.view_deltas(outputs)
         self._engine.end_epoch()

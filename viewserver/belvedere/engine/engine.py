@@ -54,7 +54,7 @@ class Engine:
         self.tables: dict[str, DeltaTable] = {}
         self.budget = Budget(memory_limit, spill_directory)
         self.running: dict[Task, Any] = {}
-        self._views: list[nodes.View] = []
+        self._views: list[nodes.ViewNode] = []
         self._builds: list[Build] = []
         self._retention = tombstone_retention_ms
         self._store = store
@@ -81,13 +81,13 @@ class Engine:
     def add_columns(self, table: str, columns: Schema) -> None:
         self.tables[table].add_columns(columns)
 
-    def drop(self, views: Iterable[nodes.View]) -> None:
+    def drop(self, views: Iterable[nodes.ViewNode]) -> None:
         """Take views out of service; state that nothing else uses goes with them."""
         gone = set(views)
         self._views = [v for v in self._views if v not in gone]
         self._reshape()
 
-    def build(self, views: Sequence[nodes.View], rows_of: RowsOf) -> Build:
+    def build(self, views: Sequence[nodes.ViewNode], rows_of: RowsOf) -> Build:
         """Start to build views aside. `rows_of` gives the rows of views that are in service (or in the same build)."""
         if self._builds:
             raise AssertionError("one build at a time: a second one could take half-built operators for complete")
@@ -127,12 +127,12 @@ class Engine:
         self._levels = levels(tasks)
         self._needed = {}
         for task in tasks:
-            if isinstance(task, nodes.Delta):
+            if isinstance(task, nodes.DeltaNode):
                 self._needed.setdefault(task.table, set()).update(task.columns)
 
     # ------------------------------------------------------------------ an epoch
 
-    def step(self, epoch: int, changes: Mapping[str, Changes]) -> dict[nodes.View, ViewDelta]:
+    def step(self, epoch: int, changes: Mapping[str, Changes]) -> dict[nodes.ViewNode, ViewDelta]:
         """One epoch: exactly these changes, for every view in service and every build."""
         base: dict[str, BaseChange] = {}
         rows = 0
@@ -144,7 +144,7 @@ class Engine:
         aside = {task: build for build in self._builds for task in build.new}
         outputs: dict[Task, Any] = {}
 
-        def source(task: nodes.Delta, below: int | None) -> DeltaBuffer | None:
+        def source(task: nodes.DeltaNode, below: int | None) -> DeltaBuffer | None:
             if task.table not in base:
                 return None
             operator: DeltaOperator = self.running[task]
@@ -154,11 +154,11 @@ class Engine:
             build = aside.get(task)
             if build is not None and not build.started:
                 return None  # it will take over what this epoch leaves
-            if isinstance(task, nodes.Delta):
+            if isinstance(task, nodes.DeltaNode):
                 return None if build is not None else source(task, None)
             inputs = []
             for feed in feeds(task):
-                if build is not None and isinstance(feed, nodes.Delta):
+                if build is not None and isinstance(feed, nodes.DeltaNode):
                     inputs.append(source(feed, build.watermarks[feed.table]))
                 else:
                     inputs.append(outputs.get(feed))
@@ -193,10 +193,10 @@ class Engine:
                 for task in level:
                     outputs[task] = run(task)
 
-    def view_deltas(self, outputs: Mapping[Task, Any]) -> dict[nodes.View, ViewDelta]:
+    def view_deltas(self, outputs: Mapping[Task, Any]) -> dict[nodes.ViewNode, ViewDelta]:
         deltas = {}
         for task, out in outputs.items():
-            if isinstance(task, nodes.View) and out is not None and (out.rows or out.quarantine):
+            if isinstance(task, nodes.ViewNode) and out is not None and (out.rows or out.quarantine):
                 deltas[task] = out
         return deltas
 
@@ -218,7 +218,7 @@ class Engine:
         counted: set[Task] = set()
         for task, operator in self.running.items():
             node: nodes.Node
-            if isinstance(task, (nodes.PreAggregation, nodes.ReverseJoin)):
+            if isinstance(task, (nodes.PreAggregationNode, nodes.ReverseJoinNode)):
                 node = task
             elif isinstance(task, Grouped):
                 node = task.node
@@ -250,12 +250,12 @@ class Engine:
                 out[digest(task, self._digests)] = dump()
         return out
 
-    def signature(self, views: Sequence[nodes.View]) -> str:
+    def signature(self, views: Sequence[nodes.ViewNode]) -> str:
         """Names the plan and the engine; state may be loaded only where it is equal."""
         memo: dict[Task, str] = {}
         return f"{ENGINE_VERSION}:" + ",".join(sorted(digest(v, memo) for v in views))
 
-    def load_state(self, views: Sequence[nodes.View], state: Mapping[str, State]) -> None:
+    def load_state(self, views: Sequence[nodes.ViewNode], state: Mapping[str, State]) -> None:
         """Put views into service with the state that `dump_state` gave for exactly this plan."""
         self._views = list(views)
         self._reshape()

@@ -15,16 +15,16 @@ import numpy as np
 
 from belvedere.engine.arrangement import Arrangement, Grouping
 from belvedere.engine.buffer import Budget, DeltaBuffer
-from belvedere.engine.operators.aggregate import Aggregate
+from belvedere.engine.operators.aggregate import AggregateOperator
 from belvedere.engine.operators.delta import DeltaOperator
-from belvedere.engine.operators.index import Index
-from belvedere.engine.operators.join import Join
-from belvedere.engine.operators.pre_aggregation import PreAggregation
-from belvedere.engine.operators.projection import Projection
-from belvedere.engine.operators.reverse_join import ReverseJoin, Sided
-from belvedere.engine.operators.selection import Selection
-from belvedere.engine.operators.union import Union
-from belvedere.engine.operators.view import View, ViewDelta
+from belvedere.engine.operators.index import IndexOperator
+from belvedere.engine.operators.join import JoinOperator
+from belvedere.engine.operators.pre_aggregation import PreAggregationOperator
+from belvedere.engine.operators.projection import ProjectionOperator
+from belvedere.engine.operators.reverse_join import ReverseJoinOperator, Sided
+from belvedere.engine.operators.selection import SelectionOperator
+from belvedere.engine.operators.union import UnionOperator
+from belvedere.engine.operators.view import ViewDelta, ViewOperator
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.plan import nodes
 from belvedere.sql.expr import Call, Expr, walk
@@ -43,7 +43,7 @@ class Arranged:
 class Grouped:
     """The group values behind a DISTINCT (for an Aggregate they are the PreAggregation node below it)."""
 
-    node: nodes.Distinct
+    node: nodes.DistinctNode
 
 
 Task = nodes.Node | Arranged | Grouped
@@ -53,18 +53,18 @@ def feeds(task: Task) -> tuple[Task, ...]:
     """The tasks whose outputs this one takes, in the order of `Operator.apply`'s arguments."""
     if isinstance(task, Arranged):
         return (task.input,)
-    if isinstance(task, nodes.PreAggregation):
+    if isinstance(task, nodes.PreAggregationNode):
         return (Arranged(task.input, task.group),)
-    if isinstance(task, nodes.ReverseJoin):
+    if isinstance(task, nodes.ReverseJoinNode):
         return (Arranged(task.input, task.on),)
-    if isinstance(task, nodes.Distinct):
+    if isinstance(task, nodes.DistinctNode):
         return (Grouped(task),)
     if isinstance(task, Grouped):
         return (Arranged(task.node.input, task.node.key),)
     return nodes.inputs(task)
 
 
-def ordered(views: Iterable[nodes.View]) -> list[Task]:
+def ordered(views: Iterable[nodes.ViewNode]) -> list[Task]:
     """Every task once, after those that feed it."""
     done: dict[Task, None] = {}
 
@@ -98,46 +98,48 @@ def make(task: Task, name: str, running: Mapping[Any, Any], tables: Mapping[str,
         case Arranged():
             return Arrangement(task.input.schema, task.on)
         case Grouped():
-            return PreAggregation(task.node, running[feeds(task)[0]], name)
-        case nodes.Delta():
+            return PreAggregationOperator(task.node, running[feeds(task)[0]], name)
+        case nodes.DeltaNode():
             return DeltaOperator(task, tables[task.table], budget)
-        case nodes.Selection():
-            return Selection(task, budget)
-        case nodes.Projection():
-            return Projection(task, budget)
-        case nodes.Index():
-            return Index(task, budget)
-        case nodes.PreAggregation():
-            return PreAggregation(task, running[feeds(task)[0]], name)
-        case nodes.Aggregate() | nodes.Distinct():
-            return Aggregate(task, budget)
-        case nodes.ReverseJoin():
-            return ReverseJoin(task, running[feeds(task)[0]], name)
-        case nodes.Join():
+        case nodes.SelectionNode():
+            return SelectionOperator(task, budget)
+        case nodes.ProjectionNode():
+            return ProjectionOperator(task, budget)
+        case nodes.IndexNode():
+            return IndexOperator(task, budget)
+        case nodes.PreAggregationNode():
+            return PreAggregationOperator(task, running[feeds(task)[0]], name)
+        case nodes.AggregateNode() | nodes.DistinctNode():
+            return AggregateOperator(task, budget)
+        case nodes.ReverseJoinNode():
+            return ReverseJoinOperator(task, running[feeds(task)[0]], name)
+        case nodes.JoinNode():
             half = task.kind in (JoinKind.SEMI, JoinKind.ANTI)
-            return Join(task, running[task.left], running[task.right], budget, half and may_fail(task.right), name)
-        case nodes.Union():
-            return Union(task, budget)
-        case nodes.View():
-            return View(task, budget)
+            return JoinOperator(
+                task, running[task.left], running[task.right], budget, half and may_fail(task.right), name
+            )
+        case nodes.UnionNode():
+            return UnionOperator(task, budget)
+        case nodes.ViewNode():
+            return ViewOperator(task, budget)
 
 
 def apply_task(task: Task, operator: Any, inputs: list[Any], budget: Budget) -> Any:
     """Run a task on what its feeds gave; None if that is nothing."""
     if all(is_empty(i) for i in inputs):
         return None
-    if isinstance(task, nodes.Join):
+    if isinstance(task, nodes.JoinNode):
         left, right = inputs
         inputs = [
             _unchanged(task.left, budget) if left is None else left,
             _unchanged(task.right, budget) if right is None else right,
         ]
-    elif isinstance(task, nodes.Union):
+    elif isinstance(task, nodes.UnionNode):
         inputs = [DeltaBuffer(task.schema, budget) if i is None else i for i in inputs]
     return operator.apply(*(i.chunks if isinstance(i, ViewDelta) else i for i in inputs))
 
 
-def _unchanged(task: nodes.ReverseJoin, budget: Budget) -> Sided:
+def _unchanged(task: nodes.ReverseJoinNode, budget: Budget) -> Sided:
     """The output of a reverse-join in which nothing changed."""
     return Sided(Grouping(DeltaBuffer(task.schema, budget), []), [], np.empty(0, np.int32))
 
@@ -195,12 +197,12 @@ SAFE_CALLS = frozenset(
 
 def may_fail(node: nodes.Node) -> bool:
     """Whether a row below can carry a row error: a condition that is able to fail."""
-    if isinstance(node, nodes.View):
+    if isinstance(node, nodes.ViewNode):
         return False  # what leaves a view is clean
     condition: Expr | None = None
-    if isinstance(node, nodes.Selection):
+    if isinstance(node, nodes.SelectionNode):
         condition = node.predicate
-    elif isinstance(node, nodes.Join):
+    elif isinstance(node, nodes.JoinNode):
         condition = node.residual
         if any(columns_may_fail(side.input) for side in (node.left, node.right)):
             return True
@@ -213,11 +215,11 @@ def may_fail(node: nodes.Node) -> bool:
 
 def columns_may_fail(node: nodes.Node) -> bool:
     """Whether columns below are computed by something that can fail (an aggregate's sum can overflow)."""
-    if isinstance(node, nodes.View):
+    if isinstance(node, nodes.ViewNode):
         return False
-    if isinstance(node, nodes.PreAggregation):
+    if isinstance(node, nodes.PreAggregationNode):
         return True
-    if isinstance(node, nodes.Projection):
+    if isinstance(node, nodes.ProjectionNode):
         for expr in node.exprs:
             if any(isinstance(e, Call) and e.name not in SAFE_CALLS for e in walk(expr)):
                 return True
@@ -228,7 +230,7 @@ def digest(task: Task, memo: dict[Task, str]) -> str:
     """A name for a task that depends on its whole structure, the same in every process."""
     known = memo.get(task)
     if known is None:
-        parts = [type(task).__name__]
+        parts = [nodes.kind_of(type(task))]
         for field in fields(task):
             value = getattr(task, field.name)
             parts.append(f"{field.name}={_text(value, memo)}")
@@ -252,10 +254,10 @@ def weight(operator: Any) -> float:
     """Bytes of an operator's state, roughly: its memory, as far as keys that are held use it."""
     if isinstance(operator, Arrangement):
         return operator.nbytes() * len(operator.index) / max(1, operator.index.limit)
-    if isinstance(operator, ReverseJoin):
+    if isinstance(operator, ReverseJoinOperator):
         size = operator.size().bytes + sum(rider.values.nbytes for rider in operator.riders)
         return size * len(operator.index) / max(1, operator.index.limit)
-    if isinstance(operator, PreAggregation):
+    if isinstance(operator, PreAggregationOperator):
         groups = operator.arrangement.index
         # Not `size`, which goes through all groups to count their rows.
         size = operator.accumulators.nbytes() + operator._last.nbytes()

@@ -9,7 +9,7 @@ from typing import IO
 from belvedere.engine.buffer import Budget
 
 
-class Inbox:
+class StageInbox:
     """Payloads by stage."""
 
     def __init__(self, budget: Budget):

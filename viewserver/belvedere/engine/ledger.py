@@ -40,7 +40,7 @@ class IdSet:
 
 
 @dataclass(slots=True)
-class Written:
+class LedgerWrite:
     """What an epoch wrote to a table; null where the row is gone."""
 
     ids: np.ndarray
@@ -58,12 +58,12 @@ class Written:
 
 
 @dataclass(slots=True)
-class OpenEpoch:
+class LedgerEpoch:
     """An epoch that can be undone, or whose writes the store may not have. `writes` is emptied when it has them,
     `touched` stays."""
 
     epoch: int
-    writes: dict[str, list[Written]] = field(default_factory=dict)
+    writes: dict[str, list[LedgerWrite]] = field(default_factory=dict)
     touched: dict[str, list[np.ndarray]] = field(default_factory=dict)
     persisted: bool = False
     committed: bool = False
@@ -75,7 +75,7 @@ class Ledger:
     def __init__(self, store: StateStore):
         self._store = store
         self.epoch = 0
-        self.open: list[OpenEpoch] = []
+        self.open: list[LedgerEpoch] = []
         self._saving: dict[str, list[tuple[np.ndarray, pa.BinaryArray]]] = {}
         self.loads = self.loaded = self.absent = self.loaded_bytes = 0
         self.held = 0
@@ -104,11 +104,11 @@ class Ledger:
         self.loaded_bytes += values.nbytes
         return values
 
-    def _late(self, table: str) -> list[Written]:
+    def _late(self, table: str) -> list[LedgerWrite]:
         """Writes that the store may not have yet, the newest first."""
         return [written for one in reversed(self.open) for written in one.writes.get(table, ())]
 
-    def _load_late(self, table: str, ids: np.ndarray, late: list[Written]) -> pa.BinaryArray:
+    def _load_late(self, table: str, ids: np.ndarray, late: list[LedgerWrite]) -> pa.BinaryArray:
         """The newest write that the store may not have yet; of other ids what the store has."""
         which, where = np.full(len(ids), -1, np.int64), np.zeros(len(ids), np.int64)
         sizes = np.zeros(len(ids), np.int64)
@@ -143,7 +143,7 @@ class Ledger:
                     ids, values = ids[~old], values.filter(pa.array(~old))
             if len(ids):
                 yield ids, _plain(values)
-        seen: list[Written] = []
+        seen: list[LedgerWrite] = []
         for written in late:
             at = buckets_of(written.ids)
             keep = (at >= first) & (at < stop) & np.asarray(pc.is_valid(written.values))
@@ -159,14 +159,14 @@ class Ledger:
         if len(ids):
             self._saving.setdefault(table, []).append((ids, values))
 
-    def close_epoch(self) -> dict[str, list[Written]]:
+    def close_epoch(self) -> dict[str, list[LedgerWrite]]:
         """What was saved since the last call: the writes of the running epoch, which is open from now on."""
         writes = {}
         for table, parts in self._saving.items():
             writes[table] = [_joined(pieces) for pieces in _bounded(parts)]
         self._saving = {}
         touched = {table: [w.ids for w in pieces] for table, pieces in writes.items()}
-        self.open.append(OpenEpoch(self.epoch, writes, touched))
+        self.open.append(LedgerEpoch(self.epoch, writes, touched))
         return writes
 
     def persisted(self, epoch: int) -> None:
@@ -183,7 +183,7 @@ class Ledger:
     def _tidy(self) -> None:
         self.open = [one for one in self.open if not (one.persisted and one.committed)]
 
-    def undo(self, committed: int) -> list[OpenEpoch]:
+    def undo(self, committed: int) -> list[LedgerEpoch]:
         """Forget the writes of later epochs; returns these."""
         self._saving = {}
         gone = [one for one in self.open if one.epoch > committed]
@@ -207,10 +207,10 @@ def _bounded(parts: list[Part]) -> Iterator[list[Part]]:
     yield piece
 
 
-def _joined(parts: list[Part]) -> Written:
+def _joined(parts: list[Part]) -> LedgerWrite:
     if len(parts) == 1:
-        return Written(*parts[0])
-    return Written(np.concatenate([p[0] for p in parts]), pa.concat_arrays([p[1] for p in parts]))
+        return LedgerWrite(*parts[0])
+    return LedgerWrite(np.concatenate([p[0] for p in parts]), pa.concat_arrays([p[1] for p in parts]))
 
 
 def _plain(values: pa.Array) -> pa.BinaryArray:

@@ -1,7 +1,7 @@
 """Rows on their way to the owners of their buckets.
 
-A payload is one batch of rows of one base table or of one edge of a circuit, columns as they lie in memory, every block
-at a multiple of eight bytes: reading it copies nothing. Rows that go (-1) come before rows that come (+1).
+A payload is one batch of rows of one base table or of one edge of a view group, columns as they lie in memory, every
+block at a multiple of eight bytes: reading it copies nothing. Rows that go (-1) come before rows that come (+1).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_ROWS = 1 << 16
 """Rows of one payload at most."""
 
 _BASE, _EDGE = 1, 2
-_HEAD = struct.Struct("<BBHIQQ")  # kind, flags, edge or length of a name, circuit, rows, of them -1
+_HEAD = struct.Struct("<BBHIQQ")  # kind, flags, edge or length of a name, view group, rows, of them -1
 _STATUS, _PRESENT = 1, 2
 _ERROR, _DELETE = 1, 1
 _MASK = np.uint64(BUCKETS - 1)
@@ -152,7 +152,7 @@ def _encode_changes(name: str, changes: Changes) -> bytes:
 
 
 def address_of(payload: bytes) -> str | tuple[int, int]:
-    """What a payload is for: the name of a base table, or circuit and edge."""
+    """What a payload is for: the name of a base table, or view group and edge."""
     kind, _, small, number, _, _ = _HEAD.unpack_from(payload)
     if kind == _EDGE:
         return number, small
@@ -214,10 +214,10 @@ def route_rows(delta: Delta, ids: np.ndarray, owner: np.ndarray) -> Iterator[tup
         yield target, Delta(columns, delta.weight[rows], take_ids(delta.id, rows), error), negatives
 
 
-def encode_rows(circuit: int, edge: int, delta: Delta, negatives: int) -> bytes:
+def encode_rows(view_group: int, edge: int, delta: Delta, negatives: int) -> bytes:
     """A batch of rows of an edge; the first `negatives` of them are gone."""
     flags = _ERROR if delta.error is not None else 0
-    writer = _Writer(_HEAD.pack(_EDGE, flags, edge, circuit, len(delta), negatives))
+    writer = _Writer(_HEAD.pack(_EDGE, flags, edge, view_group, len(delta), negatives))
     writer.add(bytes([_STATUS if c.status is not None else 0 for c in delta.columns]))
     writer.add(np.ascontiguousarray(delta.id))
     if delta.error is not None:

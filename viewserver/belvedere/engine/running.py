@@ -22,27 +22,27 @@ class Running:
     epoch: int
     slices: Mapping[int, tuple[int, int]]
     outputs: dict[int, list[Any]]
-    """Of each circuit the output of every step, by its number."""
+    """Of each view group the output of every step, by its number."""
     stage: int = 0
     base: dict[str, BaseChange] = field(default_factory=dict)
     emitted: dict[tuple[str, tuple[int, ...]], Delta] = field(default_factory=dict)
     hashes: dict[tuple[int, int], list[np.ndarray]] = field(default_factory=dict)
     kept: dict[tuple[int, int], DeltaBuffer] = field(default_factory=dict)
-    """Rows on an edge (circuit, edge) that stay here."""
+    """Rows on an edge (view group, edge) that stay here."""
     arrived: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
     """Rows on an edge that others sent for the stage at hand."""
 
-    def emit(self, step: nodes.Delta) -> Delta:
-        """What changed in the columns of a base table; computed once for all circuits."""
+    def emit(self, step: nodes.DeltaNode) -> Delta:
+        """What changed in the columns of a base table; computed once for all view groups."""
         key = (step.table, step.columns)
         if key not in self.emitted:
             self.emitted[key] = self.base[step.table].emit(step.columns)[0]
         return self.emitted[key]
 
-    def hashes_of(self, circuit: int, at: int, groups: Arrangement, rows: DeltaBuffer) -> list[np.ndarray]:
+    def hashes_of(self, view_group: int, at: int, groups: Arrangement, rows: DeltaBuffer) -> list[np.ndarray]:
         """Key ids of the rows that these groups take in; asked for by the groups, and by those that are joined to
         them."""
-        key = (circuit, at)
+        key = (view_group, at)
         if key not in self.hashes:
             self.hashes[key] = groups.hashes(rows)
         return self.hashes[key]

@@ -26,11 +26,11 @@ from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.exchange import Held, Outgoing, StageError, TableChange, Traffic, blaming
 from belvedere.engine.graph import Arranged, apply_task, make, weight
-from belvedere.engine.inbox import Inbox
+from belvedere.engine.inbox import StageInbox
 from belvedere.engine.ledger import Ledger
 from belvedere.engine.operators.base import collect
-from belvedere.engine.operators.pre_aggregation import PreAggregation
-from belvedere.engine.operators.reverse_join import ReverseJoin
+from belvedere.engine.operators.pre_aggregation import PreAggregationOperator
+from belvedere.engine.operators.reverse_join import ReverseJoinOperator
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.residency import StateStore
 from belvedere.engine.routing import (
@@ -47,7 +47,17 @@ from belvedere.engine.routing import (
 )
 from belvedere.engine.running import Running
 from belvedere.engine.slices import Slices
-from belvedere.engine.stages import Circuit, CircuitLayout, Kind, Layout, Moved, Run, ShardCatalog, Step, layout
+from belvedere.engine.stages import (
+    GroupLayout,
+    Moved,
+    Run,
+    ShardCatalog,
+    StagedGroup,
+    StageKind,
+    StageLayout,
+    Step,
+    layout,
+)
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.viewrows import (
@@ -65,7 +75,7 @@ from belvedere.plan import nodes
 
 __all__ = [
     "BUCKETS",
-    "Circuit",
+    "StagedGroup",
     "Held",
     "Outgoing",
     "Shard",
@@ -87,13 +97,17 @@ WEIGH_ROWS = 1 << 14
 """State is weighed again after this many rows went into it, or bytes that are a good part of its limit: one row may
 bring a group of a million values with it."""
 WEIGH_SHARE = 16
-_TASK, _GROUPS, _MOVED = Kind.TASK, Kind.GROUPS, Kind.MOVED  # looking a member up costs more than many a step
+_TASK, _GROUPS, _MOVED = (
+    StageKind.TASK,
+    StageKind.GROUPS,
+    StageKind.MOVED,
+)  # looking a member up costs more than many a step
 _GLOBAL = hash_rows([], 1)
 """The id of the one group of no columns."""
 
 
 class Shard:
-    """The operators of all circuits on the buckets of one server."""
+    """The operators of all view groups on the buckets of one server."""
 
     def __init__(
         self,
@@ -106,11 +120,11 @@ class Shard:
         """`memory_limit`: half of it is for rows on their way, half for state (see `evict`)."""
         self._ledger = Ledger(store)
         self._budget = Budget(memory_limit // 2, spill_directory)
-        self._inbox = Inbox(self._budget)
+        self._inbox = StageInbox(self._budget)
         self._state_limit = memory_limit // 2
         self._retention = tombstone_retention_ms
         self._catalog = ShardCatalog((), ())
-        self._layout: Layout = layout(self._catalog)
+        self._layout: StageLayout = layout(self._catalog)
         self._tables: dict[str, DeltaTable] = {}
         self._operators: dict[int, dict[Step, Any]] = {}
         self._by_number: dict[int, list[Any]] = {}
@@ -123,7 +137,7 @@ class Shard:
         self._random = np.random.default_rng(0)
         self._view_rows: dict[str, int] = {}
         self._zones: dict[int, dict[int, str]] = {}
-        """Of each circuit the zone of every step."""
+        """Of each view group the zone of every step."""
         self._traffic: dict[tuple[int, str], Traffic] = {}
         self._unweighed = self._received_bytes = self._weighed_bytes = 0
 
@@ -135,7 +149,7 @@ class Shard:
         return self._layout.stages
 
     def configure(self, catalog: ShardCatalog) -> None:
-        """Between epochs: circuits and tables are those of the catalog from now on."""
+        """Between epochs: view groups and tables are those of the catalog from now on."""
         self._between("configure")
         if catalog == self._catalog and not self._broken:
             return
@@ -156,32 +170,32 @@ class Shard:
             elif len(known.table.columns) < len(table.columns):
                 known.add_columns(table.columns[len(known.table.columns) :])
             self._tables[table.name] = known
-        wanted = {one.circuit.number: one for one in self._layout.circuits}
+        wanted = {one.view_group.number: one for one in self._layout.view_groups}
         self._operators = {number: self._operators.get(number, {}) for number in wanted}
         self._zones = {number: zone_names(one) for number, one in wanted.items()}
-        views = {view.name for one in wanted.values() for view in one.circuit.views}
+        views = {view.name for one in wanted.values() for view in one.view_group.views}
         self._view_rows = {view: self._view_rows.get(view, 0) for view in views}
         self._groups, self._by_number = {}, {}
         for number, one in wanted.items():
-            self._shape_circuit(one, self._operators[number])
+            self._shape_view_group(one, self._operators[number])
         self._broken = False
 
-    def _shape_circuit(self, one: CircuitLayout, running: dict[Step, Any]) -> None:
+    def _shape_view_group(self, one: GroupLayout, running: dict[Step, Any]) -> None:
         for step in [s for s in running if s not in one.stage]:
             operator = running.pop(step)
             if hasattr(operator, "detach"):
                 operator.detach()
-        leaves = set(one.circuit.leaves)
-        wanted = [s for s in one.stage if s not in leaves and not isinstance(s, (Moved, nodes.Delta))]
+        leaves = set(one.view_group.leaves)
+        wanted = [s for s in one.stage if s not in leaves and not isinstance(s, (Moved, nodes.DeltaNode))]
         if any(step not in running for step in wanted):
-            # A circuit only ever loses steps, unless an epoch is done again with the catalog before a drop. What it
+            # A view group only ever loses steps, unless an epoch is done again with the catalog before a drop. What it
             # lost then comes back empty, beside groups that are resident and so would never be loaded for it.
             running.clear()
             for step in wanted:
                 running[step] = made = make(step, one.names[step], running, self._tables, self._budget)
                 if isinstance(made, Arrangement):
                     made.attach(self._ledger, one.names[step], shared=True)
-        self._by_number[one.circuit.number] = [running.get(step) for step in one.at]
+        self._by_number[one.view_group.number] = [running.get(step) for step in one.at]
         for operator in running.values():
             if isinstance(operator, Arrangement):
                 self._groups[operator.name] = operator
@@ -251,13 +265,13 @@ class Shard:
     # ------------------------------------------------------------------ an epoch
 
     def begin(self, epoch: int, slices: Mapping[int, tuple[int, int]]) -> None:
-        """Start an epoch. `slices`: for circuits under construction, which buckets of their leaves they take now."""
+        """Start an epoch. `slices`: for view groups under construction, which buckets of their leaves they take now."""
         self._between("begin")
         if self._broken:
             self._reset()
         self._keep_within_limit()
         self._ledger.epoch = epoch
-        outputs = {one.circuit.number: [None] * len(one.at) for one in self._layout.circuits}
+        outputs = {one.view_group.number: [None] * len(one.at) for one in self._layout.view_groups}
         self._running = Running(epoch, dict(slices), outputs)
 
     def receive(self, stage: int, order: tuple[int, int], payload: bytes) -> None:
@@ -298,8 +312,8 @@ class Shard:
             with blaming((), f"table {name}: "):
                 self._change_table(running, name, payloads)
         out: list[Outgoing] = []
-        for one in self._layout.circuits:
-            outputs = running.outputs[one.circuit.number]
+        for one in self._layout.view_groups:
+            outputs = running.outputs[one.view_group.number]
             for run in one.stages[stage]:
                 with blaming(run.views):
                     outputs[run.at] = self._step(running, one, run, outputs)
@@ -308,7 +322,7 @@ class Shard:
                 if rows is not None:
                     with blaming(run.views):
                         self._send(running, one, run, rows, out)
-                    self._pass(stage, self._zones[one.circuit.number][source]).sent += rows.rows
+                    self._pass(stage, self._zones[one.view_group.number][source]).sent += rows.rows
         return out
 
     def _pass(self, stage: int, zone: str) -> Traffic:
@@ -332,13 +346,13 @@ class Shard:
             missing = missing[len(values) :]
         running.base[name] = table.apply(changes, self._layout.columns.get(name, ()), running.epoch * 1000)
 
-    def _step(self, running: Running, one: CircuitLayout, run: Run, outputs: list[Any]) -> Any:
+    def _step(self, running: Running, one: GroupLayout, run: Run, outputs: list[Any]) -> Any:
         kind = run.kind
         if kind is _TASK:
             inputs = [outputs[f] for f in run.feeds]
             if all(i is None for i in inputs):
                 return None
-            operator = self._by_number[one.circuit.number][run.at]
+            operator = self._by_number[one.view_group.number][run.at]
             return apply_task(run.step, operator, inputs, self._budget)  # type: ignore[arg-type]  # not a Moved
         if kind is _GROUPS:
             return self._arrange(running, one, run, outputs)
@@ -348,11 +362,11 @@ class Shard:
 
     # ------------------------------------------------------------------ inputs
 
-    def _source(self, running: Running, one: CircuitLayout, step: Step) -> DeltaBuffer | None:
-        """A leaf: a base table, or a view of an older circuit."""
+    def _source(self, running: Running, one: GroupLayout, step: Step) -> DeltaBuffer | None:
+        """A leaf: a base table, or a view of an older view group."""
         rows: Iterator[Delta]
-        span = running.slices.get(one.circuit.number)
-        if isinstance(step, nodes.Delta):
+        span = running.slices.get(one.view_group.number)
+        if isinstance(step, nodes.DeltaNode):
             if span is None and step.table not in running.base:
                 return None
             rows = iter([running.emit(step)] if step.table in running.base else [])
@@ -360,7 +374,7 @@ class Shard:
                 slices = self._slices(running, span)
                 rows = slices.of_table(step, self._tables[step.table], running.base.get(step.table), rows)
         else:
-            assert isinstance(step, nodes.View)
+            assert isinstance(step, nodes.ViewNode)
             number, at = self._layout.owners[step]
             changed: ViewDelta | None = running.outputs[number][at]
             rows = iter(()) if changed is None else iter(changed.chunks)
@@ -372,9 +386,9 @@ class Shard:
     def _slices(self, running: Running, span: tuple[int, int]) -> Slices:
         return Slices(self._ledger, self._owner == self._me, *span)
 
-    def _gather(self, running: Running, one: CircuitLayout, run: Run) -> DeltaBuffer | None:
+    def _gather(self, running: Running, one: GroupLayout, run: Run) -> DeltaBuffer | None:
         """What others sent and what stayed: in one piece if it is small, else all that goes before all that comes."""
-        edge = (one.circuit.number, run.edge)
+        edge = (one.view_group.number, run.edge)
         payloads, kept = running.arrived.pop(edge, ()), running.kept.pop(edge, None)
         if not payloads and kept is None:
             return None
@@ -383,7 +397,7 @@ class Shard:
         rows = sum(len(delta) for delta, _ in parts) + (0 if kept is None else kept.rows)
         if not rows:
             return None
-        self._pass(one.stage[run.step], self._zones[one.circuit.number][run.at]).received += rows
+        self._pass(one.stage[run.step], self._zones[one.view_group.number][run.at]).received += rows
         if not parts and kept is not None and not kept.spilled:
             chunks = list(kept)
             if len(chunks) == 1:
@@ -399,8 +413,8 @@ class Shard:
                 out.append(delta.filter((delta.weight < 0) == gone))
         return out
 
-    def _send(self, running: Running, one: CircuitLayout, run: Run, rows: DeltaBuffer, out: list[Outgoing]) -> None:
-        number, edge, moved = one.circuit.number, run.edge, one.edges[run.edge]
+    def _send(self, running: Running, one: GroupLayout, run: Run, rows: DeltaBuffer, out: list[Outgoing]) -> None:
+        number, edge, moved = one.view_group.number, run.edge, one.edges[run.edge]
         stage = one.stage[moved]
         kept = running.kept.setdefault((number, edge), DeltaBuffer(moved.input.schema, self._budget))
         alone = bool((self._owner == self._me).all())
@@ -418,9 +432,9 @@ class Shard:
                     gone = min(max(negatives - start, 0), len(piece))
                     out.append(Outgoing(target, stage, encode_rows(number, edge, piece, gone), len(piece)))
 
-    def _arrange(self, running: Running, one: CircuitLayout, run: Run, outputs: list[Any]) -> Any:
+    def _arrange(self, running: Running, one: GroupLayout, run: Run, outputs: list[Any]) -> Any:
         """Groups: first load all that they and the joins over them will look for, then take the rows in."""
-        operators = self._by_number[one.circuit.number]
+        operators = self._by_number[one.view_group.number]
         groups: Arrangement = operators[run.at]
         rows = _chunks(outputs[run.feeds[0]])
         birth = not groups.on and not groups.born and self._makes_global(groups)
@@ -430,7 +444,7 @@ class Shard:
             assert isinstance(run.step, Arranged)
             rows = DeltaBuffer(run.step.input.schema, self._budget)
         self._unweighed += rows.rows
-        number = one.circuit.number
+        number = one.view_group.number
         hashes = running.hashes_of(number, run.at, groups, rows)
         wanted = [*hashes, *([_GLOBAL] if birth else [])]
         for partner, feed in run.partners:
@@ -449,7 +463,7 @@ class Shard:
     def _makes_global(self, groups: Arrangement) -> bool:
         """Whether the one group of no columns is mine, and must exist even without rows."""
         mine = int(self._owner[buckets_of(_GLOBAL)[0]]) == self._me
-        return mine and any(isinstance(facet, PreAggregation) for facet in groups.facets.values())
+        return mine and any(isinstance(facet, PreAggregationOperator) for facet in groups.facets.values())
 
     # ------------------------------------------------------------------ the end of an epoch
 
@@ -471,8 +485,8 @@ class Shard:
     def _save(self, running: Running) -> set[str]:
         """Hand everything that changed to the ledger; returns which tables are logged."""
         logged: set[str] = set()
-        for one in self._layout.circuits:
-            outputs, operators = running.outputs[one.circuit.number], self._by_number[one.circuit.number]
+        for one in self._layout.view_groups:
+            outputs, operators = running.outputs[one.view_group.number], self._by_number[one.view_group.number]
             for side in one.sides:
                 if outputs[side] is not None:
                     operators[side].end_epoch()
@@ -504,7 +518,7 @@ class Shard:
             return
         self._ledger.save(delta_table(name), *exported)
 
-    def _save_view(self, view: nodes.View, changed: ViewDelta, logged: set[str]) -> None:
+    def _save_view(self, view: nodes.ViewNode, changed: ViewDelta, logged: set[str]) -> None:
         if changed.rows:
             self._view_rows[view.name] = self._view_rows.get(view.name, 0) + changed.rows
             for ids, values in export_view(view, changed.chunks):
@@ -558,7 +572,7 @@ class Shard:
         found = {name: Held(t.size, int(t.nbytes() * t.size / max(1, t.limit))) for name, t in self._tables.items()}
         for number, operators in self._by_number.items():
             for at, operator in enumerate(operators):
-                if isinstance(operator, (Arrangement, ReverseJoin, PreAggregation)):
+                if isinstance(operator, (Arrangement, ReverseJoinOperator, PreAggregationOperator)):
                     held = found.setdefault(self._zones[number][at], Held())
                     held.rows += len(operator.index) if isinstance(operator, Arrangement) else 0
                     held.bytes += int(weight(operator))

@@ -1,4 +1,4 @@
-"""What a circuit under construction takes of its leaves in an epoch.
+"""What a view group under construction takes of its leaves in an epoch.
 
 Its slice is the buckets [first, stop). It gets the changes of rows in buckets below `first`, which it has already; all
 rows of the slice as they are after the epoch; and nothing of the others, whose turn will come. After the slice that
@@ -27,7 +27,7 @@ class Slices:
         self._ledger, self._mine, self._first, self._stop = ledger, mine, first, stop
 
     def of_table(
-        self, node: nodes.Delta, table: DeltaTable, change: BaseChange | None, changes: Iterator[Delta]
+        self, node: nodes.DeltaNode, table: DeltaTable, change: BaseChange | None, changes: Iterator[Delta]
     ) -> Iterator[Delta]:
         """The share of a base table; `changes` is what it emits in this epoch."""
         for delta in changes:
@@ -41,7 +41,7 @@ class Slices:
         if len(touched):
             yield table.read(touched, node.columns)
 
-    def of_view(self, view: nodes.View, changes: Sequence[Delta]) -> Iterator[Delta]:
+    def of_view(self, view: nodes.ViewNode, changes: Sequence[Delta]) -> Iterator[Delta]:
         """The share of a view; `changes` is what the epoch did to it."""
         for delta in changes:
             yield delta.filter(buckets_of(delta.id) < self._first)

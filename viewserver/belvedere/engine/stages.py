@@ -3,7 +3,7 @@
 A task's rows lie under the buckets of a hash: of some of their columns, or of their id. Where a task wants its input
 under another key (groups under their key, rows of a view under their id), a `Moved` step stands between: it sends rows
 to the owner of their bucket, and what it feeds runs one stage later. Everything else runs in the stage of the last of
-its inputs. Views of older circuits are inputs like base tables.
+its inputs. Views of older view groups are inputs like base tables.
 
 Rows that failed make placement delicate: a join passes a row whose key failed with NULLs for the other side, so the
 row does not lie where the other side's key columns say. Where that can happen, the claim is given up.
@@ -24,12 +24,12 @@ from belvedere.sql.query import JoinKind
 
 
 @dataclass(frozen=True)
-class Circuit:
-    """Views that were applied together. `leaves`: views of older circuits that they read."""
+class StagedGroup:
+    """Views that were applied together. `leaves`: views of older view groups that they read."""
 
     number: int
-    views: tuple[nodes.View, ...]
-    leaves: tuple[nodes.View, ...] = ()
+    views: tuple[nodes.ViewNode, ...]
+    leaves: tuple[nodes.ViewNode, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ShardCatalog:
     """What is in service or under construction."""
 
     tables: tuple[TableDef, ...]
-    circuits: tuple[Circuit, ...]
+    view_groups: tuple[StagedGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Place:
     by_id: bool
 
 
-class Kind(enum.Enum):
+class StageKind(enum.Enum):
     """What running a step means: read a leaf, take what was moved here, find groups, or run an operator."""
 
     SOURCE = enum.auto()
@@ -74,7 +74,7 @@ class Run:
     """A step as it is run: its number, and those of what feeds it. `edge`: the number of a way between servers.
     `partners`: groups that a join reads together with these, and what feeds them. `views`: who depends on it."""
 
-    kind: Kind
+    kind: StageKind
     at: int
     step: Step
     feeds: tuple[int, ...]
@@ -84,12 +84,12 @@ class Run:
 
 
 @dataclass
-class CircuitLayout:
-    """The steps of a circuit. `stages[s]`: those of stage s, in an order in which inputs come first and groups as late
-    as possible, so that what they miss can be loaded at once. `sends[s]`: what leaves after stage s, and the number of
-    the step that made it."""
+class GroupLayout:
+    """The steps of a view group. `stages[s]`: those of stage s, in an order in which inputs come first and groups as
+    late as possible, so that what they miss can be loaded at once. `sends[s]`: what leaves after stage s, and the
+    number of the step that made it."""
 
-    circuit: Circuit
+    view_group: StagedGroup
     feeds: dict[Step, tuple[Step, ...]] = field(default_factory=dict)
     stage: dict[Step, int] = field(default_factory=dict)
     at: dict[Step, int] = field(default_factory=dict)
@@ -97,69 +97,69 @@ class CircuitLayout:
     sends: list[list[tuple[int, Run]]] = field(default_factory=list)
     edges: list[Moved] = field(default_factory=list)
     names: dict[Step, str] = field(default_factory=dict)
-    views: list[tuple[int, nodes.View]] = field(default_factory=list)
+    views: list[tuple[int, nodes.ViewNode]] = field(default_factory=list)
     groups: list[Run] = field(default_factory=list)
     sides: list[int] = field(default_factory=list)
     """Numbers of reverse-joins."""
 
 
 @dataclass
-class Layout:
-    """All circuits of a catalog, older ones first, and how many stages they need together. `owners`: the circuit
+class StageLayout:
+    """All view groups of a catalog, older ones first, and how many stages they need together. `owners`: the view group
     and the step that make a view."""
 
-    circuits: list[CircuitLayout]
+    view_groups: list[GroupLayout]
     stages: int
-    owners: dict[nodes.View, tuple[int, int]]
+    owners: dict[nodes.ViewNode, tuple[int, int]]
     columns: dict[str, set[int]]
-    """Of each base table the columns that some circuit reads."""
+    """Of each base table the columns that some view group reads."""
 
 
 @lru_cache(maxsize=256)
-def layout(catalog: ShardCatalog) -> Layout:
+def layout(catalog: ShardCatalog) -> StageLayout:
     """The stages of a catalog; the same in every process that knows it."""
-    depth: dict[nodes.View, int] = {}
+    depth: dict[nodes.ViewNode, int] = {}
     made = []
-    owners: dict[nodes.View, tuple[int, int]] = {}
-    for circuit in sorted(catalog.circuits, key=lambda c: c.number):
-        one = _Builder(circuit, depth).result()
+    owners: dict[nodes.ViewNode, tuple[int, int]] = {}
+    for view_group in sorted(catalog.view_groups, key=lambda c: c.number):
+        one = _Builder(view_group, depth).result()
         made.append(one)
-        for view in circuit.views:
+        for view in view_group.views:
             depth[view] = one.stage[view]
-            owners[view] = circuit.number, one.at[view]
+            owners[view] = view_group.number, one.at[view]
     count = max([1, *(len(one.stages) for one in made)])
     columns: dict[str, set[int]] = {}
     for one in made:
         one.stages += [[] for _ in range(count - len(one.stages))]
         one.sends += [[] for _ in range(count - len(one.sends))]
         for step in one.stage:
-            if isinstance(step, nodes.Delta):
+            if isinstance(step, nodes.DeltaNode):
                 columns.setdefault(step.table, set()).update(step.columns)
-    return Layout(made, count, owners, columns)
+    return StageLayout(made, count, owners, columns)
 
 
 class _Builder:
-    def __init__(self, circuit: Circuit, depth: Mapping[nodes.View, int]):
-        self._out = CircuitLayout(circuit)
-        self._leaves = set(circuit.leaves)
+    def __init__(self, view_group: StagedGroup, depth: Mapping[nodes.ViewNode, int]):
+        self._out = GroupLayout(view_group)
+        self._leaves = set(view_group.leaves)
         self._depth = depth
         self._place: dict[Step, Place] = {}
-        for view in circuit.views:
+        for view in view_group.views:
             self._visit(view)
 
-    def result(self) -> CircuitLayout:
+    def result(self) -> GroupLayout:
         out = self._out
         memo: dict[Task, str] = {}
         for step in out.stage:
             if not isinstance(step, Moved):
-                out.names[step] = f"{out.circuit.number} {digest(step, memo)}"
+                out.names[step] = f"{out.view_group.number} {digest(step, memo)}"
         out.edges = [step for step in out.stage if isinstance(step, Moved)]
         out.at = {step: i for i, step in enumerate(out.stage)}
-        out.views = [(out.at[v], v) for v in out.circuit.views]
-        out.sides = [at for step, at in out.at.items() if isinstance(step, nodes.ReverseJoin)]
+        out.views = [(out.at[v], v) for v in out.view_group.views]
+        out.sides = [at for step, at in out.at.items() if isinstance(step, nodes.ReverseJoinNode)]
         count = 1 + max(out.stage.values(), default=0)
         runs = self._runs()
-        out.groups = [run for run in runs.values() if run.kind is Kind.GROUPS]
+        out.groups = [run for run in runs.values() if run.kind is StageKind.GROUPS]
         for stage in range(count):
             steps = self._ordered([s for s, at in out.stage.items() if at == stage])
             out.stages.append([runs[s] for s in steps])
@@ -172,11 +172,11 @@ class _Builder:
         serves: dict[Step, dict[str, None]] = {step: {} for step in out.stage}
         partners: dict[Step, list[tuple[int, int]]] = {}
         for step in reversed(list(out.stage)):
-            if isinstance(step, nodes.View):
+            if isinstance(step, nodes.ViewNode):
                 serves[step][step.name] = None
             for below in out.feeds[step]:
                 serves[below].update(serves[step])
-            if isinstance(step, nodes.Join):
+            if isinstance(step, nodes.JoinNode):
                 left, right = Arranged(step.left.input, step.left.on), Arranged(step.right.input, step.right.on)
                 for one, other in ((left, right), (right, left)):
                     if one != other:
@@ -215,7 +215,7 @@ class _Builder:
             task, ready = stack.pop()
             if task in self._out.stage:
                 continue
-            if task in self._leaves or isinstance(task, nodes.Delta):
+            if task in self._leaves or isinstance(task, nodes.DeltaNode):
                 self._source(task)
             elif ready:
                 self._add(task)
@@ -224,10 +224,12 @@ class _Builder:
                 stack.extend((below, False) for below in feeds(task))
 
     def _source(self, task: Task) -> None:
-        assert isinstance(task, (nodes.Delta, nodes.View))
-        if isinstance(task, nodes.View) and task not in self._depth:
-            raise AssertionError(f"view {task.name} is a leaf of circuit {self._out.circuit.number}, but no older one")
-        stage = self._depth[task] if isinstance(task, nodes.View) else 0
+        assert isinstance(task, (nodes.DeltaNode, nodes.ViewNode))
+        if isinstance(task, nodes.ViewNode) and task not in self._depth:
+            raise AssertionError(
+                f"view {task.name} is a leaf of view group {self._out.view_group.number}, but no older one"
+            )
+        stage = self._depth[task] if isinstance(task, nodes.ViewNode) else 0
         self._settle(task, (), stage, Place(frozenset([task.key]), True))
 
     def _settle(self, step: Step, below: tuple[Step, ...], stage: int, place: Place) -> None:
@@ -237,9 +239,9 @@ class _Builder:
         below: tuple[Step, ...] = feeds(task)
         if isinstance(task, Arranged):
             below = (self._moved(task.input, task.on),)
-        elif isinstance(task, nodes.Index):
+        elif isinstance(task, nodes.IndexNode):
             below = (self._moved(task.input, task.key),)
-        elif isinstance(task, nodes.View) and not self._place[task.input].by_id:
+        elif isinstance(task, nodes.ViewNode) and not self._place[task.input].by_id:
             below = (self._moved(task.input, None),)
         stage = max(self._out.stage[b] for b in below)
         self._settle(task, below, stage, self._placed(task, [self._place[b] for b in below]))
@@ -257,23 +259,23 @@ class _Builder:
     def _placed(self, task: Task, below: list[Place]) -> Place:
         """How the rows that leave a task are spread."""
         match task:
-            case nodes.Projection():
+            case nodes.ProjectionNode():
                 return Place(_passed(task, below[0].by), below[0].by_id)
-            case nodes.PreAggregation() | nodes.Aggregate() | nodes.Distinct() | Grouped():
+            case nodes.PreAggregationNode() | nodes.AggregateNode() | nodes.DistinctNode() | Grouped():
                 width = len(task.node.key) if isinstance(task, Grouped) else len(task.key)
                 return Place(frozenset([tuple(range(width))]), True)
-            case nodes.Index():
+            case nodes.IndexNode():
                 return Place(below[0].by | {task.key}, True)
-            case nodes.Join():
+            case nodes.JoinNode():
                 return self._joined(task)
-            case nodes.Union():
+            case nodes.UnionNode():
                 return Place(frozenset.intersection(*(b.by for b in below)), False)
-            case nodes.View():  # only rows that did not fail leave it, and their ids are hashes of the key
+            case nodes.ViewNode():  # only rows that did not fail leave it, and their ids are hashes of the key
                 return Place(below[0].by | {task.key}, True)
             case _:
                 return below[0]
 
-    def _joined(self, join: nodes.Join) -> Place:
+    def _joined(self, join: nodes.JoinNode) -> Place:
         left, right = self._place[join.left], self._place[join.right]
         offset = len(join.left.schema)
         half = join.kind in (JoinKind.SEMI, JoinKind.ANTI)
@@ -293,20 +295,20 @@ class _Builder:
         return Place(frozenset(by), by_id)
 
 
-def _kind(step: Step, below: tuple[Step, ...]) -> Kind:
+def _kind(step: Step, below: tuple[Step, ...]) -> StageKind:
     if isinstance(step, Moved):
-        return Kind.MOVED
+        return StageKind.MOVED
     if isinstance(step, Arranged):
-        return Kind.GROUPS
-    return Kind.TASK if below else Kind.SOURCE
+        return StageKind.GROUPS
+    return StageKind.TASK if below else StageKind.SOURCE
 
 
-def _fails(side: nodes.ReverseJoin) -> bool:
+def _fails(side: nodes.ReverseJoinNode) -> bool:
     """Whether a row of this side can come out of a join alone because it failed."""
     return may_fail(side.input) or columns_may_fail(side.input)
 
 
-def _passed(node: nodes.Projection, by: frozenset[tuple[int, ...]]) -> frozenset[tuple[int, ...]]:
+def _passed(node: nodes.ProjectionNode, by: frozenset[tuple[int, ...]]) -> frozenset[tuple[int, ...]]:
     """Where the columns of a placement stand in the output."""
     places = {e.index: i for i, e in reversed(list(enumerate(node.exprs))) if isinstance(e, ColumnRef)}
     return frozenset(tuple(places[c] for c in one) for one in by if all(c in places for c in one))

@@ -19,12 +19,12 @@ from belvedere.plan import nodes
 from belvedere.types import Schema, Type
 
 
-def view_table(view: nodes.View) -> str:
+def view_table(view: nodes.ViewNode) -> str:
     """The store's table of a view's rows."""
     return f"view {view.name} {view.version}"
 
 
-def quarantine_table(view: nodes.View) -> str:
+def quarantine_table(view: nodes.ViewNode) -> str:
     """The store's table of the rows that a view cannot show because they failed."""
     return f"quarantine {view.name} {view.version}"
 
@@ -39,18 +39,18 @@ def _codec(types: tuple[Type, ...]) -> RowCodec:
     return RowCodec(types)
 
 
-def _codec_of(schema: nodes.View | Schema) -> RowCodec:
-    columns = schema.schema if isinstance(schema, nodes.View) else schema
+def _codec_of(schema: nodes.ViewNode | Schema) -> RowCodec:
+    columns = schema.schema if isinstance(schema, nodes.ViewNode) else schema
     return _codec(tuple(c.type for c in columns))
 
 
-def decode_view_rows(schema: nodes.View | Schema, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
+def decode_view_rows(schema: nodes.ViewNode | Schema, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
     """Rows of a view (weight +1) as the store keeps them; every value is a row, none is null."""
     columns, _ = _codec_of(schema).unpack(Ragged.of_arrow(values))
     return Delta(columns, np.ones(len(ids), np.int8), ids)
 
 
-def decode_quarantine_rows(view: nodes.View, ids: np.ndarray, values: pa.BinaryArray) -> Quarantined:
+def decode_quarantine_rows(view: nodes.ViewNode, ids: np.ndarray, values: pa.BinaryArray) -> Quarantined:
     """Rows in quarantine; every value is a row, none is null."""
     rows, column, code = split(Ragged.of_arrow(values), 3, f"quarantine of view {view.name}")
     columns, error = _codec_of(view).unpack(rows)
@@ -58,7 +58,7 @@ def decode_quarantine_rows(view: nodes.View, ids: np.ndarray, values: pa.BinaryA
     return Quarantined(delta, column.words(np.int32), code.words(np.uint8))
 
 
-def export_view(view: nodes.View, chunks: DeltaBuffer) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+def export_view(view: nodes.ViewNode, chunks: DeltaBuffer) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
     """What an epoch leaves of a view, in pieces: ids with their rows, null for those that are gone."""
     codec = _codec_of(view)
     come, gone = [], []
@@ -75,7 +75,7 @@ def export_view(view: nodes.View, chunks: DeltaBuffer) -> Iterator[tuple[np.ndar
         yield lost, pa.nulls(len(lost), pa.binary())
 
 
-def export_quarantine(view: nodes.View, parts: Sequence[Quarantined]) -> tuple[np.ndarray, pa.BinaryArray]:
+def export_quarantine(view: nodes.ViewNode, parts: Sequence[Quarantined]) -> tuple[np.ndarray, pa.BinaryArray]:
     """The same for rows that failed."""
     rows = concat_deltas([p.delta for p in parts])
     fresh = np.flatnonzero(rows.weight > 0)

@@ -1,4 +1,4 @@
-"""Names of a circuit's zones, for people who look at figures: which part of which view is large or busy.
+"""Names of a view group's zones, for people who look at figures: which part of which view is large or busy.
 
 A zone is a part of a stage in which rows lie under one key: steps that feed each other without a move between them.
 
@@ -9,11 +9,11 @@ A zone is a part of a stage in which rows lie under one key: steps that feed eac
 
 from __future__ import annotations
 
-from belvedere.engine.stages import CircuitLayout, Moved, Step
+from belvedere.engine.stages import GroupLayout, Moved, Step
 from belvedere.plan import nodes
 
 
-def zone_names(one: CircuitLayout) -> dict[int, str]:
+def zone_names(one: GroupLayout) -> dict[int, str]:
     """The zone of every step, by its number."""
     home: dict[Step, Step] = {step: step for step in one.stage}
 
@@ -34,9 +34,9 @@ def zone_names(one: CircuitLayout) -> dict[int, str]:
 
 
 def _name(step: Step, views: tuple[str, ...]) -> str:
-    if isinstance(step, nodes.Delta):
+    if isinstance(step, nodes.DeltaNode):
         return step.table
-    if isinstance(step, nodes.View):
+    if isinstance(step, nodes.ViewNode):
         return f"{step.name} by row"
     view = views[0] if views else "nobody"
     if not isinstance(step, Moved):

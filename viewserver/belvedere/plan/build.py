@@ -45,31 +45,31 @@ def projection(
     identity = references(node.schema, range(len(node.schema)))
     if tuple(named) == identity and schema == node.schema:
         return node, node.key
-    return n.Projection(node, tuple(named), schema, key), key
+    return n.ProjectionNode(node, tuple(named), schema, key), key
 
 
 def selection(node: n.Node, predicate: Expr) -> n.Node:
-    return n.Selection(node, name_columns(predicate, node.schema))
+    return n.SelectionNode(node, name_columns(predicate, node.schema))
 
 
 def id_columns(node: n.Node) -> tuple[int, ...] | None:
     """Output columns whose hash, in this order, is the id of a row; None if ids are made another way."""
-    if isinstance(node, n.Projection):
+    if isinstance(node, n.ProjectionNode):
         below = id_columns(node.input)
         if below is None:
             return None
         places = {e.index: i for i, e in reversed(list(enumerate(node.exprs))) if isinstance(e, ColumnRef)}
         return tuple(places[c] for c in below) if all(c in places for c in below) else None
-    if isinstance(node, (n.Selection, n.ReverseJoin)):
+    if isinstance(node, (n.SelectionNode, n.ReverseJoinNode)):
         return id_columns(node.input)
-    if isinstance(node, n.Join):
+    if isinstance(node, n.JoinNode):
         if node.identity is n.Identity.LEFT:
             return id_columns(node.left)
         if node.identity is n.Identity.RIGHT:
             below = id_columns(node.right)
             return None if below is None else tuple(c + len(node.left.schema) for c in below)
         return None
-    if isinstance(node, n.Union):
+    if isinstance(node, n.UnionNode):
         return None
     return node.key
 
@@ -79,7 +79,7 @@ def marked(node: n.Node) -> n.Node:
     themselves, only such a mark tells a padded left row from a padded right one."""
     exprs: list[Expr] = [*references(node.schema, range(len(node.schema))), Literal(True, BOOLEAN)]
     schema = (*node.schema, Column("present", BOOLEAN, False))
-    return n.Projection(node, tuple(exprs), schema, (*node.key, len(node.schema)))
+    return n.ProjectionNode(node, tuple(exprs), schema, (*node.key, len(node.schema)))
 
 
 def nullable_key(node: n.Node) -> bool:
@@ -87,13 +87,13 @@ def nullable_key(node: n.Node) -> bool:
     return all(node.schema[k].nullable for k in node.key)
 
 
-def join(left: n.ReverseJoin, right: n.ReverseJoin, kind: JoinKind, residual: Expr | None) -> n.Join:
+def join(left: n.ReverseJoinNode, right: n.ReverseJoinNode, kind: JoinKind, residual: Expr | None) -> n.JoinNode:
     """The join of two arrangements, with the smallest identity that is unique."""
     split = len(left.schema)
     if kind in (JoinKind.SEMI, JoinKind.ANTI):
         both = (*left.schema, *right.schema)
         named = None if residual is None else name_columns(residual, both)
-        return n.Join(left, right, kind, named, n.Identity.LEFT, left.schema, left.key)
+        return n.JoinNode(left, right, kind, named, n.Identity.LEFT, left.schema, left.key)
     schema = (
         *_padded(left.schema, kind in (JoinKind.RIGHT, JoinKind.FULL)),
         *_padded(right.schema, kind in (JoinKind.LEFT, JoinKind.FULL)),
@@ -101,22 +101,22 @@ def join(left: n.ReverseJoin, right: n.ReverseJoin, kind: JoinKind, residual: Ex
     named = None if residual is None else name_columns(residual, schema)
     right_key = tuple(k + split for k in right.key)
     if kind in (JoinKind.INNER, JoinKind.LEFT) and set(right.key) <= set(right.on):
-        return n.Join(left, right, kind, named, n.Identity.LEFT, schema, left.key)
+        return n.JoinNode(left, right, kind, named, n.Identity.LEFT, schema, left.key)
     if kind in (JoinKind.INNER, JoinKind.RIGHT) and set(left.key) <= set(left.on):
-        return n.Join(left, right, kind, named, n.Identity.RIGHT, schema, right_key)
+        return n.JoinNode(left, right, kind, named, n.Identity.RIGHT, schema, right_key)
     left_part, right_part = left.key, right_key
     if kind in (JoinKind.INNER, JoinKind.LEFT):
         right_part = tuple(k + split for k in right.key if k not in right.on)
     elif kind is JoinKind.RIGHT:
         left_part = tuple(k for k in left.key if k not in left.on)
-    return n.Join(left, right, kind, named, n.Identity.PAIR, schema, left_part + right_part)
+    return n.JoinNode(left, right, kind, named, n.Identity.PAIR, schema, left_part + right_part)
 
 
 def _padded(schema: Schema, padded: bool) -> Schema:
     return tuple(Column(c.name, c.type, True) for c in schema) if padded else schema
 
 
-def union(branches: Sequence[n.Node], exprs: Sequence[Sequence[Expr]]) -> n.Union:
+def union(branches: Sequence[n.Node], exprs: Sequence[Sequence[Expr]]) -> n.UnionNode:
     """Branch i gives columns `exprs[i]` (over itself), then hidden key columns, then its number.
 
     Key columns that all branches show as plain columns stay where they are. The rest get hidden places, which branches
@@ -154,8 +154,8 @@ def union(branches: Sequence[n.Node], exprs: Sequence[Sequence[Expr]]) -> n.Unio
             source = mine.get(slot)
             all_exprs.append(Literal(None, column.type) if source is None else references(node.schema, [source])[0])
         all_exprs.append(Literal(number, INT))
-        inputs.append(n.Projection(node, tuple(all_exprs), schema, union_key))
-    return n.Union(tuple(inputs), schema, union_key)
+        inputs.append(n.ProjectionNode(node, tuple(all_exprs), schema, union_key))
+    return n.UnionNode(tuple(inputs), schema, union_key)
 
 
 def positions(exprs: Iterable[Expr]) -> dict[Expr, int]:

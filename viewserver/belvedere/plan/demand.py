@@ -17,7 +17,7 @@ from belvedere.sql.expr import Expr, columns, substitute
 
 
 @dataclass(slots=True)
-class Arrangement:
+class DemandedArrangement:
     """Rows of `base` under `key` (expressions over it): what joins want of them, and what aggregates want."""
 
     base: q.Query
@@ -40,8 +40,8 @@ class Demand:
     def __init__(self, tops: Sequence[q.Query]):
         self._wanted: dict[int, set[int]] = {}
         self._variants: dict[int, dict[frozenset[int], None]] = {}
-        self._arrangements: dict[tuple[int, tuple[Expr, ...]], Arrangement] = {}
-        self._by_base: dict[int, list[Arrangement]] = {}
+        self._arrangements: dict[tuple[int, tuple[Expr, ...]], DemandedArrangement] = {}
+        self._by_base: dict[int, list[DemandedArrangement]] = {}
         self._conditions: dict[int, Condition] = {}
         for top in tops:
             base, exprs = strip(top)
@@ -63,14 +63,14 @@ class Demand:
             known = self._conditions[id(join)] = take_apart(join)
         return known
 
-    def arrangement(self, query: q.Query, key: Iterable[Expr]) -> tuple[Arrangement, tuple[Expr, ...]]:
+    def arrangement(self, query: q.Query, key: Iterable[Expr]) -> tuple[DemandedArrangement, tuple[Expr, ...]]:
         """The arrangement that serves `query` under `key`, and the query's columns over the arrangement's base."""
         base, exprs = strip(query)
         over_base = tuple(dict.fromkeys(substitute(k, exprs) for k in key))
         place = (id(base), over_base)
         found = self._arrangements.get(place)
         if found is None:
-            found = self._arrangements[place] = Arrangement(base, over_base)
+            found = self._arrangements[place] = DemandedArrangement(base, over_base)
             self._by_base.setdefault(id(base), []).append(found)
         return found, exprs
 

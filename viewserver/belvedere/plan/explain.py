@@ -82,7 +82,7 @@ def describe(plan: n.Plan, sizes: Sizes | None = None) -> tuple[list[Described],
     zone = {node: z.number for z in found for node in z.nodes}
     users: dict[n.Node, set[str]] = {node: set() for node in order}
     for node in reversed(order):
-        if isinstance(node, n.View):
+        if isinstance(node, n.ViewNode):
             users[node].add(node.name)
         for below in n.inputs(node):
             users[below] |= users[node]
@@ -95,36 +95,36 @@ def describe(plan: n.Plan, sizes: Sizes | None = None) -> tuple[list[Described],
 
 def _shown(node: n.Node) -> tuple[str, str]:
     """Kind and detail of a node."""
-    if isinstance(node, n.Delta):
+    if isinstance(node, n.DeltaNode):
         return "delta", f"{node.table} ({_names(node.schema, range(len(node.schema)))})"
-    if isinstance(node, n.Selection):
+    if isinstance(node, n.SelectionNode):
         return "selection", text(node.predicate)
-    if isinstance(node, n.Projection):
+    if isinstance(node, n.ProjectionNode):
         return "projection", ", ".join(_output(e, c.name) for e, c in zip(node.exprs, node.schema, strict=True))
-    if isinstance(node, n.Index):
+    if isinstance(node, n.IndexNode):
         return "index", f"by {_names(node.schema, node.key)}"
-    if isinstance(node, n.PreAggregation):
+    if isinstance(node, n.PreAggregationNode):
         calls = ", ".join(c.name for c in node.schema[len(node.group) :]) or "groups only"
         return "pre-aggregation", f"{calls} {_by(node.schema, node.key)}"
-    if isinstance(node, n.Aggregate):
+    if isinstance(node, n.AggregateNode):
         calls = ", ".join(c.name for c in node.schema[len(node.key) :]) or "groups only"
         return "aggregate", f"{calls} {_by(node.schema, node.key)}"
-    if isinstance(node, n.ReverseJoin):
+    if isinstance(node, n.ReverseJoinNode):
         return "reverse-join", f"by {_names(node.schema, node.on)}"
-    if isinstance(node, n.Join):
+    if isinstance(node, n.JoinNode):
         pairs = zip(_list(node.left.schema, node.left.on), _list(node.right.schema, node.right.on), strict=True)
         condition = " and ".join(f"{a} = {b}" for a, b in pairs)
         residual = "" if node.residual is None else f", residual {text(node.residual)}"
         return "join", f"{node.kind.value} on {condition}{residual}, identity {node.identity.value}"
-    if isinstance(node, n.Distinct):
+    if isinstance(node, n.DistinctNode):
         return "distinct", _names(node.schema, node.key)
-    if isinstance(node, n.Union):
+    if isinstance(node, n.UnionNode):
         return "union", f"all of {len(node.inputs)} branches"
     hidden = _names(node.schema, range(node.visible, len(node.schema)))
     return "view", f"{node.name} {_keyed(node)}" + (f" hidden ({hidden})" if hidden else "")
 
 
-def _keyed(view: n.View) -> str:
+def _keyed(view: n.ViewNode) -> str:
     return f"key ({_names(view.schema, view.key)})" if view.key else "one row"
 
 
@@ -147,11 +147,11 @@ def _names(schema: Schema, positions: Sequence[int]) -> str:
 
 def _state(node: n.Node, sizes: Sizes | None) -> State | None:
     tables = {
-        n.Delta: "DELTA",
-        n.PreAggregation: "PRE-AGGREGATION",
-        n.ReverseJoin: "REVERSE-JOIN",
-        n.Distinct: "DISTINCT",
-        n.View: "VIEW",
+        n.DeltaNode: "DELTA",
+        n.PreAggregationNode: "PRE-AGGREGATION",
+        n.ReverseJoinNode: "REVERSE-JOIN",
+        n.DistinctNode: "DISTINCT",
+        n.ViewNode: "VIEW",
     }
     table = tables.get(type(node))
     if table is None:
@@ -161,16 +161,16 @@ def _state(node: n.Node, sizes: Sizes | None) -> State | None:
 
 def row_bytes(node: n.Node) -> int:
     """Estimated bytes of one row of the node's state table."""
-    if isinstance(node, n.PreAggregation):
+    if isinstance(node, n.PreAggregationNode):
         group = sum(column_bytes(node.input.schema[c].type) for c in node.group)
         return INDEX_BYTES + 8 + group + sum(_call_bytes(c) for c in node.calls)
     stored = sum(column_bytes(c.type) for c in node.schema)
-    if isinstance(node, n.ReverseJoin):
+    if isinstance(node, n.ReverseJoinNode):
         return INDEX_BYTES + stored + 12  # its group, its place there, the group's entry for it
-    return INDEX_BYTES + stored + (8 if isinstance(node, (n.Delta, n.Distinct)) else 0)  # a timestamp; a count
+    return INDEX_BYTES + stored + (8 if isinstance(node, (n.DeltaNode, n.DistinctNode)) else 0)  # a timestamp; a count
 
 
-def _call_bytes(call: n.Call) -> int:
+def _call_bytes(call: n.AggregateTerm) -> int:
     """Accumulators of one call in one group."""
     if call.distinct:
         return 40 + column_bytes(call.type)
@@ -212,7 +212,7 @@ def _as_text(plan: n.Plan, sizes: Sizes | None) -> str:
 
     def show(node: n.Node, first: str, rest: str) -> None:
         d = by_node[node]
-        if isinstance(node, n.View) and rest and node in plan.views:
+        if isinstance(node, n.ViewNode) and rest and node in plan.views:
             lines.append(f"{first}#{d.number} view {node.name}")  # it has a tree of its own
             return
         if node in printed:
@@ -246,13 +246,13 @@ def state_tables(described: Sequence[Described]) -> list[tuple[State, list[int],
     found: dict[tuple[str, object], list[Described]] = {}
     for d in described:
         if d.state is not None:
-            name = d.node.table if isinstance(d.node, n.Delta) else d.number
+            name = d.node.table if isinstance(d.node, n.DeltaNode) else d.number
             found.setdefault((d.state.table, name), []).append(d)
     tables = []
     for parts in found.values():
         state = parts[0].state
         assert state is not None
-        deltas = [d.node for d in parts if isinstance(d.node, n.Delta)]
+        deltas = [d.node for d in parts if isinstance(d.node, n.DeltaNode)]
         if deltas:
             stored = {p: c.type for node in deltas for p, c in zip(node.columns, node.schema, strict=True)}
             size = next((d.state.size for d in parts if d.state is not None and d.state.size is not None), None)
@@ -265,20 +265,20 @@ def state_tables(described: Sequence[Described]) -> list[tuple[State, list[int],
 def _cost(described: Described) -> str:
     if described.state is None:
         return ""
-    if isinstance(described.node, n.Delta):
+    if isinstance(described.node, n.DeltaNode):
         return ", DELTA"  # its cost is the table's, see the list of state tables
     return f", {described.state.table} {described.state.cost}"
 
 
 def _subject(described: Described) -> str:
     node = described.node
-    if isinstance(node, n.Delta):
+    if isinstance(node, n.DeltaNode):
         return node.table
-    if isinstance(node, n.View):
+    if isinstance(node, n.ViewNode):
         return node.name
-    if isinstance(node, n.PreAggregation):
+    if isinstance(node, n.PreAggregationNode):
         return _by(node.schema, node.key)
-    return f"by {_names(node.schema, node.on if isinstance(node, n.ReverseJoin) else node.key)}"
+    return f"by {_names(node.schema, node.on if isinstance(node, n.ReverseJoinNode) else node.key)}"
 
 
 def _as_data(plan: n.Plan, sizes: Sizes | None) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def lay_out(described: Sequence[Described], zones: Sequence[Zone]) -> Picture:
 
 def _detail(described: Described) -> str:
     node = described.node
-    return described.detail.removeprefix(node.name).strip() if isinstance(node, n.View) else described.detail
+    return described.detail.removeprefix(node.name).strip() if isinstance(node, n.ViewNode) else described.detail
 
 
 def _wrapped(detail: str) -> tuple[str, ...]:

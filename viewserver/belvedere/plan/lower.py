@@ -1,8 +1,8 @@
 """From queries (what a view is) to plan nodes (how it is maintained).
 
-Queries name columns by position among what they select; nodes carry fewer (pruned) or more (hidden keys). `Rows` holds
-a node together with the places of the query's columns in it, so nothing is projected just to restore an order.
-Projections appear where something must be computed, or where columns would otherwise be stored for nothing.
+Queries name columns by position among what they select; nodes carry fewer (pruned) or more (hidden keys). `LoweredRows`
+holds a node together with the places of the query's columns in it, so nothing is projected just to restore an
+order. Projections appear where something must be computed, or where columns would otherwise be stored for nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from belvedere.errors import UnsupportedSql
 from belvedere.plan import build
 from belvedere.plan import nodes as n
 from belvedere.plan.canonical import strip
-from belvedere.plan.demand import Arrangement, Demand, calls_over_base, columns_of
+from belvedere.plan.demand import Demand, DemandedArrangement, calls_over_base, columns_of
 from belvedere.plan.sharing import Shared
 from belvedere.sql import query as q
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
@@ -24,7 +24,7 @@ from belvedere.types import Column
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class LoweredRows:
     """A node, and where the wanted columns of a query stand in it."""
 
     node: n.Node
@@ -42,14 +42,14 @@ class Placed:
 class Lowering:
     """One planning: queries that share a `Demand` become nodes that share state."""
 
-    def __init__(self, catalog: Catalog, demand: Demand, shared: Shared, view: Callable[[str], n.View]):
+    def __init__(self, catalog: Catalog, demand: Demand, shared: Shared, view: Callable[[str], n.ViewNode]):
         self._catalog, self._demand, self._shared, self._view = catalog, demand, shared, view
-        self._done: dict[tuple[int, frozenset[int]], Rows] = {}
+        self._done: dict[tuple[int, frozenset[int]], LoweredRows] = {}
         self._pre_aggregations: dict[
-            tuple[int, tuple[Expr, ...]], tuple[n.PreAggregation, dict[q.AggregateCall, int]]
+            tuple[int, tuple[Expr, ...]], tuple[n.PreAggregationNode, dict[q.AggregateCall, int]]
         ] = {}
 
-    def sink(self, definition: ViewDef, query: q.Query) -> n.View:
+    def sink(self, definition: ViewDef, query: q.Query) -> n.ViewNode:
         """The View node of a definition whose canonical query is `query`."""
         base, exprs = strip(query)
         rows = self._rows(base, columns_of(exprs))
@@ -62,12 +62,12 @@ class Lowering:
             chosen = tuple(lowered.index(k.lower()) for k in definition.key)
             key = chosen + tuple(k for k in key if k not in chosen)
         if ids != key:
-            node = n.Index(node, key)
-        made = self._shared.intern(n.View(definition.name, definition.version, node, len(names), key))
-        assert isinstance(made, n.View)
+            node = n.IndexNode(node, key)
+        made = self._shared.intern(n.ViewNode(definition.name, definition.version, node, len(names), key))
+        assert isinstance(made, n.ViewNode)
         return made
 
-    def _rows(self, query: q.Query, wanted: frozenset[int]) -> Rows:
+    def _rows(self, query: q.Query, wanted: frozenset[int]) -> LoweredRows:
         """A node with at least the wanted columns of the query."""
         if not isinstance(query, (q.Scan, q.Filter, q.Project)):
             wanted = self._demand.columns(query)  # one node for all consumers
@@ -75,19 +75,19 @@ class Lowering:
         found = self._done.get(place)
         if found is None:
             made = self._lower(query, wanted)
-            found = self._done[place] = Rows(self._shared.intern(made.node), made.where)
+            found = self._done[place] = LoweredRows(self._shared.intern(made.node), made.where)
         return found
 
-    def _lower(self, query: q.Query, wanted: frozenset[int]) -> Rows:
+    def _lower(self, query: q.Query, wanted: frozenset[int]) -> LoweredRows:
         if isinstance(query, q.Scan):
             return self._scan(query, wanted)
         if isinstance(query, q.Filter):
             below = self._rows(query.input, wanted | columns(query.predicate))
-            return Rows(build.selection(below.node, remap(query.predicate, below.where)), below.where)
+            return LoweredRows(build.selection(below.node, remap(query.predicate, below.where)), below.where)
         if isinstance(query, q.Project):
             exprs = [query.exprs[i] for i in sorted(wanted)]
             placed = self._project(query.input, exprs)
-            return Rows(placed.node, {i: placed.where[query.exprs[i]] for i in wanted})
+            return LoweredRows(placed.node, {i: placed.where[query.exprs[i]] for i in wanted})
         if isinstance(query, q.Join):
             return self._join(query)
         if isinstance(query, q.Aggregate):
@@ -96,16 +96,16 @@ class Lowering:
             return self._distinct(query)
         return self._union(query, sorted(wanted))
 
-    def _scan(self, scan: q.Scan, wanted: frozenset[int]) -> Rows:
+    def _scan(self, scan: q.Scan, wanted: frozenset[int]) -> LoweredRows:
         relation = self._catalog.relation(scan.name)
         if isinstance(relation, ViewDef):
-            return Rows(self._view(relation.name), {i: i for i in range(len(scan.schema))})
+            return LoweredRows(self._view(relation.name), {i: i for i in range(len(scan.schema))})
         names = [c.name for c in relation.columns]
         place = {i: names.index(scan.schema[i].name) for i in wanted}
         kept = tuple(sorted({*place.values(), *relation.key_positions}))
         schema = tuple(_stored(relation, c) for c in kept)
         key = tuple(kept.index(k) for k in relation.key_positions)
-        return Rows(n.Delta(relation.name, kept, schema, key), {i: kept.index(c) for i, c in place.items()})
+        return LoweredRows(n.DeltaNode(relation.name, kept, schema, key), {i: kept.index(c) for i, c in place.items()})
 
     def _project(self, base: q.Query, exprs: Iterable[Expr], narrow: bool = False) -> Placed:
         """A node that provides the expressions over `base`; with `narrow`, nothing else but its key."""
@@ -121,10 +121,10 @@ class Lowering:
         node, _ = build.projection(rows.node, here)
         return Placed(self._shared.intern(node), build.positions(exprs))
 
-    def _arranged(self, arrangement: Arrangement, joined: bool) -> Placed:
+    def _arranged(self, arrangement: DemandedArrangement, joined: bool) -> Placed:
         return self._project(arrangement.base, arrangement.exprs(joined), narrow=True)
 
-    def _reverse_join(self, side: q.Query, key: tuple[Expr, ...]) -> tuple[n.ReverseJoin, dict[int, int]]:
+    def _reverse_join(self, side: q.Query, key: tuple[Expr, ...]) -> tuple[n.ReverseJoinNode, dict[int, int]]:
         """The rows of one side of a join, and where the columns of the side stand in them."""
         arrangement, exprs = self._demand.arrangement(side, key)
         placed = self._arranged(arrangement, joined=True)
@@ -133,7 +133,7 @@ class Lowering:
         reverse, moved = self._shared.reverse_join(placed.node, on)
         return reverse, {i: moved[placed.where[e]] for i, e in enumerate(exprs) if e in placed.where}
 
-    def _join(self, join: q.Join) -> Rows:
+    def _join(self, join: q.Join) -> LoweredRows:
         condition = self._demand.condition(join)
         if not condition.left:
             raise _refusal(join)
@@ -147,9 +147,9 @@ class Lowering:
         residual = None if condition.residual is None else remap(condition.residual, where)
         kind = q.JoinKind.INNER if join.kind is q.JoinKind.CROSS else join.kind
         node = build.join(left, right, kind, residual)
-        return Rows(node, left_where if kind in (q.JoinKind.SEMI, q.JoinKind.ANTI) else where)
+        return LoweredRows(node, left_where if kind in (q.JoinKind.SEMI, q.JoinKind.ANTI) else where)
 
-    def _aggregate(self, query: q.Aggregate, wanted: frozenset[int]) -> Rows:
+    def _aggregate(self, query: q.Aggregate, wanted: frozenset[int]) -> LoweredRows:
         arrangement, exprs = self._demand.arrangement(query.input, query.group)
         pre, places = self._pre_aggregation(arrangement)
         group = {k: i for i, k in enumerate(arrangement.key)}
@@ -160,9 +160,11 @@ class Lowering:
         where = {i: group[substitute(g, exprs)] for i, g in enumerate(query.group)}
         call_columns = [i for i in sorted(wanted) if i >= len(query.group)]
         where.update({i: width + chosen.index(places[c]) for i, c in zip(call_columns, calls, strict=True)})
-        return Rows(n.Aggregate(pre, chosen, schema), where)
+        return LoweredRows(n.AggregateNode(pre, chosen, schema), where)
 
-    def _pre_aggregation(self, arrangement: Arrangement) -> tuple[n.PreAggregation, dict[q.AggregateCall, int]]:
+    def _pre_aggregation(
+        self, arrangement: DemandedArrangement
+    ) -> tuple[n.PreAggregationNode, dict[q.AggregateCall, int]]:
         """One pre-aggregation for all aggregates over the arrangement, and the place of each call in it."""
         place = (id(arrangement.base), arrangement.key)
         if place in self._pre_aggregations:
@@ -178,24 +180,24 @@ class Lowering:
             unique = tuple(dict.fromkeys(calls.values()))
             source = placed.node.schema
             schema = (*(source[c] for c in group), *(Column(call_text(c, placed.node), c.type) for c in unique))
-            made = self._shared.intern(n.PreAggregation(placed.node, group, unique, schema))
-            assert isinstance(made, n.PreAggregation)
+            made = self._shared.intern(n.PreAggregationNode(placed.node, group, unique, schema))
+            assert isinstance(made, n.PreAggregationNode)
             result = made, {spec: unique.index(c) for spec, c in calls.items()}
         self._pre_aggregations[place] = result
         return result
 
-    def _distinct(self, query: q.Distinct) -> Rows:
+    def _distinct(self, query: q.Distinct) -> LoweredRows:
         base, exprs = strip(query.input)
         rows = self._rows(base, columns_of(exprs))
         here = [remap(e, rows.where) for e in exprs]
         if set(rows.node.key) <= {e.index for e in here if isinstance(e, ColumnRef)}:
             placed = self._project(base, exprs)  # the key is among the columns: no row can repeat
-            return Rows(placed.node, {i: placed.where[e] for i, e in enumerate(exprs)})
+            return LoweredRows(placed.node, {i: placed.where[e] for i, e in enumerate(exprs)})
         unique = tuple(dict.fromkeys(here))
         node, _ = build.projection(rows.node, unique, keep_key=False)
-        return Rows(n.Distinct(self._shared.intern(node)), {i: unique.index(e) for i, e in enumerate(here)})
+        return LoweredRows(n.DistinctNode(self._shared.intern(node)), {i: unique.index(e) for i, e in enumerate(here)})
 
-    def _union(self, query: q.UnionAll, wanted: list[int]) -> Rows:
+    def _union(self, query: q.UnionAll, wanted: list[int]) -> LoweredRows:
         branches, outputs = [], []
         for branch in query.inputs:
             base, exprs = strip(branch)
@@ -203,7 +205,7 @@ class Lowering:
             rows = self._rows(base, columns_of(chosen))
             branches.append(rows.node)
             outputs.append([remap(e, rows.where) for e in chosen])
-        return Rows(build.union(branches, outputs), {column: i for i, column in enumerate(wanted)})
+        return LoweredRows(build.union(branches, outputs), {column: i for i, column in enumerate(wanted)})
 
 
 def _stored(table: TableDef, position: int) -> Column:
@@ -211,8 +213,8 @@ def _stored(table: TableDef, position: int) -> Column:
     return Column(column.name, column.type, column.nullable and column.name not in table.key)
 
 
-def _call(call: q.AggregateCall, where: dict[Expr, int]) -> n.Call:
-    return n.Call(
+def _call(call: q.AggregateCall, where: dict[Expr, int]) -> n.AggregateTerm:
+    return n.AggregateTerm(
         call.function,
         None if call.arg is None else where[call.arg],
         call.type,
@@ -221,7 +223,7 @@ def _call(call: q.AggregateCall, where: dict[Expr, int]) -> n.Call:
     )
 
 
-def call_text(call: n.Call, source: n.Node) -> str:
+def call_text(call: n.AggregateTerm, source: n.Node) -> str:
     """An aggregate as a person would write it."""
     arg = "*" if call.arg is None else source.schema[call.arg].name
     shown = f"{call.function}({'distinct ' if call.distinct else ''}{arg})"

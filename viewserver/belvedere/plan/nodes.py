@@ -31,6 +31,11 @@ from belvedere.types import Schema, Type
 _T = TypeVar("_T")
 
 
+def kind_of(cls: type) -> str:
+    """The name of a kind of node in files, digests and texts, where "Node" says nothing."""
+    return cls.__name__.removesuffix("Node")
+
+
 @dataclass_transform(frozen_default=True)
 def _node(cls: type[_T]) -> type[_T]:
     """A frozen dataclass that computes its hash once and prints itself without what is below: else every lookup or
@@ -51,7 +56,7 @@ def _node(cls: type[_T]) -> type[_T]:
 
     def brief(self: Any) -> str:
         name = getattr(self, "name", None) or getattr(self, "table", None)
-        return f"{cls.__name__}({f'{name}: ' if name else ''}{', '.join(c.name for c in self.schema)})"
+        return f"{kind_of(cls)}({f'{name}: ' if name else ''}{', '.join(c.name for c in self.schema)})"
 
     made.__repr__ = brief
     made.__hash__ = cached
@@ -60,7 +65,7 @@ def _node(cls: type[_T]) -> type[_T]:
 
 
 @_node
-class Delta:
+class DeltaNode:
     """Changes of a base table, reduced to the columns at `columns` (positions in the table; always with its key).
 
     Pairs (-1 old, +1 new) which do not differ in these columns are not emitted."""
@@ -72,7 +77,7 @@ class Delta:
 
 
 @_node
-class Selection:
+class SelectionNode:
     """Rows for which the predicate is TRUE. A row whose predicate fails passes with a row error."""
 
     input: Node
@@ -88,7 +93,7 @@ class Selection:
 
 
 @_node
-class Projection:
+class ProjectionNode:
     """One expression per output column; the key columns of the input are always among the outputs, as plain references.
     Only below a Distinct may they be missing: then `key` is empty and rows are told apart by their ids alone."""
 
@@ -99,7 +104,7 @@ class Projection:
 
 
 @_node
-class Index:
+class IndexNode:
     """Re-key: the same rows under another identity. Redistributes, so a new zone begins."""
 
     input: Node
@@ -111,7 +116,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Call:
+class AggregateTerm:
     """One aggregate: count, sum, min, max, avg. Columns are positions in the input; `arg` None only for count(*)."""
 
     function: str
@@ -122,14 +127,14 @@ class Call:
 
 
 @_node
-class PreAggregation:
+class PreAggregationNode:
     """State of every aggregate over one key of one input. Output: group columns, then one column per call.
 
     `group` empty: a global aggregate, whose single row always exists (id = hash of no columns)."""
 
     input: Node
     group: tuple[int, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[AggregateTerm, ...]
     schema: Schema
 
     @property
@@ -138,11 +143,11 @@ class PreAggregation:
 
 
 @_node
-class Aggregate:
+class AggregateNode:
     """The calls of a shared PreAggregation that one query needs: group columns, then `calls` (positions among its
     calls). Pairs which do not differ in these are not passed on."""
 
-    input: PreAggregation
+    input: PreAggregationNode
     calls: tuple[int, ...]
     schema: Schema
 
@@ -152,7 +157,7 @@ class Aggregate:
 
 
 @_node
-class ReverseJoin:
+class ReverseJoinNode:
     """The rows of one input under a join key. `on`: positions of the key columns. Output: the input's delta,
     unchanged."""
 
@@ -177,13 +182,13 @@ class Identity(enum.Enum):
 
 
 @_node
-class Join:
+class JoinNode:
     """Rows of two reverse-joins whose keys are equal (NULL never is) and whose `residual` (over left then right
     columns) is TRUE. LEFT, RIGHT, FULL pad with NULLs; SEMI and ANTI output left columns only. Key types of both sides
     are equal."""
 
-    left: ReverseJoin
-    right: ReverseJoin
+    left: ReverseJoinNode
+    right: ReverseJoinNode
     kind: JoinKind
     residual: Expr | None
     identity: Identity
@@ -192,7 +197,7 @@ class Join:
 
 
 @_node
-class Distinct:
+class DistinctNode:
     """Rows without repetition: every column is the key."""
 
     input: Node
@@ -207,7 +212,7 @@ class Distinct:
 
 
 @_node
-class Union:
+class UnionNode:
     """Rows of all inputs; the last column of every input is its branch number, part of the key (a Projection below
     makes it)."""
 
@@ -217,7 +222,7 @@ class Union:
 
 
 @_node
-class View:
+class ViewNode:
     """The sink: rows of `name`. `visible` columns come first in the schema, in SELECT order, hidden key columns after
     them. The input's id is already the hash of the key columns in order `key` (else an Index stands below). Rows with
     an error go to quarantine; what passes is what readers see, and what views over this view consume: a View is also an
@@ -235,7 +240,17 @@ class View:
 
 
 Node = (
-    Delta | Selection | Projection | Index | PreAggregation | Aggregate | ReverseJoin | Join | Distinct | Union | View
+    DeltaNode
+    | SelectionNode
+    | ProjectionNode
+    | IndexNode
+    | PreAggregationNode
+    | AggregateNode
+    | ReverseJoinNode
+    | JoinNode
+    | DistinctNode
+    | UnionNode
+    | ViewNode
 )
 
 
@@ -243,16 +258,16 @@ Node = (
 class Plan:
     """All views of a pool, over shared nodes."""
 
-    views: tuple[View, ...]
+    views: tuple[ViewNode, ...]
 
 
 def inputs(node: Node) -> tuple[Node, ...]:
     """The nodes directly below."""
-    if isinstance(node, Delta):
+    if isinstance(node, DeltaNode):
         return ()
-    if isinstance(node, Join):
+    if isinstance(node, JoinNode):
         return (node.left, node.right)
-    if isinstance(node, Union):
+    if isinstance(node, UnionNode):
         return node.inputs
     return (node.input,)
 

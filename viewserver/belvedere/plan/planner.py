@@ -20,8 +20,8 @@ from belvedere.sql.query import relations
 
 
 def plan_views(
-    catalog: Catalog, views: Sequence[ViewDef], existing: n.Plan, leaves: Sequence[n.View] = ()
-) -> tuple[n.View, ...]:
+    catalog: Catalog, views: Sequence[ViewDef], existing: n.Plan, leaves: Sequence[n.ViewNode] = ()
+) -> tuple[n.ViewNode, ...]:
     """View nodes for the definitions, in their order. Nodes of `existing` are used again where they are equal or hold
     more than what is needed. A view that is read comes from this call, from `existing`, or else from the catalog.
 
@@ -32,7 +32,7 @@ def plan_views(
     queries = [interner.intern(rewrite(view.query, catalog)) for view in wanted]
     for view in wanted:
         catalog = catalog.with_view(view)
-    made: dict[str, n.View] = {}
+    made: dict[str, n.ViewNode] = {}
     shared = Shared(n.topological(existing), leaves)
     lowering = Lowering(catalog, Demand(queries), shared, lambda name: made.get(name.lower()) or known[name.lower()])
     for view, query in zip(wanted, queries, strict=True):
@@ -40,7 +40,7 @@ def plan_views(
     return tuple(made[view.name.lower()] for view in views)
 
 
-def _ordered(catalog: Catalog, views: Sequence[ViewDef], known: dict[str, n.View]) -> list[ViewDef]:
+def _ordered(catalog: Catalog, views: Sequence[ViewDef], known: dict[str, n.ViewNode]) -> list[ViewDef]:
     """The views to plan, each after what it reads."""
     given = {view.name.lower(): view for view in views}
     done: dict[str, ViewDef] = {}

@@ -17,10 +17,10 @@ from belvedere.sql.expr import ColumnRef, Expr, columns, remap
 class Shared:
     """Every node of the plan, one object each."""
 
-    def __init__(self, known: Iterable[n.Node], leaves: Iterable[n.View] = ()):
+    def __init__(self, known: Iterable[n.Node], leaves: Iterable[n.ViewNode] = ()):
         self._nodes: dict[n.Node, n.Node] = {}
-        self._reverse: dict[frozenset[str], list[n.ReverseJoin]] = {}
-        self._grouped: dict[frozenset[str], list[n.PreAggregation]] = {}
+        self._reverse: dict[frozenset[str], list[n.ReverseJoinNode]] = {}
+        self._grouped: dict[frozenset[str], list[n.PreAggregationNode]] = {}
         self._tables: dict[int, frozenset[str]] = {}
         # Known before anything is interned, so nothing looks below them: what they are made of is not shared.
         self._nodes.update((leaf, leaf) for leaf in leaves)
@@ -35,24 +35,26 @@ class Shared:
         self._nodes[node] = node
         for below in n.inputs(node):
             self.intern(below)
-        if isinstance(node, n.ReverseJoin):
+        if isinstance(node, n.ReverseJoinNode):
             self._reverse.setdefault(self._reads(node), []).append(node)
-        elif isinstance(node, n.PreAggregation):
+        elif isinstance(node, n.PreAggregationNode):
             self._grouped.setdefault(self._reads(node), []).append(node)
         return node
 
-    def reverse_join(self, source: n.Node, on: tuple[int, ...]) -> tuple[n.ReverseJoin, dict[int, int]]:
+    def reverse_join(self, source: n.Node, on: tuple[int, ...]) -> tuple[n.ReverseJoinNode, dict[int, int]]:
         """The rows of `source` under `on`: known ones with at least these columns, or new ones. And where the columns
         are."""
         for known in self._reverse.get(self._reads(source), ()):
             where = covers(known.input, source)
             if where is not None and tuple(where[c] for c in on) == known.on:
                 return known, where
-        made = self.intern(n.ReverseJoin(self.intern(source), on))
-        assert isinstance(made, n.ReverseJoin)
+        made = self.intern(n.ReverseJoinNode(self.intern(source), on))
+        assert isinstance(made, n.ReverseJoinNode)
         return made, {i: i for i in range(len(source.schema))}
 
-    def grouped(self, source: n.Node, group: tuple[int, ...], calls: Iterable[n.Call]) -> n.PreAggregation | None:
+    def grouped(
+        self, source: n.Node, group: tuple[int, ...], calls: Iterable[n.AggregateTerm]
+    ) -> n.PreAggregationNode | None:
         """A known pre-aggregation of the same rows and groups that has all the calls."""
         wanted = list(calls)
         for known in self._grouped.get(self._reads(source), ()):
@@ -63,7 +65,7 @@ class Shared:
                 return known
         return None
 
-    def places(self, known: n.PreAggregation, source: n.Node, calls: Iterable[n.Call]) -> list[int]:
+    def places(self, known: n.PreAggregationNode, source: n.Node, calls: Iterable[n.AggregateTerm]) -> list[int]:
         """Positions among the calls of `known` of calls over `source`, which it covers."""
         where = covers(known.input, source)
         assert where is not None
@@ -73,9 +75,9 @@ class Shared:
         """Base tables and views right below: equal for nodes of which one could cover the other."""
         found = self._tables.get(id(node))
         if found is None:
-            if isinstance(node, n.Delta):
+            if isinstance(node, n.DeltaNode):
                 found = frozenset([node.table])
-            elif isinstance(node, n.View):
+            elif isinstance(node, n.ViewNode):
                 found = frozenset([f"view {node.name}"])
             else:
                 found = frozenset[str]().union(*(self._reads(below) for below in n.inputs(node)))
@@ -84,9 +86,9 @@ class Shared:
         return found
 
 
-def moved(call: n.Call, where: dict[int, int]) -> n.Call:
+def moved(call: n.AggregateTerm, where: dict[int, int]) -> n.AggregateTerm:
     """The call over an input whose columns stand elsewhere."""
-    return n.Call(
+    return n.AggregateTerm(
         call.function,
         None if call.arg is None else where[call.arg],
         call.type,
@@ -99,16 +101,16 @@ def covers(wide: n.Node, narrow: n.Node) -> dict[int, int] | None:
     """Position in `wide` of each column of `narrow`, if `wide` has the same rows, ids and these columns; else None."""
     if wide is narrow or wide == narrow:
         return {i: i for i in range(len(narrow.schema))}
-    if isinstance(wide, n.Delta) and isinstance(narrow, n.Delta):
+    if isinstance(wide, n.DeltaNode) and isinstance(narrow, n.DeltaNode):
         if wide.table != narrow.table or not set(narrow.columns) <= set(wide.columns):
             return None
         return {i: wide.columns.index(c) for i, c in enumerate(narrow.columns)}
-    if isinstance(wide, n.Selection) and isinstance(narrow, n.Selection):
+    if isinstance(wide, n.SelectionNode) and isinstance(narrow, n.SelectionNode):
         where = covers(wide.input, narrow.input)
         if where is None or _moved(narrow.predicate, where, wide.input) != wide.predicate:
             return None
         return where
-    if isinstance(wide, n.Projection) or isinstance(narrow, n.Projection):
+    if isinstance(wide, n.ProjectionNode) or isinstance(narrow, n.ProjectionNode):
         wide_base, wide_exprs = _unprojected(wide)
         narrow_base, narrow_exprs = _unprojected(narrow)
         where = covers(wide_base, narrow_base)
@@ -125,7 +127,7 @@ def covers(wide: n.Node, narrow: n.Node) -> dict[int, int] | None:
 
 
 def _unprojected(node: n.Node) -> tuple[n.Node, tuple[Expr, ...]]:
-    if isinstance(node, n.Projection):
+    if isinstance(node, n.ProjectionNode):
         return node.input, node.exprs
     return node, tuple(ColumnRef(i, c.type, c.name) for i, c in enumerate(node.schema))
 

@@ -153,7 +153,7 @@ def _moving_edge(source: Box, target: Box, share: float, gap: tuple[float, float
 def _card(card: Card) -> str:
     box, d = card.box, card.described
     accent = _ACCENTS[d.kind]
-    view = isinstance(d.node, n.View)
+    view = isinstance(d.node, n.ViewNode)
     x, y = box.x + 18, box.y
     parts = [
         f'<g class="{d.kind}"><title>#{d.number} {escape(d.kind)} {escape(d.detail)}</title>',
@@ -163,7 +163,7 @@ def _card(card: Card) -> str:
     if not view:
         bar = f'x="{box.x + 6:.1f}" y="{y + 9:.1f}" width="4" height="{box.height - 18:.1f}" rx="2"'
         parts.append(f'<rect {bar} fill="{accent}"/>')
-    parts.append(_text(x, y + 22, "kind", f"view {d.node.name}" if isinstance(d.node, n.View) else d.kind))
+    parts.append(_text(x, y + 22, "kind", f"view {d.node.name}" if isinstance(d.node, n.ViewNode) else d.kind))
     parts.append(_text(box.right - 10, y + 21, "number", f"#{d.number}", anchor="end"))
     for i, line in enumerate(card.lines):
         parts.append(_text(x, y + layout.TITLE_HEIGHT + 12 + i * layout.LINE_HEIGHT, "detail", line))

@@ -69,13 +69,13 @@ class _Zones:
 
     def _place(self, node: n.Node) -> None:
         below = n.inputs(node)
-        if isinstance(node, n.Delta):
+        if isinstance(node, n.DeltaNode):
             self._delta(node)
-        elif isinstance(node, (n.Selection, n.Projection, n.Aggregate, n.View)):
+        elif isinstance(node, (n.SelectionNode, n.ProjectionNode, n.AggregateNode, n.ViewNode)):
             self._stay(node, _passed(node, self._placed[below[0]]))
-        elif isinstance(node, n.Join):
+        elif isinstance(node, n.JoinNode):
             self._join(node)
-        elif isinstance(node, n.Union):
+        elif isinstance(node, n.UnionNode):
             homes = {self._root(self._zone[b]) for b in below}
             if len(homes) == 1:
                 self._stay(node, frozenset.intersection(*(self._placed[b] for b in below)))
@@ -84,7 +84,7 @@ class _Zones:
         else:
             self._rekey(node, below[0])
 
-    def _delta(self, node: n.Delta) -> None:
+    def _delta(self, node: n.DeltaNode) -> None:
         """All readers of one base table read one DELTA, so they are in one zone."""
         home = self._tables.get(node.table)
         if home is None:
@@ -102,14 +102,16 @@ class _Zones:
         if arranged is not None:
             self._zone[node] = arranged
             self._note_edges(node)
-        elif wanted in self._placed[below] and not isinstance(node, n.ReverseJoin):
+        elif wanted in self._placed[below] and not isinstance(node, n.ReverseJoinNode):
             self._stay(node, self._placed[below])
         else:
             self._start(node, wanted)
         self._arranged[(below, wanted)] = self._zone[node]
-        self._placed[node] = frozenset([node.key if isinstance(node, (n.PreAggregation, n.Distinct)) else wanted])
+        self._placed[node] = frozenset(
+            [node.key if isinstance(node, (n.PreAggregationNode, n.DistinctNode)) else wanted]
+        )
 
-    def _join(self, node: n.Join) -> None:
+    def _join(self, node: n.JoinNode) -> None:
         left, right = self._zone[node.left], self._zone[node.right]
         self._merge(left, right)
         for side in (node.left, node.right):
@@ -129,7 +131,7 @@ class _Zones:
     def _start(self, node: n.Node, key: tuple[int, ...], names: tuple[str, ...] | None = None) -> None:
         zone = len(self._parent)
         self._parent.append(zone)
-        over = node.input.schema if isinstance(node, n.PreAggregation) else node.schema
+        over = node.input.schema if isinstance(node, n.PreAggregationNode) else node.schema
         self._key[zone] = tuple(over[c].name for c in key) if names is None else names
         self._zone[node] = zone
         self._placed[node] = frozenset([key])
@@ -142,8 +144,8 @@ class _Zones:
 
     def _note_edges(self, node: n.Node) -> None:
         for below in n.inputs(node):
-            settled = isinstance(node, n.ReverseJoin) and node.on in self._placed[below]
-            edges = self._reads if settled or isinstance(node, n.Join) else self._moves
+            settled = isinstance(node, n.ReverseJoinNode) and node.on in self._placed[below]
+            edges = self._reads if settled or isinstance(node, n.JoinNode) else self._moves
             edges.add((self._zone[below], self._zone[node]))
 
     def _root(self, zone: int) -> int:
@@ -186,16 +188,16 @@ def _path(edges: Iterable[tuple[int, int]], start: int, goal: int) -> bool:
 
 def _wanted(node: n.Node) -> tuple[int, ...]:
     """Columns of the input by which the operator needs its rows spread."""
-    if isinstance(node, n.ReverseJoin):
+    if isinstance(node, n.ReverseJoinNode):
         return node.on
-    if isinstance(node, n.PreAggregation):
+    if isinstance(node, n.PreAggregationNode):
         return node.group
     return node.key
 
 
-def _passed(node: n.Selection | n.Projection | n.Aggregate | n.View, placed: Placement) -> Placement:
+def _passed(node: n.SelectionNode | n.ProjectionNode | n.AggregateNode | n.ViewNode, placed: Placement) -> Placement:
     """Where the columns of a placement stand in the output of an operator that moves no rows."""
-    if not isinstance(node, n.Projection):
+    if not isinstance(node, n.ProjectionNode):
         return placed  # an aggregate's group columns come first, as in its pre-aggregation
     places = {e.index: i for i, e in reversed(list(enumerate(node.exprs))) if isinstance(e, ColumnRef)}
     return frozenset(tuple(places[c] for c in one) for one in placed if all(c in places for c in one))

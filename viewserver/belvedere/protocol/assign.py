@@ -28,7 +28,7 @@ DRAIN_MS = 2000
 """How long open epochs are given to commit before a ring change interrupts them."""
 
 
-class Phase(enum.Enum):
+class AssignPhase(enum.Enum):
     DRAINING = "draining"
     ACTIVATING = "activating"
 
@@ -37,7 +37,7 @@ class Phase(enum.Enum):
 class Assign:
     """The members that join, and how far each is."""
 
-    phases: dict[MemberId, Phase] = field(default_factory=dict)
+    phases: dict[MemberId, AssignPhase] = field(default_factory=dict)
     _since: int | None = None
 
     def observe(self, joining: Sequence[MemberId], open_epochs: int, now: int, patient: bool = False) -> bool:
@@ -48,7 +48,7 @@ class Assign:
             return False
         self._since = now if self._since is None else self._since
         drained = open_epochs == 0 or (not patient and now - self._since >= DRAIN_MS)
-        self.phases = dict.fromkeys(joining, Phase.ACTIVATING if drained else Phase.DRAINING)
+        self.phases = dict.fromkeys(joining, AssignPhase.ACTIVATING if drained else AssignPhase.DRAINING)
         return drained
 
     @property

@@ -42,7 +42,7 @@ BEFORE_STAGES = -1
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingFor:
     """What an epoch waits for, for people. `stage`: -1 the changes of base tables, else the stage that is computed, or
     `stages` when all is computed and has to become durable."""
 
@@ -111,16 +111,16 @@ class Barrier:
     def complete(self) -> bool:
         return not self._not_done and self._told == self.stages
 
-    def waiting_for(self) -> Waiting | None:
+    def waiting_for(self) -> WaitingFor | None:
         """The first thing that holds the epoch up; None if it is complete."""
         for stage in range(BEFORE_STAGES, self.stages - 1):  # nobody waits for reports after the last stage
             if self._missing[stage]:
-                return Waiting(stage, tuple(sorted(self._missing[stage])), self.stages)
+                return WaitingFor(stage, tuple(sorted(self._missing[stage])), self.stages)
         if self._not_done:
             last = self.stages - 1
             computing = self._missing[last] & self._not_done if self.stages else set()
             stage, members = (last, computing) if computing else (self.stages, self._not_done)
-            return Waiting(stage, tuple(sorted(members)), self.stages)
+            return WaitingFor(stage, tuple(sorted(members)), self.stages)
         return None
 
     def __str__(self) -> str:
@@ -184,7 +184,7 @@ class _Seen:
         return True
 
 
-class Inbox:
+class CountingInbox:
     """A server's side, for one epoch in one attempt: what came, and whether it is all."""
 
     def __init__(self, epoch: Epoch, attempt: Attempt) -> None:

@@ -3,7 +3,7 @@
     OFFERED ──document durable──▶ DURABLE ──a plan that names it is in the record──▶ TAKEN
        └──not the next version, or another one under way──▶ refused
 
-    a circuit:  NEW ──plan with [0, n)──▶ BUILDING ──plan with [n, m)──▶ … ──plan with the last bucket──▶ IN SERVICE
+    a view group:  NEW ──plan with [0, n)──▶ BUILDING ──plan with [n, m)──▶ … ──plan with the last bucket──▶ IN SERVICE
 
 Why it is safe: a catalog counts when a plan that names it is in the record, and with it its document and how far each
 build is (`slices`). A successor reads both from that plan; what was only offered is forgotten, and whoever offered it
@@ -24,8 +24,8 @@ SMALLEST_SLICE = 32
 
 
 @dataclass
-class Catalog:
-    """`building`: what has to be built of it, circuit -> first bucket not yet taken."""
+class CatalogSchedule:
+    """`building`: what has to be built of it, view group -> first bucket not yet taken."""
 
     version: int = 0
     document: str = ""
@@ -41,17 +41,17 @@ class Offer:
     document: str
     durable: bool = False
 
-    def taken(self, before: Catalog) -> Catalog:
+    def taken(self, before: CatalogSchedule) -> CatalogSchedule:
         """The catalog that it makes of the present one."""
         offered = self.offered
-        going_on = {circuit: at for circuit, at in before.building.items() if circuit in offered.present}
-        building = dict.fromkeys(offered.circuits, 0) | going_on
-        return Catalog(offered.version, self.document, offered.stages, building)
+        going_on = {view_group: at for view_group, at in before.building.items() if view_group in offered.present}
+        building = dict.fromkeys(offered.view_groups, 0) | going_on
+        return CatalogSchedule(offered.version, self.document, offered.stages, building)
 
 
 class CatalogBook:
     def __init__(self, target_ms: int) -> None:
-        self.current = Catalog()
+        self.current = CatalogSchedule()
         """What the newest plan in the record names."""
         self.offer: Offer | None = None
         self._target = target_ms
@@ -66,8 +66,8 @@ class CatalogBook:
         if last is None:
             self._slice = BUCKETS  # nothing was ever planned: there is nothing to scan
             return
-        building = {part.circuit: part.stop for part in last.slices if part.stop < BUCKETS}
-        self.current = Catalog(last.catalog, last.catalog_document, last.stages, building)
+        building = {part.view_group: part.stop for part in last.slices if part.stop < BUCKETS}
+        self.current = CatalogSchedule(last.catalog, last.catalog_document, last.stages, building)
 
     # ------------------------------------------------------------------ DDL
 
@@ -91,11 +91,11 @@ class CatalogBook:
 
     # ------------------------------------------------------------------ plans
 
-    def next(self) -> tuple[Catalog, tuple[Slice, ...]]:
+    def next(self) -> tuple[CatalogSchedule, tuple[Slice, ...]]:
         """What the next plan names, and what it builds."""
         catalog = self.current if self.offer is None or not self.offer.durable else self.offer.taken(self.current)
         parts = sorted(catalog.building.items())
-        return catalog, tuple(Slice(circuit, at, min(BUCKETS, at + self._slice)) for circuit, at in parts)
+        return catalog, tuple(Slice(view_group, at, min(BUCKETS, at + self._slice)) for view_group, at in parts)
 
     def planned(self, plan: EpochPlan) -> Offer | None:
         """The plan is in the record; the offer that is taken with it."""
@@ -106,9 +106,9 @@ class CatalogBook:
         if taken is not None:
             self.current, self.offer = taken.taken(self.current), None
         for part in plan.slices:
-            self.current.building[part.circuit] = part.stop
+            self.current.building[part.view_group] = part.stop
             if part.stop >= BUCKETS:
-                del self.current.building[part.circuit]
+                del self.current.building[part.view_group]
         return taken
 
     def observe(self, plan: EpochPlan, took: int) -> None:

@@ -33,10 +33,8 @@ from dataclasses import replace
 
 from belvedere.errors import Contradiction, Damaged
 from belvedere.protocol import wire
-from belvedere.protocol.asking import Answer, Asking, Then
 from belvedere.protocol.assign import Assign
 from belvedere.protocol.catalog import CatalogBook, Offer
-from belvedere.protocol.collecting import Rounds
 from belvedere.protocol.driving import (
     CatalogOffered,
     CatalogTaken,
@@ -67,8 +65,11 @@ from belvedere.protocol.driving import (
     Unreachable,
     WriteDocument,
 )
-from belvedere.protocol.epoch import MAX_OPEN, Epochs, OpenEpoch, Proposal, name_of
-from belvedere.protocol.exactly_once import Chunk, Piece, Seq, SourceId, collectable
+from belvedere.protocol.epoch import MAX_OPEN, EpochBook, OpenEpoch, Proposal, name_of
+from belvedere.protocol.exactly_once import Chunk, InputPiece, Seq, SourceId, collectable
+from belvedere.protocol.failure_detector import FailureDetector
+from belvedere.protocol.gc import Rounds
+from belvedere.protocol.gc_documents import Tidying, catalog_document, plan_document
 from belvedere.protocol.membership import (
     CLOCK_OFF_MS,
     Accepted,
@@ -97,12 +98,11 @@ from belvedere.protocol.messages import (
 )
 from belvedere.protocol.naming import Naming
 from belvedere.protocol.options import Options as Options
-from belvedere.protocol.patience import Patience
 from belvedere.protocol.pins import Collection
 from belvedere.protocol.pressure import Pressure
 from belvedere.protocol.ring import MemberId
-from belvedere.protocol.sources import Sources
-from belvedere.protocol.tidying import Tidying, catalog_document, plan_document
+from belvedere.protocol.sources import SourceBook
+from belvedere.protocol.store_requests import Answer, Asking, Then
 from belvedere.protocol.withdraw import Withdraw
 
 LONGEST_REASON = 2000
@@ -110,7 +110,7 @@ LONGEST_REASON = 2000
 STALLED = "nothing can be changed while the pool is stalled"
 
 
-class Phase(enum.Enum):
+class CoordinatorPhase(enum.Enum):
     FOLLOWING = "following"
     RESTORING = "restoring"
     LEADING = "leading"
@@ -122,8 +122,8 @@ class Coordinator:
     def __init__(self, me: MemberId, cluster: str, options: Options | None = None) -> None:
         self.me, self.cluster = me, cluster
         self.options = options or Options()
-        self.phase = Phase.FOLLOWING
-        self.epochs = Epochs()
+        self.phase = CoordinatorPhase.FOLLOWING
+        self.epochs = EpochBook()
         self.membership = Membership(cluster, settle_ms=self.options.settle_ms)
         self.leadership = Leadership(me, cluster)
         self.assign, self.withdraw = Assign(), Withdraw()
@@ -136,9 +136,9 @@ class Coordinator:
     def _reset(self) -> None:
         """Forget all that belongs to a term."""
         options = self.options
-        self.epochs = Epochs()
+        self.epochs = EpochBook()
         self.assign, self.withdraw = Assign(), Withdraw()
-        self.sources = Sources()
+        self.sources = SourceBook()
         self.pressure = Pressure(options.max_rows, options.max_bytes, options.memory, target_ms=options.target_ms)
         self.collection = Collection(options.retention_ms, options.late_writer_ms)
         self._tidying = Tidying()
@@ -151,7 +151,7 @@ class Coordinator:
         self._proposal: Proposal | None = None
         self._regenerate = True
         self._plan_at = 0
-        self.patience = Patience(options.quiet_ms, self._now)
+        self.patience = FailureDetector(options.quiet_ms, self._now)
         self._notes: list[Note] = []
         self._index: tuple[Chunk, ...] = ()
         self._committed_positions: Mapping[SourceId, Seq] = {}
@@ -165,7 +165,7 @@ class Coordinator:
                 jump, self._now = now - self._now, max(self._now, now)
                 self.membership.tick(self._now)
                 found = self._lead(event)
-                if self.phase is Phase.LEADING and jump > CLOCK_OFF_MS:
+                if self.phase is CoordinatorPhase.LEADING and jump > CLOCK_OFF_MS:
                     # Set, or asleep: what an epoch is called cannot be taken back, so ask ZooKeeper's clock first.
                     reason = f"time went on by {jump} ms at once: the clock is compared before anything is planned"
                     found += self._led(self.leadership.stand_back(reason))
@@ -211,13 +211,17 @@ class Coordinator:
 
     @property
     def catalog(self) -> tuple[int, str, tuple[int, ...]]:
-        """Version and document of the newest catalog that a plan names, and the circuits of it that are being built."""
+        """Version and document of the newest catalog that a plan names, and its view groups that are being built."""
         current = self._catalog.current
         return current.version, current.document, tuple(current.building)
 
     def waits_for(self, longer_than: int) -> tuple[MemberId, ...]:
         """Whom the oldest open epoch waits for, if it has done so for that many milliseconds."""
-        if self.phase is not Phase.LEADING or not self.epochs.open or self.patience.silence(self._now) < longer_than:
+        if (
+            self.phase is not CoordinatorPhase.LEADING
+            or not self.epochs.open
+            or self.patience.silence(self._now) < longer_than
+        ):
             return ()
         waiting = self.epochs.waiting_for()
         return () if waiting is None else waiting.members
@@ -229,7 +233,7 @@ class Coordinator:
 
     def _took_over(self, state: PoolState) -> list[CoordinatorInstruction]:
         self._reset()
-        self.phase = Phase.RESTORING
+        self.phase = CoordinatorPhase.RESTORING
         pointers = [*state.open] if state.committed_plan is None else [state.committed_plan, *state.open]
         found: list[CoordinatorInstruction] = [Note("leading", {"term": state.term, "committed": state.committed})]
         if not pointers:
@@ -274,7 +278,7 @@ class Coordinator:
         self._catalog.restore(epochs.last_plan)
         self.sources.restore(epochs.positions)
         self.collection.take_over(epochs.committed, (), self._now)
-        self.phase = Phase.LEADING
+        self.phase = CoordinatorPhase.LEADING
         return found + self._advance()
 
     def _lost_lead(self, reason: str) -> list[CoordinatorInstruction]:
@@ -283,14 +287,14 @@ class Coordinator:
             unknown = f"this coordinator does not lead any more ({reason}): look whether the change has happened"
             found.append(CatalogTaken(self._catalog.offer.offered.ticket, self.epochs.last, unknown))
         self._reset()
-        self.phase = Phase.FOLLOWING
+        self.phase = CoordinatorPhase.FOLLOWING
         return found
 
     # ------------------------------------------------------------------ proposals
 
     def _advance(self) -> list[CoordinatorInstruction]:
         """Everything that can go on now."""
-        if self.phase is not Phase.LEADING:
+        if self.phase is not CoordinatorPhase.LEADING:
             return []
         collect = self._rounds.advance(self.epochs.committed, self._term, self._now)
         found = [*self._propose(), *self._release(), *self._plan(), *collect]
@@ -362,7 +366,7 @@ class Coordinator:
     def _accepted(self) -> list[CoordinatorInstruction]:
         """The proposal is in the record: act on it."""
         proposal, self._proposal = self._proposal, None
-        if proposal is None or self.phase is not Phase.LEADING:
+        if proposal is None or self.phase is not CoordinatorPhase.LEADING:
             return []
         found: list[CoordinatorInstruction] = []
         if proposal.commit is not None:
@@ -511,7 +515,7 @@ class Coordinator:
         self._planning = True
         return found + self._asking.ask(lambda request: WriteDocument(request, pointer.document, data), written)
 
-    def _make(self, pieces: tuple[Piece, ...], positions: dict[SourceId, Seq]) -> EpochPlan:
+    def _make(self, pieces: tuple[InputPiece, ...], positions: dict[SourceId, Seq]) -> EpochPlan:
         catalog, slices = self._catalog.next()
         used = {piece.chunk for piece in pieces}
         chunks = [chunk for chunk in self._index if chunk.id in used]
@@ -530,7 +534,7 @@ class Coordinator:
         )
 
     def _offered(self, event: CatalogOffered) -> list[CoordinatorInstruction]:
-        if self.phase is not Phase.LEADING:
+        if self.phase is not CoordinatorPhase.LEADING:
             refused = "this coordinator does not lead"
         elif self.patience.stalled:
             refused = f"{STALLED}: {self.patience.stalled}"
@@ -550,7 +554,7 @@ class Coordinator:
     # ------------------------------------------------------------------ what members say
 
     def _heard(self, message: object) -> list[CoordinatorInstruction]:
-        if self.phase is not Phase.LEADING:
+        if self.phase is not CoordinatorPhase.LEADING:
             return []
         match message:
             case Sent(epoch, attempt, member):

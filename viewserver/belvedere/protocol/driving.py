@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece, Seq, SourceId
+from belvedere.protocol.exactly_once import Chunk, ChunkId, InputPiece, Seq, SourceId
 from belvedere.protocol.messages import (
     Attempt,
     Batch,
@@ -167,7 +167,7 @@ class Distribute:
 
     plan: EpochPlan
     generation: Generation
-    pieces: tuple[tuple[int, Piece], ...]
+    pieces: tuple[tuple[int, InputPiece], ...]
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class InputRead:
 
 @dataclass(frozen=True)
 class SourceFact:
-    """What the source system says of a source (see `belvedere.store.seam.SourceInfo`)."""
+    """What the source system says of a source (see `belvedere.backend.seam.SourceInfo`)."""
 
     id: SourceId
     parents: frozenset[SourceId]
@@ -278,14 +278,14 @@ class StoreFailed:
 class CatalogOffered:
     """DDL: a new catalog, made from the one with version `version - 1`. `ticket` names the request in `CatalogTaken`.
 
-    `stages`: of the new catalog. `circuits`: those of it that have to be built. `present`: all circuits of it; one that
+    `stages`: of the new catalog. `view_groups`: those of it that have to be built. `present`: all of them; one that
     was under construction and is not there any more is given up."""
 
     ticket: int
     version: int
     document: bytes
     stages: int
-    circuits: tuple[int, ...] = ()
+    view_groups: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
 
 

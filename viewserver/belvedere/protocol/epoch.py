@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from belvedere.protocol.barrier import Barrier, Waiting
+from belvedere.protocol.barrier import Barrier, WaitingFor
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import (
     NEVER,
@@ -93,7 +93,7 @@ class OpenEpoch:
 
 
 @dataclass
-class Epochs:
+class EpochBook:
     """What the record says, with the plans it points to, and how far the present generation is."""
 
     committed: Epoch = NEVER
@@ -117,7 +117,7 @@ class Epochs:
         generation = self.generation
         return generation is not None and bool(generation.servers) and bool(generation.distributors)
 
-    def waiting_for(self) -> Waiting | None:
+    def waiting_for(self) -> WaitingFor | None:
         """What the oldest epoch that flows waits for."""
         barrier = next((epoch.barrier for epoch in self.open if not epoch.acknowledged), None)
         return None if barrier is None else barrier.waiting_for()

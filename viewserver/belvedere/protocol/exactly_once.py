@@ -4,12 +4,12 @@ A source pushes its log, entry by entry, each with a seq; seqs grow, with gaps, 
 no answer comes again, perhaps cut elsewhere, perhaps to another distributor, while the first one is still on its way.
 So the same entry may be written to INPUT several times, and two layers make it count once:
 
-    pusher ──Received──▶ Filter (one per distributor) ──Write──▶ INPUT ──positions, choose──▶ plan(e)
-                 ◀──Acknowledge / Refuse──      ▲                  │
-                                                └──Written─────────┘
+    pusher ──ReceivedEntries──▶ DuplicateFilter (one per distributor) ──Write──▶ INPUT ──positions, choose──▶ plan(e)
+                 ◀──Acknowledge / Refuse──      ▲                                  │
+                                                └──WrittenChunk────────────────────┘
 
-* The `Filter` drops what it *knows* to be durable. It saves work; correctness does not rest on it, since what another
-  distributor wrote a moment ago it cannot know.
+* The `DuplicateFilter` drops what it *knows* to be durable. It saves work; correctness does not rest on it, since what
+  another distributor wrote a moment ago it cannot know.
 * `choose` cuts overlapping chunks so that each seq above the last plan is taken from one chunk. This is what counts.
 
 What a pusher promises (HBase's serial peers and our own store do): a request is a run of its source's log without
@@ -21,8 +21,8 @@ Why it is safe:
    earlier entries of its source are durable too. This holds for late repeats, for zombies on an old connection and
    for distributors that know nothing of each other: each of them only adds a run whose predecessors are durable.
 2. So one number per source, the greatest durable seq, says what is durable, and dropping what is not above it leaves a
-   run without omissions. Only `Written` raises it: a write still on its way may fail, and what stands behind it would
-   leave a hole that nobody sees, because seqs have gaps anyway. Later requests of the source wait for it instead.
+   run without omissions. Only `WrittenChunk` raises it: a write still on its way may fail, and what stands behind it
+   would leave a hole that nobody sees, because seqs have gaps anyway. Later requests of the source wait for it instead.
 3. A chunk holds every entry of its source between its first and last seq. Of the chunks that end above position p the
    one that begins lowest therefore leaves out nothing after p: a missing entry would be durable in a chunk that
    begins lower still. `choose` walks on like this; which copy it takes is decided by the chunks alone, and copies of a
@@ -33,8 +33,8 @@ Why it is safe:
    its back. Hence two reads: bounds from the first, chunks from a second that starts when the first has ended; all
    that lies below the bounds was durable by then. One read of an atomic snapshot will do as well.
 
-Crashes: before `Written` nothing was acknowledged and the pusher sends again; between it and the answer likewise, and
-the repeat is dropped here or cut in the plan. Between two plans only the last plan's positions matter.
+Crashes: before `WrittenChunk` nothing was acknowledged and the pusher sends again; between it and the answer likewise,
+and the repeat is dropped here or cut in the plan. Between two plans only the last plan's positions matter.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ START = Seq(-1)
 
 
 @dataclass(frozen=True)
-class Entry:
+class SourceEntry:
     """What one seq carries: many rows, perhaps none. It is never split."""
 
     seq: Seq
@@ -91,16 +91,16 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedEntries:
     """A request has come in. Ids are given by the receiver, a new one also to a repeat."""
 
     request: RequestId
     source: SourceId
-    entries: Sequence[Entry]
+    entries: Sequence[SourceEntry]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenChunk:
     """The chunk and its index entry are durable."""
 
     chunk: ChunkId
@@ -122,7 +122,7 @@ class Restored:
     planned: Mapping[SourceId, Seq]
 
 
-Event: TypeAlias = Received | Written | WriteFailed | Restored
+Event: TypeAlias = ReceivedEntries | WrittenChunk | WriteFailed | Restored
 
 
 # --- instructions
@@ -130,10 +130,10 @@ Event: TypeAlias = Received | Written | WriteFailed | Restored
 
 @dataclass(frozen=True)
 class Write:
-    """Make the entries durable, then the index entry, then say `Written`."""
+    """Make the entries durable, then the index entry, then say `WrittenChunk`."""
 
     chunk: Chunk
-    entries: tuple[Entry, ...]
+    entries: tuple[SourceEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -183,10 +183,10 @@ class _Flow:
     durable: Seq = START
     writing: Write | None = None
     writing_for: RequestId | None = None
-    waiting: list[Received] = field(default_factory=list)
+    waiting: list[ReceivedEntries] = field(default_factory=list)
 
 
-class Filter:
+class DuplicateFilter:
     """The first layer: one per distributor and incarnation."""
 
     def __init__(self, writer: WriterId) -> None:
@@ -198,9 +198,9 @@ class Filter:
 
     def handle(self, event: Event) -> list[Instruction]:
         match event:
-            case Received():
+            case ReceivedEntries():
                 return self._received(event)
-            case Written(chunk) | WriteFailed(chunk):
+            case WrittenChunk(chunk) | WriteFailed(chunk):
                 return self._ended(chunk, event)
             case Restored(index, planned):
                 return self._restored(index, planned)
@@ -214,7 +214,7 @@ class Filter:
         writing = (flow.writing_for for flow in self._flows.values() if flow.writing_for is not None)
         return found | dict.fromkeys(writing, Stage.WRITING)
 
-    def _received(self, event: Received) -> list[Instruction]:
+    def _received(self, event: ReceivedEntries) -> list[Instruction]:
         seqs = [START, *(entry.seq for entry in event.entries)]
         for before, after in pairwise(seqs):
             if after <= before:
@@ -226,7 +226,7 @@ class Filter:
         flow.waiting.append(event)
         return self._proceed(flow)
 
-    def _ended(self, chunk: ChunkId, event: Written | WriteFailed) -> list[Instruction]:
+    def _ended(self, chunk: ChunkId, event: WrittenChunk | WriteFailed) -> list[Instruction]:
         source = self._writes.pop(chunk, None)
         if source is None:
             return []  # said before
@@ -271,7 +271,7 @@ class Filter:
                 flow.waiting.append(request)
         return instructions
 
-    def _drop(self, entries: Sequence[Entry]) -> None:
+    def _drop(self, entries: Sequence[SourceEntry]) -> None:
         self.dropped.entries += len(entries)
         self.dropped.rows += sum(len(entry.rows) for entry in entries)
 
@@ -280,7 +280,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Piece:
+class InputPiece:
     """What a plan takes from one chunk: the entries with `after < seq <= last`."""
 
     chunk: ChunkId
@@ -288,7 +288,7 @@ class Piece:
     after: Seq
     last: Seq
 
-    def take(self, entries: Iterable[Entry]) -> list[Entry]:
+    def take(self, entries: Iterable[SourceEntry]) -> list[SourceEntry]:
         return [entry for entry in entries if self.after < entry.seq <= self.last]
 
 
@@ -302,7 +302,7 @@ def positions(index: Iterable[Chunk]) -> dict[SourceId, Seq]:
 
 def choose(
     planned: Mapping[SourceId, Seq], bounds: Mapping[SourceId, Seq], index: Iterable[Chunk]
-) -> tuple[Piece, ...]:
+) -> tuple[InputPiece, ...]:
     """The pieces that take each source from its planned position to its bound, each seq once, in order per source.
 
     `bounds` are positions of an earlier read of the index, or lower ones; `index` was read after that read had ended.
@@ -311,14 +311,14 @@ def choose(
     for chunk in index:
         if planned.get(chunk.source, START) < chunk.last and chunk.source in bounds:
             by_source.setdefault(chunk.source, []).append(chunk)
-    pieces: list[Piece] = []
+    pieces: list[InputPiece] = []
     for source in sorted(bounds):
         chunks = sorted(by_source.get(source, ()), key=lambda chunk: (chunk.first, -chunk.last, chunk.id))
         pieces += _cover(source, planned.get(source, START), bounds[source], chunks)
     return tuple(pieces)
 
 
-def _cover(source: SourceId, after: Seq, bound: Seq, chunks: Sequence[Chunk]) -> Iterable[Piece]:
+def _cover(source: SourceId, after: Seq, bound: Seq, chunks: Sequence[Chunk]) -> Iterable[InputPiece]:
     """Few pieces: of the chunks that leave nothing out after `after`, always the one that reaches farthest."""
     i = 0
     while after < bound:
@@ -330,7 +330,7 @@ def _cover(source: SourceId, after: Seq, bound: Seq, chunks: Sequence[Chunk]) ->
         if best is None or best.last <= after:
             raise errors.Damaged(f"INPUT of source {source} ends at seq {after}, a plan needs it up to {bound}")
         last = min(best.last, bound)
-        yield Piece(best.id, source, after, last)
+        yield InputPiece(best.id, source, after, last)
         after = last
 
 

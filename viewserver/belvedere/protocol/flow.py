@@ -31,7 +31,7 @@ from belvedere.protocol.driving import (
     Tick,
     WorkFailed,
 )
-from belvedere.protocol.exactly_once import Piece
+from belvedere.protocol.exactly_once import InputPiece
 from belvedere.protocol.messages import (
     NEVER,
     NO_ATTEMPT,
@@ -49,7 +49,7 @@ from belvedere.protocol.messages import (
 from belvedere.protocol.ring import MemberId
 
 
-def pieces_of(plan: EpochPlan, generation: Generation, member: MemberId) -> tuple[tuple[int, Piece], ...]:
+def pieces_of(plan: EpochPlan, generation: Generation, member: MemberId) -> tuple[tuple[int, InputPiece], ...]:
     """The pieces that this distributor sends, with their index in the plan."""
     order = sorted(generation.distributors)
     present = set(order)

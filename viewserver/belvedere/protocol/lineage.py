@@ -9,8 +9,8 @@ daughter, so a daughter may be planned only when its parents are exhausted: plan
                            (a moves from node to node) └─▶ a2 ───────┘last
 
 What is known arrives as facts, in any order, late, repeated, and from several observers: who was `Listed` at the start,
-and of each source who its parents are (`Born`), where it ends (`Ended`), how far it is durable (`Arrived`) and planned
-(`Planned`), and where it is open (`Opened`, `Closed`, `NodeLost`).
+and of each source who its parents are (`Born`), where it ends (`SourceEnded`), how far it is durable (`Arrived`) and
+planned (`Planned`), and where it is open (`Opened`, `SourceClosed`, `NodeLost`).
 
 Why it is safe:
 
@@ -65,7 +65,7 @@ class Born:
 
 
 @dataclass(frozen=True)
-class Ended:
+class SourceEnded:
     """The source was split or merged. `last` is the seq of its last entry, START if it never had one."""
 
     source: SourceId
@@ -96,7 +96,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Closed:
+class SourceClosed:
     source: SourceId
     generation: Generation
 
@@ -106,14 +106,14 @@ class NodeLost:
     node: NodeId
 
 
-Event: TypeAlias = Listed | Born | Ended | Arrived | Planned | Opened | Closed | NodeLost
+Event: TypeAlias = Listed | Born | SourceEnded | Arrived | Planned | Opened | SourceClosed | NodeLost
 
 
 # --- instructions
 
 
 @dataclass(frozen=True)
-class Ask:
+class AskParents:
     """Find out who the parents of this source are, and say `Born`."""
 
     source: SourceId
@@ -149,17 +149,17 @@ class Orphaned:
 
 
 @dataclass(frozen=True)
-class Contradiction:
+class LineageContradiction:
     """Two facts that cannot both hold. The first is believed; a person should look."""
 
     source: SourceId
     reason: str
 
 
-Instruction: TypeAlias = Ask | Start | Ignore | Finish | Orphaned | Contradiction
+Instruction: TypeAlias = AskParents | Start | Ignore | Finish | Orphaned | LineageContradiction
 
 
-class Phase(enum.Enum):
+class SourcePhase(enum.Enum):
     """Where a source stands. It follows from the facts, so a leader that hears them in another order agrees.
 
         UNKNOWN ──it counts──▶ WAITING ──parents exhausted──▶ RUNNING ──planned to its last seq──▶ EXHAUSTED
@@ -197,7 +197,7 @@ class _Source:
     planned: Seq = START
     opened: Opened | None = None
     closed: Generation = Generation(-1)
-    phase: Phase = Phase.UNKNOWN
+    phase: SourcePhase = SourcePhase.UNKNOWN
     asked: bool = False
     daughters: set[SourceId] = field(default_factory=set)
 
@@ -220,14 +220,14 @@ class Lineage:
         match event:
             case Born(name, parents):
                 found += self._born(name, source, parents)
-            case Ended(name, last):
+            case SourceEnded(name, last):
                 found += self._ended(name, source, last)
             case Arrived(name, through) if through > source.arrived:
                 source.arrived = through
                 found += _beyond(name, source)
             case Planned(name, through):
                 source.planned = max(source.planned, through)
-            case Opened() | Closed():
+            case Opened() | SourceClosed():
                 found += self._placed(source, event)
         return found + self._settle([event.source])
 
@@ -236,19 +236,21 @@ class Lineage:
         found: dict[SourceId, Seq] = {}
         for name, source in self._sources.items():
             bound = source.arrived if source.last is None else min(source.arrived, source.last)
-            if source.phase is Phase.RUNNING and bound > source.planned:
+            if source.phase is SourcePhase.RUNNING and bound > source.planned:
                 found[name] = bound
         return found
 
     def held_up(self) -> dict[SourceId, frozenset[SourceId]]:
         """Sources that have entries and may not be planned, each with the parents it waits for (none: unknown yet)."""
         return {
-            name: frozenset(parent for parent in source.parents or () if self.phase(parent) is not Phase.EXHAUSTED)
+            name: frozenset(
+                parent for parent in source.parents or () if self.phase(parent) is not SourcePhase.EXHAUSTED
+            )
             for name, source in self._sources.items()
-            if source.phase in (Phase.UNKNOWN, Phase.WAITING) and source.arrived > START
+            if source.phase in (SourcePhase.UNKNOWN, SourcePhase.WAITING) and source.arrived > START
         }
 
-    def phase(self, source: SourceId) -> Phase:
+    def phase(self, source: SourceId) -> SourcePhase:
         return self._sources.get(source, _Source()).phase
 
     def home(self, source: SourceId) -> tuple[Home, NodeId | None]:
@@ -267,10 +269,10 @@ class Lineage:
         found += [Listed(self._listed)] if self._listed is not None else []
         for name, source in self._sources.items():
             found += [Born(name, source.parents)] if source.parents is not None else []
-            found += [Ended(name, source.last)] if source.last is not None else []
+            found += [SourceEnded(name, source.last)] if source.last is not None else []
             found += [Arrived(name, source.arrived), Planned(name, source.planned)]
             found += [source.opened] if source.opened is not None else []
-            found += [Closed(name, source.closed)]
+            found += [SourceClosed(name, source.closed)]
         return found
 
     def _list(self, sources: frozenset[SourceId]) -> list[Instruction]:
@@ -278,7 +280,9 @@ class Lineage:
             if self._listed == sources:
                 return []
             name = min(self._listed ^ sources)
-            return [Contradiction(name, f"in one of two listings, of {len(self._listed)} and {len(sources)} sources")]
+            return [
+                LineageContradiction(name, f"in one of two listings, of {len(self._listed)} and {len(sources)} sources")
+            ]
         self._listed = sources
         for name in sources:
             self._sources.setdefault(name, _Source())
@@ -288,9 +292,9 @@ class Lineage:
         if source.parents is not None:
             if source.parents == parents:
                 return []
-            return [Contradiction(name, f"parents {_names(parents)} after {_names(source.parents)}")]
+            return [LineageContradiction(name, f"parents {_names(parents)} after {_names(source.parents)}")]
         if name in parents or parents & self._descendants(name):
-            return [Contradiction(name, f"parents {_names(parents)} descend from the source itself")]
+            return [LineageContradiction(name, f"parents {_names(parents)} descend from the source itself")]
         source.parents = parents
         for parent in parents:
             self._sources.setdefault(parent, _Source()).daughters.add(name)
@@ -298,12 +302,12 @@ class Lineage:
 
     def _ended(self, name: SourceId, source: _Source, last: Seq) -> list[Instruction]:
         if source.last is not None and source.last != last:
-            return [Contradiction(name, f"last seq {last} after {source.last}")]
+            return [LineageContradiction(name, f"last seq {last} after {source.last}")]
         source.last = last
         return _beyond(name, source)
 
-    def _placed(self, source: _Source, event: Opened | Closed) -> list[Instruction]:
-        if isinstance(event, Closed):
+    def _placed(self, source: _Source, event: Opened | SourceClosed) -> list[Instruction]:
+        if isinstance(event, SourceClosed):
             source.closed = max(source.closed, event.generation)
         elif source.opened is None or event.generation > source.opened.generation:
             source.opened = event
@@ -323,7 +327,7 @@ class Lineage:
 
     def _orphaned(self, name: SourceId, source: _Source) -> list[Instruction]:
         home, node = self.home(name)
-        if home is Home.LOST and node is not None and source.phase is not Phase.EXHAUSTED:
+        if home is Home.LOST and node is not None and source.phase is not SourcePhase.EXHAUSTED:
             return [Orphaned(name, node)]
         return []
 
@@ -338,11 +342,14 @@ class Lineage:
             if phase is source.phase:
                 continue
             before, source.phase = source.phase, phase
-            if before in (Phase.UNKNOWN, Phase.WAITING) and phase in (Phase.RUNNING, Phase.EXHAUSTED):
+            if before in (SourcePhase.UNKNOWN, SourcePhase.WAITING) and phase in (
+                SourcePhase.RUNNING,
+                SourcePhase.EXHAUSTED,
+            ):
                 found.append(Start(name))
-            if phase is Phase.EXHAUSTED:
+            if phase is SourcePhase.EXHAUSTED:
                 found.append(Finish(name))
-            if phase is Phase.FOREIGN:
+            if phase is SourcePhase.FOREIGN:
                 found.append(Ignore(name))
             changed += sorted(source.daughters)
         return found
@@ -358,24 +365,24 @@ class Lineage:
         for who, unknown in unborn:
             if unknown.parents is None and not unknown.asked:
                 unknown.asked = True
-                found.append(Ask(who))
+                found.append(AskParents(who))
         return found
 
-    def _due(self, name: SourceId, source: _Source) -> Phase:
+    def _due(self, name: SourceId, source: _Source) -> SourcePhase:
         if self._listed is None or source.parents is None:
-            return Phase.UNKNOWN
+            return SourcePhase.UNKNOWN
         listed = name in self._listed
         parents = source.parents & self._listed if listed else source.parents
         phases = {self._sources[parent].phase for parent in parents}
-        if not listed and phases <= {Phase.FOREIGN}:
-            return Phase.FOREIGN
-        if Phase.UNKNOWN in phases:
-            return Phase.UNKNOWN
-        if phases & {Phase.WAITING, Phase.RUNNING}:
-            return Phase.WAITING
+        if not listed and phases <= {SourcePhase.FOREIGN}:
+            return SourcePhase.FOREIGN
+        if SourcePhase.UNKNOWN in phases:
+            return SourcePhase.UNKNOWN
+        if phases & {SourcePhase.WAITING, SourcePhase.RUNNING}:
+            return SourcePhase.WAITING
         if source.last is not None and source.planned >= source.last:
-            return Phase.EXHAUSTED
-        return Phase.RUNNING
+            return SourcePhase.EXHAUSTED
+        return SourcePhase.RUNNING
 
     def _descendants(self, name: SourceId) -> set[SourceId]:
         found: set[SourceId] = set()
@@ -389,7 +396,7 @@ class Lineage:
 
 def _beyond(name: SourceId, source: _Source) -> list[Instruction]:
     if source.last is not None and source.arrived > source.last:
-        return [Contradiction(name, f"entries up to seq {source.arrived}, but it ended at {source.last}")]
+        return [LineageContradiction(name, f"entries up to seq {source.arrived}, but it ended at {source.last}")]
     return []
 
 

@@ -279,7 +279,7 @@ _TAKING_PART = (Role.VIEWSERVER, Role.DISTRIBUTOR)
 # --- who leads
 
 
-class Phase(enum.Enum):
+class MemberPhase(enum.Enum):
     """See the drawing above. LEADING is the only phase in which a leader acts."""
 
     FOLLOWING = "following"
@@ -325,7 +325,7 @@ class _Proposal:
 
 class Leadership:
     def __init__(self, me: MemberId, cluster: str, *, oldest: int = OLDEST_PROTOCOL, newest: int = PROTOCOL) -> None:
-        self.phase = Phase.FOLLOWING
+        self.phase = MemberPhase.FOLLOWING
         self.state: PoolState | None = None
         """The record as this leader last knew it; None while it does not lead."""
         self.reason = ""
@@ -346,11 +346,11 @@ class Leadership:
     @property
     def leading(self) -> bool:
         """Whether the term is this one's, as far as it knows; it acts only while `acting`."""
-        return self.phase in (Phase.LEADING, Phase.CHECKING)
+        return self.phase in (MemberPhase.LEADING, MemberPhase.CHECKING)
 
     @property
     def acting(self) -> bool:
-        return self.phase is Phase.LEADING
+        return self.phase is MemberPhase.LEADING
 
     @property
     def busy(self) -> bool:
@@ -363,7 +363,7 @@ class Leadership:
                 self._now = now
             case Elected(turn):
                 self._elected = turn
-                if not turn and self.phase is not Phase.FOLLOWING:
+                if not turn and self.phase is not MemberPhase.FOLLOWING:
                     return self._stop("not elected any more")
             case SessionChanged(connected):
                 self._session(connected)
@@ -388,12 +388,12 @@ class Leadership:
     def _proceed(self) -> list[LeadershipInstruction]:
         if not self._connected:
             return []
-        if self.phase is Phase.FOLLOWING and self._elected and self._now >= self._not_before and self._now > 0:
-            self.phase, self._read_at = Phase.READING, self._now
+        if self.phase is MemberPhase.FOLLOWING and self._elected and self._now >= self._not_before and self._now > 0:
+            self.phase, self._read_at = MemberPhase.READING, self._now
         if self._read_at is not None and self._now >= self._read_at:
             self._read_at = None
             return [ReadRecord(self._next_request())]
-        if self.phase is Phase.LEADING and self._proposal is None and self._waiting is not None:
+        if self.phase is MemberPhase.LEADING and self._proposal is None and self._waiting is not None:
             self._proposal, self._waiting = _Proposal(self._waiting, self._now), None
             return self._try()
         return []
@@ -409,10 +409,10 @@ class Leadership:
 
     def _session(self, connected: bool) -> None:
         self._connected = connected
-        if self.phase is Phase.FOLLOWING:
+        if self.phase is MemberPhase.FOLLOWING:
             return
         self._next_request()
-        self.phase = Phase.CHECKING if self.leading else Phase.READING
+        self.phase = MemberPhase.CHECKING if self.leading else MemberPhase.READING
         if self._proposal is not None:
             self._proposal.doubtful = True
         self._read_at = self._now
@@ -423,12 +423,12 @@ class Leadership:
         if record.failed:
             self._read_at = self._now + RETRY_MS
             return []
-        if self.phase is Phase.CHECKING:
+        if self.phase is MemberPhase.CHECKING:
             return self._checked(record)
         objection = self._objection(record)
         if objection:
             return self._stand_back(objection)
-        self.phase = Phase.CLAIMING
+        self.phase = MemberPhase.CLAIMING
         if record.state is None:
             fresh = PoolState(self._cluster, Term(1), self._me, protocol=self._oldest)
             self._claim = _Proposal(fresh, self._now)
@@ -456,7 +456,7 @@ class Leadership:
             if record.state == proposal.state:
                 return self._accepted(record.version, record.clock)
         elif record.state is not None and record.version == self._version:
-            self.phase = Phase.LEADING
+            self.phase = MemberPhase.LEADING
             return self._proceed() if proposal is None else self._try()
         return self._lose(record)
 
@@ -468,9 +468,9 @@ class Leadership:
         return self._stop(f"{record.state.leader} leads since term {record.state.term}")
 
     def _swapped(self, answer: Swapped) -> list[LeadershipInstruction]:
-        if self.phase is Phase.CLAIMING:
+        if self.phase is MemberPhase.CLAIMING:
             return self._claimed(answer)
-        if self.phase is not Phase.LEADING or self._proposal is None:
+        if self.phase is not MemberPhase.LEADING or self._proposal is None:
             return []
         if answer.outcome == "done":
             return self._accepted(answer.version, answer.clock)
@@ -478,27 +478,27 @@ class Leadership:
             return self._lose()
         pause = RETRY_MS if answer.outcome == "unknown" else 0
         self._proposal.doubtful = True
-        self.phase, self._read_at = Phase.CHECKING, self._now + pause
+        self.phase, self._read_at = MemberPhase.CHECKING, self._now + pause
         return self._proceed()
 
     def _claimed(self, answer: Swapped) -> list[LeadershipInstruction]:
         assert self._claim is not None
         if answer.outcome != "done":
             pause = RETRY_MS if answer.outcome == "unknown" else 0
-            self.phase, self._read_at = Phase.READING, self._now + pause
+            self.phase, self._read_at = MemberPhase.READING, self._now + pause
             return self._proceed()
         claim, self._claim = self._claim, None
         for own in (claim.asked, self._now):
             if abs(own - answer.clock) > CLOCK_OFF_MS:
                 return self._stand_back(self._clock_is_off(own - answer.clock))
-        self.phase, self.reason = Phase.LEADING, ""
+        self.phase, self.reason = MemberPhase.LEADING, ""
         self.state, self._version = claim.state, answer.version
         return [Leads(claim.state)]
 
     def _accepted(self, version: int, clock: int) -> list[LeadershipInstruction]:
         assert self._proposal is not None
         proposal, self._proposal = self._proposal, None
-        self.phase = Phase.LEADING
+        self.phase = MemberPhase.LEADING
         self.state, self._version = proposal.state, version
         found: list[LeadershipInstruction] = [Accepted(proposal.state)]
         if proposal.asked - clock > CLOCK_OFF_MS:
@@ -518,7 +518,7 @@ class Leadership:
     @property
     def stands_back(self) -> str:
         """Why this one could not lead a moment ago, and does not try just now; empty if nothing is against it."""
-        return self.reason if self.phase is Phase.FOLLOWING and self._now < self._not_before else ""
+        return self.reason if self.phase is MemberPhase.FOLLOWING and self._now < self._not_before else ""
 
     def stand_back(self, reason: str) -> list[LeadershipInstruction]:
         """This one cannot lead now, for a reason of its own: stop, and look again after a while."""
@@ -534,7 +534,7 @@ class Leadership:
         if self._elected:
             found.append(Resign(reason))
         self._elected = False
-        self.phase, self.reason = Phase.FOLLOWING, reason
+        self.phase, self.reason = MemberPhase.FOLLOWING, reason
         self.state = self._claim = self._proposal = self._waiting = None
         self._read_at = None
         self._next_request()

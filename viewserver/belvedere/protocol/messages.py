@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NewType, TypeAlias
 
-from belvedere.protocol.exactly_once import Piece, Seq, SourceId
+from belvedere.protocol.exactly_once import InputPiece, Seq, SourceId
 from belvedere.protocol.ring import MemberId
 
 PROTOCOL = 1
@@ -72,9 +72,9 @@ class Generation:
 
 @dataclass(frozen=True)
 class Slice:
-    """The buckets `[first, stop)` of its leaves that a circuit under construction takes in an epoch."""
+    """The buckets `[first, stop)` of its leaves that a view group under construction takes in an epoch."""
 
-    circuit: int
+    view_group: int
     first: int
     stop: int
 
@@ -84,7 +84,7 @@ class EpochPlan:
     """Everything that decides what an epoch is. Durable before anyone works on it, and never changed."""
 
     epoch: Epoch
-    pieces: tuple[Piece, ...]
+    pieces: tuple[InputPiece, ...]
     positions: Mapping[SourceId, Seq]
     """Where each source stands after the epoch (all sources that were ever planned and are not forgotten)."""
     catalog: int
@@ -94,7 +94,7 @@ class EpochPlan:
     stages: int
     """How many stages that catalog has: everyone computes them alike, and the barrier counts them."""
     slices: tuple[Slice, ...] = ()
-    """One for each circuit under construction. The next plan goes on where `stop` was, until it is 16,384."""
+    """One for each view group under construction. The next plan goes on where `stop` was, until it is 16,384."""
     engine: int = 1
     oldest: int = 0
     """When the oldest of its changes was received (milliseconds), 0 if there is none."""

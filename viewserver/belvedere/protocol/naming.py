@@ -21,8 +21,8 @@ Names: TypeAlias = tuple[str, tuple[int, ...]]
 
 
 def names_of(plan: EpochPlan) -> Names:
-    """What decides what names mean at an epoch: the catalog, and which circuits of it are not complete."""
-    return plan.catalog_document, tuple(part.circuit for part in plan.slices if part.stop < BUCKETS)
+    """What decides what names mean at an epoch: the catalog, and which view groups of it are not complete."""
+    return plan.catalog_document, tuple(part.view_group for part in plan.slices if part.stop < BUCKETS)
 
 
 class Naming:

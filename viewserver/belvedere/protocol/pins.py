@@ -132,7 +132,7 @@ def _unsealed(data: bytes) -> bytes | None:
     return content if _sealed(content) == data else None
 
 
-class Phase(enum.Enum):
+class PinPhase(enum.Enum):
     """See the drawing above."""
 
     IDLE = "idle"
@@ -161,7 +161,7 @@ class Collection:
     """The leader's side, from its takeover on. A round: `choose`, write, `raised`, `collect`; or `give_up`."""
 
     def __init__(self, retention_ms: int, late_writer_ms: int) -> None:
-        self.phase = Phase.IDLE
+        self.phase = PinPhase.IDLE
         self.horizon = NEVER
         """The greatest horizon that may be in the store."""
         self._durable = NEVER
@@ -200,7 +200,7 @@ class Collection:
         """Begin a round with the names of all pins: the document to write; None if the horizon stays where it is (then
         go on with `raised`)."""
         self._pass(now)
-        self.phase = Phase.CHOSEN
+        self.phase = PinPhase.CHOSEN
         wanted = min(
             [
                 max(
@@ -215,15 +215,15 @@ class Collection:
 
     def raised(self) -> None:
         """The horizon is durable. The pins must be listed now, not before."""
-        if self.phase is Phase.CHOSEN:
-            self.phase, self._raised_at = Phase.RAISED, self._time
+        if self.phase is PinPhase.CHOSEN:
+            self.phase, self._raised_at = PinPhase.RAISED, self._time
 
     def collect(self, pins: Iterable[str], horizons: Iterable[str], now: int) -> Collected:
         """End the round with the names of all pins and horizons, listed after `raised`."""
-        if self.phase is not Phase.RAISED:
+        if self.phase is not PinPhase.RAISED:
             raise Contradiction(f"collection is {self.phase.value}: first the horizon is durable, then pins are listed")
         self._pass(now)
-        self.phase = Phase.IDLE
+        self.phase = PinPhase.IDLE
         living = self._living(pins, as_of=self._raised_at)
         horizon = min([self.horizon, *(pin.epoch for pin in living.values())])
         expired = [name for name in self._seen if name not in living and Pin.parse(name) is not None]
@@ -254,7 +254,7 @@ class Collection:
 
     def give_up(self) -> None:
         """A step of the round failed, or its answer is unknown."""
-        self.phase = Phase.IDLE
+        self.phase = PinPhase.IDLE
 
     def pins(self) -> tuple[Pin, ...]:
         """Those that were there when they were last listed, oldest epoch first; for people."""

@@ -33,7 +33,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece, Seq, SourceId, choose
+from belvedere.protocol.exactly_once import Chunk, ChunkId, InputPiece, Seq, SourceId, choose
 
 OPEN_EPOCHS = 2
 FIRST_ROWS = 10_000
@@ -151,7 +151,7 @@ class Pressure:
     ) -> dict[SourceId, Seq]:
         """How far the next plan goes for each source; sources that get nothing are left out."""
         chunks = {chunk.id: chunk for chunk in index}
-        pieces: dict[SourceId, list[Piece]] = {}
+        pieces: dict[SourceId, list[InputPiece]] = {}
         for piece in choose(planned, bounds, index):
             pieces.setdefault(piece.source, []).append(piece)
         self._round += 1
@@ -185,7 +185,7 @@ def _believe(before: float, found: float) -> float:
 
 
 def _fill(
-    pieces: Mapping[SourceId, Sequence[Piece]],
+    pieces: Mapping[SourceId, Sequence[InputPiece]],
     chunks: Mapping[ChunkId, Chunk],
     ages: Mapping[ChunkId, tuple[int, int]],
     rows: int,

@@ -167,7 +167,7 @@ def covers(token: Mapping[SourceId, Seq], positions: Mapping[SourceId, Seq], lis
 
 
 @dataclass
-class Session:
+class ReadSession:
     """One reader's. `epoch`: the newest that it has read at."""
 
     epoch: Epoch = NEVER

@@ -32,21 +32,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from belvedere.protocol.exactly_once import START, Chunk, ChunkId, Piece, Seq, SourceId, choose, positions
+from belvedere.protocol.exactly_once import START, Chunk, ChunkId, InputPiece, Seq, SourceId, choose, positions
 from belvedere.protocol.lineage import (
     Arrived,
     Born,
-    Closed,
-    Contradiction,
-    Ended,
     Generation,
     Home,
     Lineage,
+    LineageContradiction,
     Listed,
     NodeId,
     Opened,
-    Phase,
     Planned,
+    SourceClosed,
+    SourceEnded,
+    SourcePhase,
 )
 
 
@@ -63,7 +63,7 @@ class Fact(Protocol):
     def node(self) -> str: ...
 
 
-class Sources:
+class SourceBook:
     """All sources of a pool, for one leader."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Sources:
         self._strays: tuple[ChunkId, ...] = ()
         self._lineage = Lineage()
         self._heard = False
-        self._reported: set[Contradiction] = set()
+        self._reported: set[LineageContradiction] = set()
         self._places: dict[SourceId, tuple[str, int]] = {}
         """Where each source is open, or was last, and how often it has moved since this leader leads."""
 
@@ -87,7 +87,7 @@ class Sources:
         """Where the next plan begins."""
         return self._planned
 
-    def observe(self, index: Sequence[Chunk], listing: Iterable[Fact]) -> list[Contradiction]:
+    def observe(self, index: Sequence[Chunk], listing: Iterable[Fact]) -> list[LineageContradiction]:
         """The listing, read after all that was told here before, and the INPUT index as of one moment, read not before
         the listing. So what the *last* index held is known to this listing, if to any.
 
@@ -104,7 +104,7 @@ class Sources:
         """How far the next plan may go, for each source that has something to plan."""
         return self._lineage.bounds()
 
-    def choose(self, bounds: Mapping[SourceId, Seq]) -> tuple[Piece, ...]:
+    def choose(self, bounds: Mapping[SourceId, Seq]) -> tuple[InputPiece, ...]:
         """What a plan takes to bring the sources to these bounds (as `bounds` gave them, or lower)."""
         return choose(self._planned, bounds, self._index)
 
@@ -113,7 +113,7 @@ class Sources:
         kept = {source: seq for source, seq in self._planned.items() if not self._is_gone(source)}
         return kept | dict(bounds)
 
-    def plan(self, after: Mapping[SourceId, Seq]) -> list[Contradiction]:
+    def plan(self, after: Mapping[SourceId, Seq]) -> list[LineageContradiction]:
         """A plan with these positions is in the record."""
         before, self._planned = self._planned, dict(after)
         if before.keys() - after.keys():
@@ -128,7 +128,7 @@ class Sources:
             for source, fact in sorted(self._facts.items())
             if fact.last is not None
             and source not in self._arrived
-            and self._lineage.phase(source) is Phase.EXHAUSTED
+            and self._lineage.phase(source) is SourcePhase.EXHAUSTED
             and committed.get(source, START) >= fact.last
         )
 
@@ -141,7 +141,7 @@ class Sources:
         unknown = self._arrived.keys() - self._facts.keys() - self._planned.keys()
         return self._lineage.held_up() | {source: frozenset[SourceId]() for source in unknown}
 
-    def phase(self, source: SourceId) -> Phase:
+    def phase(self, source: SourceId) -> SourcePhase:
         return self._lineage.phase(source)
 
     def home(self, source: SourceId) -> tuple[Home, NodeId | None]:
@@ -150,14 +150,14 @@ class Sources:
 
     # --- facts
 
-    def _believe(self, listing: Iterable[Fact]) -> tuple[dict[SourceId, Fact], list[Contradiction]]:
+    def _believe(self, listing: Iterable[Fact]) -> tuple[dict[SourceId, Fact], list[LineageContradiction]]:
         facts: dict[SourceId, Fact] = {}
-        found: list[Contradiction] = []
+        found: list[LineageContradiction] = []
         for fact in listing:
             before = self._facts.get(fact.id)
             problem = "" if before is None else _difference(before, fact)
             if problem:
-                found.append(Contradiction(fact.id, problem))
+                found.append(LineageContradiction(fact.id, problem))
             facts[fact.id] = before if before is not None and problem else fact
         return facts, found
 
@@ -168,7 +168,7 @@ class Sources:
         """Whether INPUT has got more of a source that is not listed, and was taken to end where it was planned."""
         return any(self._arrived.get(source, START) > self._planned[source] for source in self._unlisted())
 
-    def _advance(self) -> list[Contradiction]:
+    def _advance(self) -> list[LineageContradiction]:
         return self._tell(*(Arrived(source, seq) for source, seq in self._arrived.items() if source in self._facts))
 
     def _unlisted(self) -> dict[SourceId, Seq]:
@@ -179,23 +179,23 @@ class Sources:
             if source not in self._facts
         }
 
-    def _rebuild(self) -> list[Contradiction]:
+    def _rebuild(self) -> list[LineageContradiction]:
         self._lineage, ends = Lineage(), self._unlisted()
         found = self._tell(Listed(frozenset(self._facts.keys() | ends.keys())))
         for source, last in ends.items():
             found += self._tell(Planned(source, self._planned[source]), Arrived(source, last))
-            found += self._tell(Ended(source, last), Born(source, frozenset()))
+            found += self._tell(SourceEnded(source, last), Born(source, frozenset()))
         for source, fact in self._facts.items():
             found += self._tell(Planned(source, self._planned.get(source, START)))
             found += self._tell(Arrived(source, self._arrived.get(source, START)))
             if fact.last is not None:
-                found += self._tell(Ended(source, fact.last))
+                found += self._tell(SourceEnded(source, fact.last))
             found += self._tell(Born(source, fact.parents))
             found += self._tell(*self._moves(source, fact.node))
         self._places = {source: place for source, place in self._places.items() if source in self._facts}
         return found
 
-    def _moves(self, source: SourceId, node: str) -> list[Opened | Closed]:
+    def _moves(self, source: SourceId, node: str) -> list[Opened | SourceClosed]:
         """A listing says where a source is, lineage wants to hear what happened: it was closed there and opened here.
         One that is nowhere is closed."""
         before, moved = self._places.get(source, ("", 0))
@@ -203,14 +203,16 @@ class Sources:
             before, moved = node, moved + 1
         self._places[source] = (before, moved)
         opened = [Opened(source, NodeId(before), Generation(moved))] if before else []
-        return [Closed(source, Generation(moved - 1 if node else moved)), *opened]
+        return [SourceClosed(source, Generation(moved - 1 if node else moved)), *opened]
 
-    def _tell(self, *events: Arrived | Born | Closed | Ended | Listed | Opened | Planned) -> list[Contradiction]:
+    def _tell(
+        self, *events: Arrived | Born | SourceClosed | SourceEnded | Listed | Opened | Planned
+    ) -> list[LineageContradiction]:
         """What lineage asks for comes with a listing, what it starts shows in its bounds; contradictions are left."""
         said = [instruction for event in events for instruction in self._lineage.handle(event)]
-        return [instruction for instruction in said if isinstance(instruction, Contradiction)]
+        return [instruction for instruction in said if isinstance(instruction, LineageContradiction)]
 
-    def _news(self, found: Iterable[Contradiction]) -> list[Contradiction]:
+    def _news(self, found: Iterable[LineageContradiction]) -> list[LineageContradiction]:
         known = {contradiction for contradiction in self._reported if contradiction.source in self._facts}
         fresh = [contradiction for contradiction in dict.fromkeys(found) if contradiction not in known]
         self._reported = known.union(fresh)

@@ -36,7 +36,7 @@ import enum
 from dataclasses import dataclass, field
 
 from belvedere.errors import Contradiction
-from belvedere.protocol.barrier import Inbox
+from belvedere.protocol.barrier import CountingInbox
 from belvedere.protocol.driving import (
     Adopt,
     Compute,
@@ -89,7 +89,7 @@ def overtaken(state: PoolState | None, epoch: Epoch, attempt: Attempt) -> str:
     return ""
 
 
-class Phase(enum.Enum):
+class ViewServerPhase(enum.Enum):
     WAITING = "waiting"
     OPEN = "open"
     COMPUTING = "computing"
@@ -102,9 +102,9 @@ class Phase(enum.Enum):
 class _Work:
     """One epoch in the present generation. Batches may come before its plan."""
 
-    inbox: Inbox
+    inbox: CountingInbox
     plan: EpochPlan | None = None
-    phase: Phase = Phase.WAITING
+    phase: ViewServerPhase = ViewServerPhase.WAITING
     stage: Stage = 0
 
 
@@ -141,7 +141,7 @@ class ViewServer:
     def attempt(self) -> Attempt:
         return NO_ATTEMPT if self.generation is None else self.generation.number
 
-    def phases(self) -> dict[Epoch, tuple[Phase, Stage]]:
+    def phases(self) -> dict[Epoch, tuple[ViewServerPhase, Stage]]:
         """For status and tests."""
         return {epoch: (work.phase, work.stage) for epoch, work in self._works.items()}
 
@@ -221,7 +221,7 @@ class ViewServer:
     def _work(self, epoch: Epoch) -> _Work:
         work = self._works.get(epoch)
         if work is None:
-            work = self._works[epoch] = _Work(Inbox(epoch, self.attempt))
+            work = self._works[epoch] = _Work(CountingInbox(epoch, self.attempt))
         return work
 
     def _proceed(self) -> list[ServerInstruction]:
@@ -229,16 +229,16 @@ class ViewServer:
         complete."""
         for epoch in sorted(self._works):
             work = self._works[epoch]
-            if work.phase in (Phase.WRITING, Phase.ACKNOWLEDGED):
+            if work.phase in (ViewServerPhase.WRITING, ViewServerPhase.ACKNOWLEDGED):
                 continue
-            if work.plan is None or work.phase in (Phase.COMPUTING, Phase.FAILED):
+            if work.plan is None or work.phase in (ViewServerPhase.COMPUTING, ViewServerPhase.FAILED):
                 return []
             found: list[ServerInstruction] = []
-            if work.phase is Phase.WAITING:
-                work.phase = Phase.OPEN
+            if work.phase is ViewServerPhase.WAITING:
+                work.phase = ViewServerPhase.OPEN
                 found.append(Open(work.plan, self.attempt))
             if work.inbox.ready(work.stage):
-                work.phase = Phase.COMPUTING
+                work.phase = ViewServerPhase.COMPUTING
                 found.append(Compute(epoch, self.attempt, work.stage))
             return found
         return []
@@ -248,30 +248,35 @@ class ViewServer:
 
     def _computed(self, event: Computed) -> list[ServerInstruction]:
         work = self._current(event.epoch, event.attempt)
-        if work is None or work.plan is None or work.phase is not Phase.COMPUTING or work.stage != event.stage:
+        if (
+            work is None
+            or work.plan is None
+            or work.phase is not ViewServerPhase.COMPUTING
+            or work.stage != event.stage
+        ):
             return []
         sent = Sent(event.epoch, event.attempt, self.me, event.stage, event.batches, event.rows, event.ring)
         found: list[ServerInstruction] = [self._tell(sent)]
         work.stage += 1
         if work.stage < work.plan.stages:
-            work.phase = Phase.OPEN
+            work.phase = ViewServerPhase.OPEN
         else:
-            work.phase = Phase.WRITING
+            work.phase = ViewServerPhase.WRITING
             found.append(Persist(event.epoch, event.attempt))
         return found + self._proceed()
 
     def _persisted(self, event: Persisted) -> list[ServerInstruction]:
         work = self._current(event.epoch, event.attempt)
-        if work is None or work.phase is not Phase.WRITING:
+        if work is None or work.phase is not ViewServerPhase.WRITING:
             return []
-        work.phase = Phase.ACKNOWLEDGED
+        work.phase = ViewServerPhase.ACKNOWLEDGED
         return [self._tell(Done(event.epoch, event.attempt, self.me, event.figures))]
 
     def _failed(self, event: WorkFailed) -> list[ServerInstruction]:
         work = self._current(event.epoch, event.attempt)
         if work is None:
             return []
-        work.phase = Phase.FAILED
+        work.phase = ViewServerPhase.FAILED
         failed = Failed(event.epoch, event.attempt, self.me, event.reason, event.view)
         note = Note("failed", {"epoch": event.epoch, "view": event.view, "reason": event.reason})
         return [note, self._tell(failed)]

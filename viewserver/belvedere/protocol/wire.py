@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 
 from belvedere import errors
 from belvedere.protocol import messages
-from belvedere.protocol.exactly_once import Chunk, ChunkId, Piece
+from belvedere.protocol.exactly_once import Chunk, ChunkId, InputPiece
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -272,7 +272,7 @@ def _defined_in(module: types.ModuleType) -> list[type[Any]]:
     return [cls for cls in found if cls.__module__ == module.__name__]
 
 
-_CODEC = Codec([*_defined_in(messages), Piece, Chunk, ChunkId])
+_CODEC = Codec([*_defined_in(messages), InputPiece, Chunk, ChunkId])
 
 encode = _CODEC.encode
 """The bytes of a message or record."""

@@ -22,7 +22,7 @@ from belvedere.protocol.messages import Generation
 from belvedere.protocol.ring import MemberId
 
 
-class Phase(enum.Enum):
+class WithdrawPhase(enum.Enum):
     DRAINING = "draining"
     LEAVING = "leaving"
     RELEASED = "released"
@@ -32,7 +32,7 @@ class Phase(enum.Enum):
 class Withdraw:
     """The members that leave, and how far each is."""
 
-    phases: dict[MemberId, Phase] = field(default_factory=dict)
+    phases: dict[MemberId, WithdrawPhase] = field(default_factory=dict)
     _since: int | None = None
 
     def observe(self, leaving: Sequence[MemberId], members: Iterable[MemberId], open_epochs: int, now: int) -> bool:
@@ -41,7 +41,7 @@ class Withdraw:
             self._since = None
             return False
         asking, present = set(leaving), set(members)
-        self.phases = {m: p for m, p in self.phases.items() if m in asking or p is Phase.RELEASED}
+        self.phases = {m: p for m, p in self.phases.items() if m in asking or p is WithdrawPhase.RELEASED}
         needed = asking & present
         if not needed:
             self._since = None
@@ -49,13 +49,13 @@ class Withdraw:
         self._since = now if self._since is None else self._since
         drained = open_epochs == 0 or now - self._since >= DRAIN_MS
         for member in needed:
-            self.phases[member] = Phase.LEAVING if drained else Phase.DRAINING
+            self.phases[member] = WithdrawPhase.LEAVING if drained else WithdrawPhase.DRAINING
         return drained
 
     @property
     def holds(self) -> bool:
         """Whether planning waits."""
-        return any(phase in (Phase.DRAINING, Phase.LEAVING) for phase in self.phases.values())
+        return any(phase in (WithdrawPhase.DRAINING, WithdrawPhase.LEAVING) for phase in self.phases.values())
 
     def begun(self, generation: Generation) -> None:
         """The generation is in the record."""
@@ -66,8 +66,8 @@ class Withdraw:
         if not leaving and not self.phases:
             return []
         present, asking = {*generation.servers, *generation.distributors}, set(leaving)
-        self.phases = {m: p for m, p in self.phases.items() if m in asking or p is not Phase.RELEASED}
-        found = [m for m in sorted(asking) if m not in present and self.phases.get(m) is not Phase.RELEASED]
+        self.phases = {m: p for m, p in self.phases.items() if m in asking or p is not WithdrawPhase.RELEASED}
+        found = [m for m in sorted(asking) if m not in present and self.phases.get(m) is not WithdrawPhase.RELEASED]
         for member in found:
-            self.phases[member] = Phase.RELEASED
+            self.phases[member] = WithdrawPhase.RELEASED
         return found

@@ -16,7 +16,7 @@ from belvedere.sql.binder import bind_tree
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.duckdb import to_duckdb
 from belvedere.sql.expr import Call, ColumnRef, Expr, Literal, Value
-from belvedere.sql.parser import Source, first_offset, offset_before, statements, word
+from belvedere.sql.parser import SqlText, first_offset, offset_before, statements, word
 from belvedere.sql.query import Filter, Query, Scan, inputs
 from belvedere.sql.reading import read
 from belvedere.sql.statements import Select
@@ -24,7 +24,7 @@ from belvedere.sql.views import ADHOC
 from belvedere.types import Schema
 
 
-def bind_select(source: Source, catalog: Catalog) -> Select:
+def bind_select(source: SqlText, catalog: Catalog) -> Select:
     """A SELECT statement; its last clauses are checked against its own columns."""
     tree = read(source)
     tail = _take_tail(tree)
@@ -86,7 +86,7 @@ def _take_tail(tree: exp.Expr) -> dict[str, exp.Expr]:
     return tail
 
 
-def _tail_sql(source: Source, tail: dict[str, exp.Expr], schema: Schema) -> str:
+def _tail_sql(source: SqlText, tail: dict[str, exp.Expr], schema: Schema) -> str:
     text = ""
     if "order" in tail:
         text += " ORDER BY " + ", ".join(_order_item(source, item, schema) for item in tail["order"].expressions)
@@ -101,7 +101,7 @@ def _tail_sql(source: Source, tail: dict[str, exp.Expr], schema: Schema) -> str:
     return text
 
 
-def _order_item(source: Source, item: exp.Expr, schema: Schema) -> str:
+def _order_item(source: SqlText, item: exp.Expr, schema: Schema) -> str:
     node = item.this
     position: int | None = None
     if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():

@@ -6,13 +6,13 @@ from typing import NoReturn
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from belvedere.sql.parser import QUOTED, Source, split_words
+from belvedere.sql.parser import QUOTED, SqlText, split_words
 
 
 class Cursor:
     """A position among the tokens of one statement."""
 
-    def __init__(self, source: Source):
+    def __init__(self, source: SqlText):
         self.source = source
         self.position = 0
         self.words = split_words(source.tokens)
@@ -85,12 +85,12 @@ class Cursor:
         self.position += 1
         return token.text, token
 
-    def rest(self) -> Source:
+    def rest(self) -> SqlText:
         """What is left, for the query parser."""
         token = self.token
         if token is None:
             self.fail("expected a query", "AS SELECT …")
-        return Source(self.source.text, tuple(t for t in self.source.tokens if t.start >= token.start))
+        return SqlText(self.source.text, tuple(t for t in self.source.tokens if t.start >= token.start))
 
     def end(self) -> None:
         """Nothing may follow."""

@@ -14,7 +14,7 @@ from belvedere.errors import SqlError
 from belvedere.sql import adhoc, tables, views, writes
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.cursor import Cursor
-from belvedere.sql.parser import Source, statements
+from belvedere.sql.parser import SqlText, statements
 from belvedere.sql.reading import read
 from belvedere.sql.statements import Describe, Drop, Show, Statement
 from belvedere.sql.views import bind_query
@@ -44,7 +44,7 @@ def parse_script(text: str, catalog_provider: Callable[[], Catalog]) -> Iterator
         yield _statement(source, catalog_provider())
 
 
-def _statement(source: Source, catalog: Catalog) -> Statement:
+def _statement(source: SqlText, catalog: Catalog) -> Statement:
     cursor = Cursor(source)
     first = cursor.peek()
     if first in ("SELECT", "WITH", "FROM", "(", "VALUES"):
@@ -124,7 +124,7 @@ def _show(cursor: Cursor, catalog: Catalog) -> Show:
     cursor.fail("expected TABLES, VIEWS or CREATE after SHOW", "SHOW TABLES, SHOW VIEWS, SHOW CREATE TABLE name")
 
 
-def _write(source: Source, catalog: Catalog) -> Statement:
+def _write(source: SqlText, catalog: Catalog) -> Statement:
     tree = read(source)
     if isinstance(tree, exp.Insert):
         return writes.bind_insert(source, tree, catalog)

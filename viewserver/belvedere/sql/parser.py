@@ -50,7 +50,7 @@ class Dialect(Spark):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SqlText:
     """The whole text that positions refer to, and the tokens of one statement in it."""
 
     text: str
@@ -61,8 +61,8 @@ class Source:
         """The statement as written, without what surrounds it."""
         return self.text[self.tokens[0].start : self.tokens[-1].end + 1] if self.tokens else ""
 
-    def slice(self, start: int, stop: int | None = None) -> Source:
-        return Source(self.text, self.tokens[start:stop])
+    def slice(self, start: int, stop: int | None = None) -> SqlText:
+        return SqlText(self.text, self.tokens[start:stop])
 
     def where(self, node: exp.Expr | Token | int | None) -> tuple[int, int] | None:
         """Line and column (from 1) where a node, token or offset begins."""
@@ -112,7 +112,7 @@ def nearest_offset(node: exp.Expr) -> int | None:
     return offset
 
 
-def offset_before(source: Source, node: exp.Expr, kinds: Sequence[str]) -> int | None:
+def offset_before(source: SqlText, node: exp.Expr, kinds: Sequence[str]) -> int | None:
     """Offset of the nearest token before the node whose text is one of `kinds`."""
     start = first_offset(node)
     if start is None:
@@ -126,7 +126,7 @@ def offset_before(source: Source, node: exp.Expr, kinds: Sequence[str]) -> int |
     return best
 
 
-def word(source: Source, words: Sequence[str]) -> int | None:
+def word(source: SqlText, words: Sequence[str]) -> int | None:
     """Offset of the first token whose text is one of `words`: for things made of keywords alone."""
     return next((t.start for t in source.tokens if t.text.upper() in words), None)
 
@@ -140,19 +140,19 @@ def split_words(tokens: Sequence[Token]) -> list[tuple[str, Token]]:
     ]
 
 
-def tokenize(text: str) -> Source:
+def tokenize(text: str) -> SqlText:
     """All tokens of a text."""
     try:
         tokens = Dialect().tokenize(text)
     except TokenError as error:
         quote = _unclosed(text)
-        source = Source(text, ())
+        source = SqlText(text, ())
         raise source.error(
             "the text ends inside a string or comment" if quote is not None else "the text cannot be split into words",
             len(text) if quote is None else quote,
             "close the quote" if quote is not None else None,
         ) from error
-    return Source(text, tuple(tokens))
+    return SqlText(text, tuple(tokens))
 
 
 def _unclosed(text: str) -> int | None:
@@ -174,24 +174,24 @@ def _unclosed(text: str) -> int | None:
     return start if quote else None
 
 
-def statements(text: str) -> list[Source]:
+def statements(text: str) -> list[SqlText]:
     """The statements of a script, separated by semicolons; empty ones are dropped."""
     whole = tokenize(text)
-    found: list[Source] = []
+    found: list[SqlText] = []
     current: list[Token] = []
     for token in whole.tokens:
         if token.token_type is TokenType.SEMICOLON:
             if current:
-                found.append(Source(text, tuple(current)))
+                found.append(SqlText(text, tuple(current)))
             current = []
         else:
             current.append(token)
     if current:
-        found.append(Source(text, tuple(current)))
+        found.append(SqlText(text, tuple(current)))
     return found
 
 
-def parse(source: Source) -> exp.Expr:
+def parse(source: SqlText) -> exp.Expr:
     """The syntax tree of one statement."""
     if not source.tokens:
         raise source.error("an empty statement", None, "write a SELECT or a CREATE")
@@ -211,7 +211,7 @@ def parse(source: Source) -> exp.Expr:
     return tree
 
 
-def _check_commas(source: Source) -> None:
+def _check_commas(source: SqlText) -> None:
     # The grammar of sqlglot forgives a missing list element; Spark does not.
     closing = {TokenType.COMMA, TokenType.R_PAREN, TokenType.FROM, TokenType.WHERE}
     for token, following in zip(source.tokens, [*source.tokens[1:], None], strict=True):
@@ -220,7 +220,7 @@ def _check_commas(source: Source) -> None:
             raise source.error(f"syntax error: {found} after a comma", following or token, "remove the comma")
 
 
-def _refuse(source: Source, error: ParseError) -> NoReturn:
+def _refuse(source: SqlText, error: ParseError) -> NoReturn:
     detail = error.errors[0] if error.errors else {}
     highlight = str(detail.get("highlight") or "")
     description = str(detail.get("description") or "syntax error")

@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from belvedere.sql import refusals
 from belvedere.sql.grammar import FORMS, INSIDE, ONLY, UNION, WITHOUT_WORDS
-from belvedere.sql.parser import QUOTED, Source, parse, split_words
+from belvedere.sql.parser import QUOTED, SqlText, parse, split_words
 from belvedere.sql.types_by_name import TYPE_NAMES
 
 Ends = frozenset[int]
@@ -26,14 +26,14 @@ _NEGATABLE = (exp.In, exp.Between, exp.Like, exp.Is)
 _LITERALS = (TokenType.STRING, TokenType.NUMBER)
 
 
-def read(source: Source) -> exp.Expr:
+def read(source: SqlText) -> exp.Expr:
     """The syntax tree of one statement that was read to its last word."""
     tree = parse(source)
     check(source, tree)
     return tree
 
 
-def check(source: Source, tree: exp.Expr) -> None:
+def check(source: SqlText, tree: exp.Expr) -> None:
     """Refuse a statement of which a part or a word would be ignored."""
     unread = next(_unread(tree), None)
     if unread is not None:
@@ -165,7 +165,7 @@ _PARTS = {kind: _named(_compiled(form)) | set(WITHOUT_WORDS.get(kind, ())) for k
 class _Match:
     """The words of a statement, and how far a tree explains them."""
 
-    def __init__(self, source: Source):
+    def __init__(self, source: SqlText):
         words = split_words(source.tokens)
         self.words = [("" if token.token_type in QUOTED else text.upper(), token) for text, token in words]
         self.furthest = 0

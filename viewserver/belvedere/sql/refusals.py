@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token
 
 from belvedere.errors import SqlError
 from belvedere.sql import functions
-from belvedere.sql.parser import Source, first_offset, offset_before, word
+from belvedere.sql.parser import SqlText, first_offset, offset_before, word
 from belvedere.sql.types_by_name import KNOWN, TYPE_NAMES
 
 AGGREGATES = "aggregates: " + ", ".join(sorted(functions.AGGREGATES))
@@ -38,7 +38,7 @@ class Refusal:
     words: tuple[str, ...] = ()
     whole: bool = False  # the node that has the part is what it is about
 
-    def error(self, source: Source, part: Any, near: exp.Expr) -> SqlError:
+    def error(self, source: SqlText, part: Any, near: exp.Expr) -> SqlError:
         part = near if self.whole else part
         message = self.message.format(text=_written(source, near)) if "{" in self.message else self.message
         return source.unsupported(message, _offset(source, self.words, part, near), self.hint)
@@ -293,7 +293,7 @@ _HINTS = {
 }
 
 
-def of_part(source: Source, node: exp.Expr, name: str | None, value: Any) -> SqlError | None:
+def of_part(source: SqlText, node: exp.Expr, name: str | None, value: Any) -> SqlError | None:
     """The refusal of a part of a node, or of the node itself (`name` None), if there are words for it."""
     if isinstance(node, exp.DataType | exp.DataTypeParam):
         return _of_type(source, node)
@@ -313,7 +313,7 @@ def of_part(source: Source, node: exp.Expr, name: str | None, value: Any) -> Sql
     return None if refusal is None else refusal.error(source, value[0] if isinstance(value, list) else value, node)
 
 
-def nondeterministic(source: Source, name: str, at: exp.Expr | int | None) -> SqlError:
+def nondeterministic(source: SqlText, name: str, at: exp.Expr | int | None) -> SqlError:
     """The refusal of a function whose value changes without a write."""
     return source.unsupported(
         f"function {name} is not decided by the rows of a view",
@@ -322,7 +322,7 @@ def nondeterministic(source: Source, name: str, at: exp.Expr | int | None) -> Sq
     )
 
 
-def of_word(source: Source, token: Token) -> SqlError:
+def of_word(source: SqlText, token: Token) -> SqlError:
     """The refusal of a word that nothing in the statement accounts for."""
     if source.tokens[0].text.upper() == "FROM" and word(source, ("SELECT",)) is None:
         return source.error("SELECT is missing", source.tokens[0], "SELECT * FROM t")
@@ -335,13 +335,13 @@ def of_word(source: Source, token: Token) -> SqlError:
     return source.unsupported(f"{token.text!r} is not supported here", token, hint)
 
 
-def of_node(source: Source, node: exp.Expr) -> SqlError:
+def of_node(source: SqlText, node: exp.Expr) -> SqlError:
     """The last resort: the word at which the node begins."""
     start = first_offset(node)
     return of_word(source, next((t for t in source.tokens if t.start == start), source.tokens[0]))
 
 
-def _of_type(source: Source, node: exp.Expr) -> SqlError:
+def _of_type(source: SqlText, node: exp.Expr) -> SqlError:
     inner = node
     while isinstance(inner.parent, exp.DataType | exp.DataTypeParam):
         inner = inner.parent
@@ -356,7 +356,7 @@ def _of_type(source: Source, node: exp.Expr) -> SqlError:
     return source.unsupported(f"type{text} is not supported", inner if at is None else at, f"types: {KNOWN}")
 
 
-def _type_text(source: Source, at: int) -> str:
+def _type_text(source: SqlText, at: int) -> str:
     """A type as written: a name, and what its brackets hold."""
     depth, end = 0, at
     for token in source.tokens:
@@ -370,13 +370,13 @@ def _type_text(source: Source, at: int) -> str:
     return source.text[at : end + 1].lower()
 
 
-def _written(source: Source, node: exp.Expr) -> str:
+def _written(source: SqlText, node: exp.Expr) -> str:
     """The text from the first to the last mark inside a node."""
     marks = [n.meta for n in node.walk() if "start" in n.meta]
     return source.text[min(m["start"] for m in marks) : max(m["end"] for m in marks) + 1] if marks else "here"
 
 
-def _offset(source: Source, words: tuple[str, ...], part: Any, near: exp.Expr) -> int | exp.Expr | None:
+def _offset(source: SqlText, words: tuple[str, ...], part: Any, near: exp.Expr) -> int | exp.Expr | None:
     """Where the part begins: at one of its words, if it has such, nearest to what is marked in the text."""
     start = first_offset(part) if isinstance(part, exp.Expr) else None
     if words and start is not None and isinstance(part, exp.Expr):

@@ -7,7 +7,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from belvedere.errors import SqlError
 from belvedere.sql.catalog import TableDef
 from belvedere.sql.cursor import Cursor
-from belvedere.sql.parser import Source
+from belvedere.sql.parser import SqlText
 from belvedere.sql.statements import AddColumns, CreateTable
 from belvedere.sql.types_by_name import named_type
 from belvedere.types import Column, Type
@@ -54,7 +54,7 @@ def create_table(cursor: Cursor) -> CreateTable:
 
 
 def _table(
-    source: Source,
+    source: SqlText,
     name: str,
     at: Token,
     columns: list[tuple[Column, Token]],
@@ -131,7 +131,7 @@ def _type(cursor: Cursor) -> Type:
         raise _refuse(cursor.source, message, token, hint) from None
 
 
-def _refuse(source: Source, message: str, token: Token, hint: str) -> SqlError:
+def _refuse(source: SqlText, message: str, token: Token, hint: str) -> SqlError:
     return source.unsupported(message, token, hint or None)
 
 

@@ -12,7 +12,7 @@ from belvedere.sql.binder import bind_tree
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.sql.cursor import Cursor
 from belvedere.sql.durations import EXAMPLE, parse_duration
-from belvedere.sql.parser import Source, statements
+from belvedere.sql.parser import SqlText, statements
 from belvedere.sql.query import Query, relations
 from belvedere.sql.reading import read
 from belvedere.sql.statements import CreateView, Explain
@@ -26,7 +26,7 @@ def bind_query(sql: str, catalog: Catalog) -> Query:
     """The bound form of one SELECT."""
     found = statements(sql)
     if len(found) != 1:
-        raise Source(sql, found[1].tokens if found else ()).error(
+        raise SqlText(sql, found[1].tokens if found else ()).error(
             "expected one query" if found else "an empty query", found[1].tokens[0] if found else None
         )
     return bind_tree(found[0], read(found[0]), catalog)
@@ -100,7 +100,7 @@ def _properties(
 
 def make_view(
     name: str,
-    body: Source,
+    body: SqlText,
     tree: exp.Expr,
     catalog: Catalog,
     key: Sequence[tuple[str, Token | None]] | None = None,

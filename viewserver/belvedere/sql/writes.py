@@ -13,12 +13,12 @@ from belvedere.sql.binder.subqueries import conjuncts
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.coercion import INTEGERS, NUMBERS, cast
 from belvedere.sql.expr import Literal, Value
-from belvedere.sql.parser import Source, sql_text
+from belvedere.sql.parser import SqlText, sql_text
 from belvedere.sql.statements import Delete, Insert
 from belvedere.types import STRING, Column, Kind
 
 
-def _table(source: Source, catalog: Catalog, node: object) -> TableDef:
+def _table(source: SqlText, catalog: Catalog, node: object) -> TableDef:
     if not isinstance(node, exp.Table):
         raise source.error("expected the name of one table", source.tokens[0], "INSERT INTO t …, DELETE FROM t …")
     for part in ("alias", "joins"):
@@ -35,7 +35,7 @@ def _table(source: Source, catalog: Catalog, node: object) -> TableDef:
     raise source.error(f"no table {node.name!r}", node, f"tables: {known}")
 
 
-def _column(source: Source, table: TableDef, node: exp.Expr) -> Column:
+def _column(source: SqlText, table: TableDef, node: exp.Expr) -> Column:
     if isinstance(node, exp.Column) and node.table and node.table.lower() != table.name.lower():
         raise source.error(f"no table {node.table!r} here for column {node.name!r}", node, f"tables: {table.name}")
     for column in table.columns:
@@ -51,7 +51,7 @@ def _is_whole(value: Value) -> bool:
     return not isinstance(value, float) or value.is_integer()
 
 
-def _constant(source: Source, node: exp.Expr, column: Column) -> Value:
+def _constant(source: SqlText, node: exp.Expr, column: Column) -> Value:
     bound = ExpressionBinder(source, Scope(()), "VALUES").bind(node)
     if not isinstance(bound, Literal):
         raise source.unsupported(f"{sql_text(node)!r} is not a constant", node, "compute values before writing them")
@@ -78,7 +78,7 @@ def _constant(source: Source, node: exp.Expr, column: Column) -> Value:
     return converted.value
 
 
-def bind_insert(source: Source, tree: exp.Insert, catalog: Catalog) -> Insert:
+def bind_insert(source: SqlText, tree: exp.Insert, catalog: Catalog) -> Insert:
     """INSERT INTO table [(columns)] VALUES (…), …"""
     target = tree.this
     table = _table(source, catalog, target.this if isinstance(target, exp.Schema) else target)
@@ -113,7 +113,7 @@ def bind_insert(source: Source, tree: exp.Insert, catalog: Catalog) -> Insert:
 _DELETE_HINT = "DELETE FROM t WHERE key = … [AND key2 = …], or key IN (…)"
 
 
-def bind_delete(source: Source, tree: exp.Delete, catalog: Catalog) -> Delete:
+def bind_delete(source: SqlText, tree: exp.Delete, catalog: Catalog) -> Delete:
     """DELETE FROM table WHERE … by whole primary keys."""
     table = _table(source, catalog, tree.this)
     where = tree.args.get("where")
@@ -145,13 +145,13 @@ def bind_delete(source: Source, tree: exp.Delete, catalog: Catalog) -> Delete:
     return Delete(table.name, keys)
 
 
-def _key(source: Source, node: exp.Expr, value: Value) -> Value:
+def _key(source: SqlText, node: exp.Expr, value: Value) -> Value:
     if value is None:
         raise source.error("a key is never NULL", node)
     return value
 
 
-def _tuples(source: Source, table: TableDef, part: exp.In) -> tuple[tuple[Value, ...], ...]:
+def _tuples(source: SqlText, table: TableDef, part: exp.In) -> tuple[tuple[Value, ...], ...]:
     columns = [_column(source, table, c) for c in part.this.expressions]
     if sorted(c.name for c in columns) != sorted(table.key):
         raise source.unsupported("DELETE needs every key column", part, f"key: {', '.join(table.key)}")

@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from belvedere.backend.served import server as served
+from belvedere.backend.served.base_service import BaseClient
+from belvedere.backend.served.client import FlightStore
 from belvedere.cluster.client.database import TIMEOUT, ClusterDatabase
 from belvedere.cluster.client.stores import Connection
-from belvedere.cluster.flight import FlightClient, Tls
+from belvedere.cluster.transport.flight import FlightClient, Tls
 from belvedere.engine.delta import Changes
 from belvedere.errors import DataError
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql.catalog import TableDef
-from belvedere.store.served import server as served
-from belvedere.store.served.base_service import BaseClient
-from belvedere.store.served.client import FlightStore
 
 SCHEMES = {"belvedere": "grpc", "belvedere+tls": "grpc+tls"}
 EXAMPLE = "belvedere://host:port[,host:port…], the addresses of one or more coordinators"

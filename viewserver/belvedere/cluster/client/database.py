@@ -18,22 +18,24 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from belvedere.cluster import calls
-from belvedere.cluster.catalogs import ServedTable, ServedView
-from belvedere.cluster.client.epochs import MAX_AGE, Epochs, Known
+from belvedere.cluster.catalog.catalogs import ServedTable, ServedView
+from belvedere.cluster.client.epochs import MAX_AGE, CommittedEpochs, Known
 from belvedere.cluster.client.pins import Pins
 from belvedere.cluster.client.pool import FIRST_PAUSE, LONGEST_PAUSE, Caller, Deadline, Pool, repeat
 from belvedere.cluster.client.quarantine import quarantined
-from belvedere.cluster.client.reading import Rows, Served, shape_of
+from belvedere.cluster.client.reading import RowReader, Served, shape_of
 from belvedere.cluster.client.stores import Open, Stores
-from belvedere.cluster.client.subscribe import Subscription
-from belvedere.cluster.client.token import Token
+from belvedere.cluster.client.subscribe import ClusterSubscription
+from belvedere.cluster.client.token import ClusterToken
+from belvedere.cluster.transport import calls
 from belvedere.embedded import order
 from belvedere.embedded import rows as given
 from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
-from belvedere.embedded.leases import Pin
+from belvedere.embedded.pins import Pin
 from belvedere.embedded.reading import named, to_table
 from belvedere.embedded.statements import NO_PREFIXES, Executing, Result
+from belvedere.embedded.storage import commit
+from belvedere.embedded.storage.ordered import key_codec
 from belvedere.engine import shard
 from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
 from belvedere.engine.state.hashing import hash_rows
@@ -45,8 +47,6 @@ from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.manifest import documents
 from belvedere.sql.parser import statements
-from belvedere.store.embedded import commit
-from belvedere.store.embedded.ordered import key_codec
 from belvedere.types import Column
 
 T = TypeVar("T")
@@ -77,10 +77,10 @@ class ClusterDatabase(KeyReads, Executing):
         self.timeout = timeout
         self.pool = Pool(seeds, caller)
         self.stores = Stores(self.pool, open_store)
-        self.epochs = Epochs(self.pool, self.stores, max_age)
+        self.epochs = CommittedEpochs(self.pool, self.stores, max_age)
         self.pins = Pins(self.stores, timeout)
-        self.rows = Rows(self.pool, self.stores)
-        self._readers: dict[TableDef, given.Rows] = {}
+        self.rows = RowReader(self.pool, self.stores)
+        self._readers: dict[TableDef, given.GivenRows] = {}
         self._on_close = on_close
         self._closed = self._let_go = False
         self.pool.topology(self.deadline())
@@ -104,15 +104,15 @@ class ClusterDatabase(KeyReads, Executing):
         deadline = self.deadline()
         return self.epochs.catalog(self.epochs.newest(deadline).committed, deadline)
 
-    def _token(self, value: Any) -> Token:
-        return Token.parse(value)
+    def _token(self, value: Any) -> ClusterToken:
+        return ClusterToken.parse(value)
 
     def wait(self, token: After, timeout: float | None = None) -> None:
         """Returns when the write is in every view; raises NotYet."""
         if token is not None:
-            self._including(Token.parse(token), self.deadline(timeout))
+            self._including(ClusterToken.parse(token), self.deadline(timeout))
 
-    def _including(self, token: Token, deadline: Deadline) -> Known:
+    def _including(self, token: ClusterToken, deadline: Deadline) -> Known:
         """An epoch that includes the write."""
         found = self.epochs.wait(lambda known: self.epochs.includes(known.committed, token, deadline), deadline)
         if found is None:
@@ -152,7 +152,9 @@ class ClusterDatabase(KeyReads, Executing):
     def _read(self, at: Moment, after: After, timeout: float | None, body: Callable[[Known, Deadline], T]) -> T:
         """Read something at one epoch, and make sure that all of it was there to be read."""
         deadline = self.deadline(timeout)
-        known = self._including(Token.parse(after), deadline) if after is not None else self.epochs.newest(deadline)
+        known = (
+            self._including(ClusterToken.parse(after), deadline) if after is not None else self.epochs.newest(deadline)
+        )
         if at is not None:
             known = self.epochs.at(at, deadline)
         pin: Pin | None = None
@@ -266,15 +268,15 @@ class ClusterDatabase(KeyReads, Executing):
 
         return self._read(at, after, timeout, read)
 
-    def snapshot(self, at: Moment = None, *, timeout: float | None = None) -> Snapshot:
+    def snapshot(self, at: Moment = None, *, timeout: float | None = None) -> ClusterSnapshot:
         """Several reads at one epoch: `with db.snapshot() as s: s.get(...); s.scan(...)`."""
         deadline = self.deadline(timeout)
         if at is None:
-            return Snapshot(self, *self._pinned(deadline))
+            return ClusterSnapshot(self, *self._pinned(deadline))
         known = self.epochs.at(at, deadline)
-        return Snapshot(self, known, self.pins.pin(known.epoch, deadline))
+        return ClusterSnapshot(self, known, self.pins.pin(known.epoch, deadline))
 
-    def subscribe(self, view: str, *, after: After = None, timeout: float | None = None) -> Subscription:
+    def subscribe(self, view: str, *, after: After = None, timeout: float | None = None) -> ClusterSubscription:
         """Changes of a view, one object per epoch, from after the token (or epoch) on; without one, from now on.
 
         Goes on for ever, or until nothing happened for `timeout` seconds. A stopped one is resumed with the epoch
@@ -283,12 +285,12 @@ class ClusterDatabase(KeyReads, Executing):
         """
         deadline = self.deadline()
         if after is None:
-            return Subscription(self, view, self.epochs.newest(deadline, 0.0), timeout)
-        token = Token.parse(after)
+            return ClusterSubscription(self, view, self.epochs.newest(deadline, 0.0), timeout)
+        token = ClusterToken.parse(after)
         known = self._including(token, deadline)
         if token.positions:
-            return Subscription(self, view, self.epochs.first_with(token, deadline), timeout)
-        return Subscription(self, view, known if known.epoch == token.epoch else token.epoch, timeout)
+            return ClusterSubscription(self, view, self.epochs.first_with(token, deadline), timeout)
+        return ClusterSubscription(self, view, known if known.epoch == token.epoch else token.epoch, timeout)
 
     def quarantine(self, view: str) -> pa.Table:
         """Rows that the view cannot show, with the reason."""
@@ -318,22 +320,26 @@ class ClusterDatabase(KeyReads, Executing):
 
     # ------------------------------------------------------------------ writes
 
-    def put(self, table: str, rows: Any, *, ts: Any = None, timeout: float | None = None) -> Token:
+    def put(self, table: str, rows: Any, *, ts: Any = None, timeout: float | None = None) -> ClusterToken:
         """Insert or update rows (dicts, Arrow, pandas, polars). Missing columns are unchanged, None is NULL.
 
         Atomic; returns when durable. `ts`: cell timestamps (microseconds or datetime, for all rows or one per row).
         """
         return self._write(table, ts, timeout, lambda reader: reader.puts(rows))
 
-    def delete(self, table: str, keys: Any, *, ts: Any = None, timeout: float | None = None) -> Token:
+    def delete(self, table: str, keys: Any, *, ts: Any = None, timeout: float | None = None) -> ClusterToken:
         """Delete rows by key: values, tuples or dicts, or a table with the key columns."""
         return self._write(table, ts, timeout, lambda reader: reader.deletes(keys))
 
-    def write(self, table: str, rows: Any, *, deletes: Any, ts: Any = None, timeout: float | None = None) -> Token:
+    def write(
+        self, table: str, rows: Any, *, deletes: Any, ts: Any = None, timeout: float | None = None
+    ) -> ClusterToken:
         """Puts and deletes in one atomic, ordered batch: `deletes` has a boolean per row."""
         return self._write(table, ts, timeout, lambda reader: reader.mixed(rows, deletes))
 
-    def _write(self, name: str, ts: Any, timeout: float | None, read: Callable[[given.Rows], Changes | None]) -> Token:
+    def _write(
+        self, name: str, ts: Any, timeout: float | None, read: Callable[[given.GivenRows], Changes | None]
+    ) -> ClusterToken:
         deadline = self.deadline(timeout)
         known = self.epochs.newest(deadline)
         try:
@@ -344,17 +350,17 @@ class ClusterDatabase(KeyReads, Executing):
                 raise
             table, changes = self._changes(name, newest, read, deadline)
         if changes is None:
-            return Token(known.epoch)
+            return ClusterToken(known.epoch)
         if ts is not None:
             changes.ts = given.timestamps(ts, len(changes))
         return self._send(table, changes, ts is None, deadline)
 
-    def _send(self, table: ServedTable, changes: Changes, own_clock: bool, deadline: Deadline) -> Token:
+    def _send(self, table: ServedTable, changes: Changes, own_clock: bool, deadline: Deadline) -> ClusterToken:
         request, pause = uuid.uuid4().hex, FIRST_PAUSE
         while True:
             store = self.stores(deadline)
             try:
-                return Token.of(store.write_base(table.stored, changes, own_clock, request))
+                return ClusterToken.of(store.write_base(table.stored, changes, own_clock, request))
             except (CatalogError, DataError):
                 # The leader tells the store of a table when the catalog is taken; readers may know it before that.
                 held = store.base_table(table.stored.name)
@@ -371,14 +377,14 @@ class ClusterDatabase(KeyReads, Executing):
         )
 
     def _changes(
-        self, name: str, known: Known, read: Callable[[given.Rows], Changes | None], deadline: Deadline
+        self, name: str, known: Known, read: Callable[[given.GivenRows], Changes | None], deadline: Deadline
     ) -> tuple[ServedTable, Changes | None]:
         found = self._served(name, known, deadline)
         if isinstance(found, ServedView):
             raise CatalogError(f"{found.definition.name!r} is a view; rows are written to base tables")
         reader = self._readers.get(found.definition)
         if reader is None:
-            reader = self._readers[found.definition] = given.Rows(found.definition)
+            reader = self._readers[found.definition] = given.GivenRows(found.definition)
         return found, read(reader)
 
     # ------------------------------------------------------------------ statements
@@ -415,8 +421,8 @@ class ClusterDatabase(KeyReads, Executing):
         count = len(documents(text))
         return [self._change_catalog(text, True, wait)] * count if count else []
 
-    def _change_catalog(self, text: str, manifest: bool, wait: bool) -> Token:
-        request = calls.encode(calls.Ddl(uuid.uuid4().hex, text, manifest))
+    def _change_catalog(self, text: str, manifest: bool, wait: bool) -> ClusterToken:
+        request = calls.encode(calls.DdlCall(uuid.uuid4().hex, text, manifest))
         tries, deadline = 0, self.deadline()
 
         def ask(timeout: float) -> bytes:
@@ -433,14 +439,14 @@ class ClusterDatabase(KeyReads, Executing):
             ) from error
         self._progress("the change of the catalog is durable", lambda known: known.epoch >= taken.epoch)
         if not wait:
-            return Token(taken.epoch)
+            return ClusterToken(taken.epoch)
         # the answer to a try that was repeated does not tell what the first one began to build
-        wanted = set(taken.circuits)
+        wanted = set(taken.view_groups)
         complete = self._progress(
             "the views are created",
             lambda known: not (set(known.committed.building) & wanted if tries == 1 else known.committed.building),
         )
-        return Token(complete.epoch)  # not the one in which the change was taken: views cannot be read in it yet
+        return ClusterToken(complete.epoch)  # not the one in which the change was taken: views cannot be read in it yet
 
     def _progress(self, what: str, done: Callable[[Known], bool]) -> Known:
         """Wait as long as it takes, but not for a pool that does not commit anything."""
@@ -508,7 +514,7 @@ class ClusterDatabase(KeyReads, Executing):
         self.close()
 
 
-class Snapshot(SnapshotReads):
+class ClusterSnapshot(SnapshotReads):
     """Reads at one epoch, which is pinned until the end."""
 
     def __init__(self, database: ClusterDatabase, known: Known, pin: Pin) -> None:
@@ -537,7 +543,7 @@ class Snapshot(SnapshotReads):
             self._database.pins.unpin(self._pin)
             self._pin = None
 
-    def __enter__(self) -> Snapshot:
+    def __enter__(self) -> ClusterSnapshot:
         return self
 
     def __exit__(
@@ -550,4 +556,4 @@ def _row(rows: Delta) -> tuple[Any, ...]:
     return tuple(column.to_arrow()[0].as_py() for column in rows.columns)
 
 
-__all__ = ["After", "ClusterDatabase", "Moment", "Snapshot"]
+__all__ = ["After", "ClusterDatabase", "Moment", "ClusterSnapshot"]

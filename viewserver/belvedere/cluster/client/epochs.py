@@ -2,7 +2,7 @@
 
 The newest one is asked of the leader whenever what is known is older than `max_age`, and of the store while no leader
 answers. It never goes back: all reads of one connection are one session. An epoch stands for the catalog and the
-circuits that were complete at it, so the same names mean the same rows to everyone who reads at it.
+view groups that were complete at it, so the same names mean the same rows to everyone who reads at it.
 
 Why a read is right although versions are collected: whoever reads at *e* either holds a pin not above *e*, or read
 *e* from the leader as the newest so recently that the retention of its successor cannot have passed, or looks at the
@@ -19,17 +19,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from belvedere import errors
-from belvedere.cluster import calls, catalogs
-from belvedere.cluster.catalogs import ServedTable, ServedView
+from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.catalog.catalogs import ServedTable, ServedView
 from belvedere.cluster.client.pool import Deadline, Pool, repeat
 from belvedere.cluster.client.stores import Stores
-from belvedere.cluster.client.token import Token
-from belvedere.cluster.clock import now
+from belvedere.cluster.client.token import ClusterToken
+from belvedere.cluster.coordination.clock import now
+from belvedere.cluster.transport import calls
+from belvedere.embedded.storage import commit
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.pins import HORIZONS, horizon_of
 from belvedere.sql.catalog import Catalog
-from belvedere.store.embedded import commit
 
 MAX_AGE = 0.05
 SILENT_SECONDS = 1.0
@@ -45,7 +46,7 @@ Names = Mapping[str, ServedView | ServedTable]
 class Known:
     """A committed epoch. `asked`: a moment (`now`) at which no later epoch was committed; None if unknown."""
 
-    committed: calls.Committed
+    committed: calls.CommittedRow
     asked: float | None
     stalled: str = ""
 
@@ -54,17 +55,17 @@ class Known:
         return self.committed.epoch
 
     def same_names(self, other: Known) -> bool:
-        """Whether names mean the same in both: the same catalog, of which the same circuits are complete."""
+        """Whether names mean the same in both: the same catalog, of which the same view groups are complete."""
         mine, theirs = self.committed, other.committed
         return (mine.catalog_document, mine.building) == (theirs.catalog_document, theirs.building)
 
 
-class Epochs:
+class CommittedEpochs:
     def __init__(self, pool: Pool, stores: Stores, max_age: float = MAX_AGE) -> None:
         """`max_age`: seconds for which the newest epoch is believed to be the newest."""
         self._pool, self._stores, self._max_age = pool, stores, max_age
         self._lock = threading.Lock()
-        self._newest = Known(calls.Committed(), None)
+        self._newest = Known(calls.CommittedRow(), None)
         self._heard = float("-inf")
         self._silent_until = float("-inf")
         self.trouble = ""
@@ -108,7 +109,7 @@ class Epochs:
         """Hear of the newest epoch, from the leader or else from the store."""
         asked, deadline = now(), Deadline(timeout)
         if asked >= self._silent_until:
-            request = calls.encode(calls.Ask(after, int(wait * 1000)))
+            request = calls.encode(calls.StatusCall(after, int(wait * 1000)))
             # A leader that waits is not silent; one that has nothing to wait for answers at once, and if it does not
             # the store needs time as well.
             patience = min(timeout if wait else timeout / 2, wait + SILENT_SECONDS)
@@ -137,7 +138,7 @@ class Epochs:
 
     # ------------------------------------------------------------------ tokens and moments
 
-    def includes(self, committed: calls.Committed, token: Token, deadline: Deadline) -> bool:
+    def includes(self, committed: calls.CommittedRow, token: ClusterToken, deadline: Deadline) -> bool:
         """Whether the epoch includes the write."""
         if committed.epoch < token.epoch:
             return False
@@ -177,7 +178,7 @@ class Epochs:
             return moment
         newest = self.newest(deadline)
         if isinstance(moment, commit.Token):
-            return self._first_with(Token.parse(moment), newest, deadline)[0]
+            return self._first_with(ClusterToken.parse(moment), newest, deadline)[0]
         if isinstance(moment, datetime):
             aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
             epoch = (aware - _BEGIN) // timedelta(milliseconds=1)
@@ -193,7 +194,7 @@ class Epochs:
             )
         return newest if epoch == newest.epoch else self.published(epoch, deadline)
 
-    def first_with(self, token: Token, deadline: Deadline) -> Known:
+    def first_with(self, token: ClusterToken, deadline: Deadline) -> Known:
         """The first epoch that includes the write, for those who want to hear of everything after it."""
         found, certain = self._first_with(token, self.newest(deadline), deadline)
         if not certain:
@@ -232,7 +233,7 @@ class Epochs:
             raise errors.EpochExpired(f"epoch {epoch} is older than what is kept: nothing is published up to it")
         return Known(found, None)
 
-    def _first_with(self, token: Token, newest: Known, deadline: Deadline) -> tuple[Known, bool]:
+    def _first_with(self, token: ClusterToken, newest: Known, deadline: Deadline) -> tuple[Known, bool]:
         """The first epoch that is kept and includes the write, and whether no earlier one did that is not kept."""
         if not self.includes(newest.committed, token, deadline):
             newest = self.newest(deadline, 0.0)
@@ -245,7 +246,7 @@ class Epochs:
         ended = {source for source, _ in token.positions if source not in newest.committed.positions}
         last = self._last_with(ended, epochs, deadline)
 
-        def reached(found: calls.Committed, at: int) -> bool:
+        def reached(found: calls.CommittedRow, at: int) -> bool:
             for source, seq in token.positions:
                 position = found.positions.get(source)
                 if at <= last.get(source, at) if position is None else position < seq:
@@ -294,7 +295,7 @@ class Epochs:
 
     # ------------------------------------------------------------------ names
 
-    def document(self, committed: calls.Committed, deadline: Deadline) -> bytes:
+    def document(self, committed: calls.CommittedRow, deadline: Deadline) -> bytes:
         name = committed.catalog_document
         if not name:
             return catalogs.empty()
@@ -310,11 +311,11 @@ class Epochs:
                     self._documents.popitem(last=False)
         return found
 
-    def names(self, committed: calls.Committed, deadline: Deadline) -> Names:
+    def names(self, committed: calls.CommittedRow, deadline: Deadline) -> Names:
         """Tables and views that can be read at the epoch."""
         return catalogs.names_at(self.document(committed, deadline), committed.building)
 
-    def catalog(self, committed: calls.Committed, deadline: Deadline) -> Catalog:
+    def catalog(self, committed: calls.CommittedRow, deadline: Deadline) -> Catalog:
         names = self.names(committed, deadline)
         return Catalog(
             {name: found.definition for name, found in names.items() if isinstance(found, ServedTable)},

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from belvedere import errors
-from belvedere.cluster import calls
+from belvedere.cluster.transport import calls
 from belvedere.protocol.messages import Generation, Role
 from belvedere.protocol.ring import MemberId, Ring, RingVersion
 
@@ -54,7 +54,7 @@ class Deadline:
         return self._end is not None and time.monotonic() >= self._end
 
 
-class Patience:
+class CallDeadline:
     """Pauses between tries, longer ones with time, until the call's time is up."""
 
     def __init__(self, what: str, deadline: Deadline) -> None:
@@ -75,7 +75,7 @@ class Patience:
 
 def repeat(what: str, deadline: Deadline, attempt: Callable[[float], T]) -> T:
     """Do it until it does not raise `Unavailable` (`attempt` gets the seconds that one try may take), with pauses."""
-    patience = Patience(what, deadline)
+    patience = CallDeadline(what, deadline)
     while True:
         try:
             return attempt(max(deadline.left(CALL_SECONDS), 0.001))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from belvedere.cluster.catalogs import ServedView
+from belvedere.cluster.catalog.catalogs import ServedView
 from belvedere.cluster.client.stores import PatientStore
 from belvedere.engine.vec import Status
 from belvedere.engine.viewrows import decode_quarantine_rows, quarantine_table

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from belvedere.cluster.catalogs import ServedTable
+from belvedere.backend.served.base_service import BaseClient, OpenRange
+from belvedere.backend.served.ordered import decode_key, encode_keys
+from belvedere.cluster.catalog.catalogs import ServedTable
 from belvedere.cluster.client.connecting import ServedBase
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.embedded import order
 from belvedere.errors import CatalogError, DataError
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.sql.catalog import TableDef
-from belvedere.store.served.base_service import BaseClient, OpenRange
-from belvedere.store.served.ordered import decode_key, encode_keys
 
 
 @dataclass(frozen=True)

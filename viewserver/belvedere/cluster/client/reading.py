@@ -15,17 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from belvedere import errors
-from belvedere.cluster import calls
-from belvedere.cluster.catalogs import ServedTable, ServedView
+from belvedere.cluster.catalog.catalogs import ServedTable, ServedView
 from belvedere.cluster.client.pool import Deadline, Pool
 from belvedere.cluster.client.stores import Stores
+from belvedere.cluster.transport import calls
 from belvedere.engine import shard
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.model.describe import ViewShape
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.ring import BUCKETS, buckets_of
 from belvedere.sql.catalog import TableDef
-from belvedere.store.embedded.describe import ViewShape
 
 Served = ServedView | ServedTable
 
@@ -43,7 +43,7 @@ def shape_of(served: Served) -> ViewShape:
     return ViewShape(table.name, 0, table.columns, len(table.columns), table.key_positions)
 
 
-class Rows:
+class RowReader:
     """Reads at an epoch that somebody else vouches for."""
 
     def __init__(self, pool: Pool, stores: Stores) -> None:

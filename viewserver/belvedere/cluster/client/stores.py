@@ -1,6 +1,6 @@
 """The store as a client uses it: found through the topology, asked again until a call's time is up.
 
-Everything that a client asks of the store can be repeated (see `belvedere.store.seam`), base writes by the name of
+Everything that a client asks of the store can be repeated (see `belvedere.backend.seam`), base writes by the name of
 their request. A store that does not answer may have moved: before it is asked again the topology is looked at.
 
 One try may take all the time that is left: a store that is gone without a word is noticed by the connection itself.
@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
-from belvedere.cluster.client.pool import LOOK_SECONDS, Deadline, Patience, Pool, repeat
+from belvedere.backend.seam import SourceInfo, Store
+from belvedere.cluster.client.pool import LOOK_SECONDS, CallDeadline, Deadline, Pool, repeat
 from belvedere.engine.delta import Changes
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.ring import buckets_of
 from belvedere.sql.catalog import TableDef
-from belvedere.store.seam import SourceInfo, Store
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ class PatientStore:
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """A scan that breaks off goes on behind the last row that came: rows are ordered by bucket and id."""
         last: np.ndarray | None = None
-        patience = Patience(f"scanning {table!r}", self._deadline)
+        patience = CallDeadline(f"scanning {table!r}", self._deadline)
         while True:
             start = first if last is None else int(buckets_of(last[None])[0])
             try:

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
-from belvedere.cluster import calls
-from belvedere.cluster.catalogs import ServedView
+from belvedere.cluster.catalog.catalogs import ServedView
 from belvedere.cluster.client.epochs import Known
 from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.reading import decode, table_of
-from belvedere.embedded.leases import Pin
+from belvedere.cluster.transport import calls
+from belvedere.embedded.pins import Pin
 from belvedere.embedded.subscribe import ViewChange
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.residency import distinct_ids
@@ -31,7 +31,7 @@ READ_ROWS = 1 << 14
 """Rows that are read at once."""
 
 
-class Subscription:
+class ClusterSubscription:
     """An iterator over changes. It pins what it has not seen yet, until it is closed; it closes itself when there is
     nothing more to come: nothing happened for `timeout`, the history is gone, the view is another one."""
 
@@ -48,7 +48,7 @@ class Subscription:
             self.close()
             raise
 
-    def __iter__(self) -> Subscription:
+    def __iter__(self) -> ClusterSubscription:
         return self
 
     def __next__(self) -> ViewChange:
@@ -80,7 +80,7 @@ class Subscription:
 
     # ------------------------------------------------------------------ changes
 
-    def _changes(self, newest: calls.Committed) -> Iterator[tuple[ServedView, ViewChange]]:
+    def _changes(self, newest: calls.CommittedRow) -> Iterator[tuple[ServedView, ViewChange]]:
         """One for each epoch up to the newest that changed the view, and the version of the view then."""
         for epoch in self._published(newest.epoch, self._database.deadline()):
             deadline = self._database.deadline()  # of each epoch: whoever takes the changes takes their time
@@ -117,7 +117,7 @@ class Subscription:
         parts = [part for part in parts if len(part)]
         return _made(view, epoch, concat_deltas(parts)) if parts else None
 
-    def _followed(self, committed: calls.Committed) -> ServedView:
+    def _followed(self, committed: calls.CommittedRow) -> ServedView:
         """The version of the view that is served at the epoch."""
         name, shape = self._view.definition.name, self._view.shape
         found = self._database.epochs.names(committed, self._database.deadline()).get(name)

@@ -6,15 +6,15 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from belvedere.embedded.storage import commit
 from belvedere.protocol.exactly_once import Seq, SourceId
-from belvedere.store.embedded import commit
 
 _HINT = "give what put, delete or write returned, or an epoch number"
 
 
 @dataclass(frozen=True, slots=True)
-class Token(commit.Token):
-    """Proof of a write: reads `after` it include it. As text: `str(token)`; back: `Token.parse`.
+class ClusterToken(commit.Token):
+    """Proof of a write: reads `after` it include it. As text: `str(token)`; back: `ClusterToken.parse`.
 
     An epoch includes it if it is not older than `epoch` and every source has reached its position."""
 
@@ -22,35 +22,37 @@ class Token(commit.Token):
     positions: tuple[tuple[SourceId, Seq], ...] = ()
 
     @staticmethod
-    def of(positions: Mapping[SourceId, Seq]) -> Token:
-        return Token(0, tuple(sorted(positions.items())))
+    def of(positions: Mapping[SourceId, Seq]) -> ClusterToken:
+        return ClusterToken(0, tuple(sorted(positions.items())))
 
     def __str__(self) -> str:
         parts = [f"{urllib.parse.quote(source, safe='')}:{seq}" for source, seq in self.positions]
         return ",".join([f"e{self.epoch}", *parts])
 
     @staticmethod
-    def parse(value: commit.Token | int | str) -> Token:
+    def parse(value: commit.Token | int | str) -> ClusterToken:
         """From a token, its text or an epoch."""
-        if isinstance(value, Token):
+        if isinstance(value, ClusterToken):
             return value
         if isinstance(value, commit.Token):
-            return Token(value.epoch)
+            return ClusterToken(value.epoch)
         epoch, *parts = str(value).removeprefix("e").split(",")
         pairs = [part.rpartition(":") for part in parts]
         if isinstance(value, bool) or not epoch.isdecimal() or not all(s and q.isdecimal() for s, _, q in pairs):
             raise ValueError(f"{value!r} is no token: {_HINT}")
-        return Token(int(epoch), tuple(sorted((SourceId(urllib.parse.unquote(s)), Seq(int(q))) for s, _, q in pairs)))
+        return ClusterToken(
+            int(epoch), tuple(sorted((SourceId(urllib.parse.unquote(s)), Seq(int(q))) for s, _, q in pairs))
+        )
 
     @staticmethod
-    def joined(tokens: Iterable[commit.Token]) -> Token:
+    def joined(tokens: Iterable[commit.Token]) -> ClusterToken:
         """One token that includes all of them."""
         epoch, positions = 0, dict[SourceId, Seq]()
-        for token in map(Token.parse, tokens):
+        for token in map(ClusterToken.parse, tokens):
             epoch = max(epoch, token.epoch)
             for source, seq in token.positions:
                 positions[source] = max(seq, positions.get(source, seq))
-        return Token(epoch, tuple(sorted(positions.items())))
+        return ClusterToken(epoch, tuple(sorted(positions.items())))
 
-    def joined_with(self, other: commit.Token) -> Token:
-        return Token.joined((self, other))
+    def joined_with(self, other: commit.Token) -> ClusterToken:
+        return ClusterToken.joined((self, other))

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from belvedere.cluster import catalogs
-from belvedere.cluster.catalog_document import load
+from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.catalog.document import load
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
 

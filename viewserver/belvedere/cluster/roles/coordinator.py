@@ -20,18 +20,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from belvedere import errors
-from belvedere.cluster import calls
-from belvedere.cluster.coordination import Session
-from belvedere.cluster.loop import Pauses, Worker
-from belvedere.cluster.process import Ended, Incarnation, Surroundings
-from belvedere.cluster.roles import owner, quarantines
-from belvedere.cluster.roles.ddl import Catalog
-from belvedere.cluster.roles.deaths import Deaths
+from belvedere.backend.seam import InputSize, Store
+from belvedere.backend.served.client import TIMEOUT
+from belvedere.cluster.catalog.ddl import CatalogService
+from belvedere.cluster.coordination.seam import SessionState
+from belvedere.cluster.process.loop import Pauses, Worker
+from belvedere.cluster.process.process import Incarnation, ProcessEnd, Surroundings
+from belvedere.cluster.roles import quarantine_counts, store_owner
+from belvedere.cluster.roles.failure_detector import Deaths
+from belvedere.cluster.roles.gc_input import Removals
+from belvedere.cluster.roles.gc_tables import Sweep
 from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.publishing import Unpublished
-from belvedere.cluster.roles.removals import Removals
-from belvedere.cluster.roles.sweep import Sweep
-from belvedere.cluster.transport import Handler, Payload
+from belvedere.cluster.transport import calls
+from belvedere.cluster.transport.seam import Handler, Payload
 from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol import coordinator as machines
 from belvedere.protocol import wire
@@ -75,8 +77,6 @@ from belvedere.protocol.exactly_once import positions as durable
 from belvedere.protocol.membership import Leadership, Membership
 from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
-from belvedere.store.seam import InputSize, Store
-from belvedere.store.served.client import TIMEOUT
 
 CAMPAIGN_PAUSE = 0.2
 PUBLISH_PAUSE = 0.2
@@ -119,7 +119,7 @@ class CoordinatorMember(Incarnation):
         self.listing = Listing(around.store)
         around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
         self.committed = CommittedBoard()
-        self.ddl = Catalog(self)
+        self.ddl = CatalogService(self)
         self.overview = Overview(self)
         gone = "nobody listens at its address"
         self.deaths = Deaths(self.worker("deaths"), lambda member: self._report(Unreachable(member, gone)))
@@ -154,7 +154,7 @@ class CoordinatorMember(Incarnation):
             calls.TOPOLOGY: lambda _: calls.encode(self.overview.topology()),
             MEMBER: lambda _: calls.status_json(self._status()),
             calls.COMMITTED: self._ask_committed,
-            calls.DDL: lambda request: calls.encode(self.ddl.change(calls.decode(request, calls.Ddl))),
+            calls.DDL: lambda request: calls.encode(self.ddl.change(calls.decode(request, calls.DdlCall))),
             calls.STATUS: lambda _: calls.status_json(self.overview.status()),
         }
 
@@ -164,8 +164,8 @@ class CoordinatorMember(Incarnation):
     def members_changed(self, members: list[Member]) -> None:
         self.tell(MembersChanged(tuple(members)))
 
-    def session_changed(self, session: Session) -> None:
-        self.tell(SessionChanged(session is Session.CONNECTED))
+    def session_changed(self, session: SessionState) -> None:
+        self.tell(SessionChanged(session is SessionState.CONNECTED))
 
     def received(self, sender: MemberId, message: Message, payload: Payload | None) -> None:
         self.tell(Received(sender, message))
@@ -174,14 +174,18 @@ class CoordinatorMember(Incarnation):
         now = self.clock.now()
         if self.clock.lost:
             self.log.warning("the clock was set back")
-            self.end(Ended.LOST)
+            self.end(ProcessEnd.LOST)
             return
         self.tell(Tick(now))
         self.deaths.look(self.around.transport.troubles(), self._waited_for())
         if self.removals.due:
             self._chore(functools.partial(self.removals.remove, *self.removals.take()))
         state = self.machine.leadership.state
-        if self.machine.phase is machines.Phase.LEADING and state is not None and state.term != self._repaired:
+        if (
+            self.machine.phase is machines.CoordinatorPhase.LEADING
+            and state is not None
+            and state.term != self._repaired
+        ):
             self._repaired = state.term
             self.chores.do(self._repair)
 
@@ -197,7 +201,7 @@ class CoordinatorMember(Incarnation):
 
     def _repair(self) -> None:
         pauses = Pauses()
-        while not self.loop.stopped and self.machine.phase is machines.Phase.LEADING:
+        while not self.loop.stopped and self.machine.phase is machines.CoordinatorPhase.LEADING:
             try:
                 self.ddl.repair()
                 return
@@ -208,7 +212,7 @@ class CoordinatorMember(Incarnation):
     def figures(self) -> None:
         before, self._worked = self._worked, self.loop.busy_seconds
         self.metrics.worked(self._worked - before)
-        if self.machine.phase is not machines.Phase.LEADING:
+        if self.machine.phase is not machines.CoordinatorPhase.LEADING:
             self.metrics.oldest_change(None)
             self.metrics.input_bytes(0)
             for view in self._quarantined:
@@ -231,14 +235,14 @@ class CoordinatorMember(Incarnation):
         document = self.around.store.get_document(newest.catalog_document) if newest.catalog else None
         if document is None:
             return
-        found = quarantines.count(self.around.store, document, newest.epoch)
+        found = quarantine_counts.count(self.around.store, document, newest.epoch)
         for view in self._quarantined - set(found):
             self.metrics.forget_view(view)
         self._quarantined = set(found)
         for view, rows in found.items():
             self.metrics.quarantined(view, rows)
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingCall:
         """What is not committed yet."""
         return self.listing.waiting(self.committed.after(-1, 0.0).positions)
 
@@ -327,7 +331,7 @@ class CoordinatorMember(Incarnation):
         self._campaign()
 
     def _read_record(self, request: int) -> None:
-        taking_over = self.machine.phase is machines.Phase.FOLLOWING
+        taking_over = self.machine.phase is machines.CoordinatorPhase.FOLLOWING
         try:
             # Before the record: a leader that lives may publish meanwhile what it commits.
             published = calls.read_committed(self.around.store, calls.NEWEST) if taking_over else None
@@ -344,7 +348,7 @@ class CoordinatorMember(Incarnation):
         self.around.trouble.zookeeper.clear()
         try:
             if not self._claimed or found is None:
-                owner.claim(self.around.store, self.options.pool, recorded=found is not None)
+                store_owner.claim(self.around.store, self.options.pool, recorded=found is not None)
                 self._claimed = True
         except errors.Incompatible:
             raise
@@ -358,7 +362,7 @@ class CoordinatorMember(Incarnation):
         state = wire.decode(found.data)
         assert isinstance(state, PoolState)
         if published is not None:
-            owner.check_committed(self.options.pool, Epoch(published.epoch), state.committed)
+            store_owner.check_committed(self.options.pool, Epoch(published.epoch), state.committed)
         self._report(RecordRead(request, state, found.version, found.clock))
 
     def _swap(self, request: int, state: PoolState, version: int | None) -> None:
@@ -479,20 +483,20 @@ class CoordinatorMember(Incarnation):
         return found[0]
 
     def require_lead(self) -> None:
-        if self.machine.phase is not machines.Phase.LEADING:
+        if self.machine.phase is not machines.CoordinatorPhase.LEADING:
             raise errors.PeerUnavailable(f"coordinator {self.me} does not lead: ask another one")
 
     def _status(self) -> dict[str, Any]:
         return {**self.about(), "phase": self.machine.phase.value}
 
     def _ask_committed(self, request: bytes) -> bytes:
-        ask = calls.decode(request, calls.Ask)
+        ask = calls.decode(request, calls.StatusCall)
         self.require_lead()
         self.committed.after(ask.after, min(ask.wait_ms, calls.LONGEST_WAIT_MS) / 1000)
         found, generation, stalled = self.in_loop(self._newest_committed)
         return calls.encode(calls.Seen(found, generation, stalled))
 
-    def _newest_committed(self) -> tuple[calls.Committed, int, str]:
+    def _newest_committed(self) -> tuple[calls.CommittedRow, int, str]:
         """In the loop, so after what the machine has said was carried out, and as a leader that certainly is one: one
         that slept may tell of an epoch whose rows were collected since."""
         self.require_lead()
@@ -506,16 +510,16 @@ class CommittedBoard:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._newest = calls.Committed()
+        self._newest = calls.CommittedRow()
         self._closed = False
 
-    def show(self, committed: calls.Committed) -> None:
+    def show(self, committed: calls.CommittedRow) -> None:
         with self._changed:
             if committed.epoch > self._newest.epoch:
                 self._newest = committed
                 self._changed.notify_all()
 
-    def after(self, epoch: int, timeout: float) -> calls.Committed:
+    def after(self, epoch: int, timeout: float) -> calls.CommittedRow:
         """The newest one, as soon as it is later than `epoch` or time is up."""
         with self._changed:
             self._changed.wait_for(lambda: self._newest.epoch > epoch or self._closed, timeout)
@@ -528,7 +532,7 @@ class CommittedBoard:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingCall:
     """Changes that are durable and not committed. `oldest`: when the first of them came (milliseconds), 0 if none."""
 
     rows: int
@@ -559,16 +563,16 @@ class Listing:
         """Seconds since INPUT had something."""
         return self._clock() - self._came
 
-    def waiting(self, positions: Mapping[SourceId, Seq]) -> Waiting:
+    def waiting(self, positions: Mapping[SourceId, Seq]) -> WaitingCall:
         """What of INPUT lies behind these positions, as it was when it was last read."""
         index, size = self._chunks, self._size
         chunks = [chunk for chunk in index if chunk.last > positions.get(chunk.source, START)]
         rows, content = sum(chunk.rows for chunk in chunks), sum(chunk.size for chunk in chunks)
         if size is None:
-            return Waiting(rows, content, min((chunk.at for chunk in chunks), default=0))
+            return WaitingCall(rows, content, min((chunk.at for chunk in chunks), default=0))
         done = sum(chunk.rows for chunk in index) - rows, sum(chunk.size for chunk in index) - content
         oldest = min((chunk.at for chunk in chunks), default=max(chunk.at for chunk in index))
-        return Waiting(max(rows, size.rows - done[0]), max(content, size.bytes - done[1]), oldest)
+        return WaitingCall(max(rows, size.rows - done[0]), max(content, size.bytes - done[1]), oldest)
 
     def read(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
         if self._clock() - self._listed > SOURCES_SECONDS:

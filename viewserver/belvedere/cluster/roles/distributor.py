@@ -18,22 +18,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from belvedere import errors
-from belvedere.cluster import calls, catalogs
-from belvedere.cluster.loop import Busy
-from belvedere.cluster.process import NO_PART, Incarnation, Surroundings
-from belvedere.cluster.retrying import Retrying, Superseded
+from belvedere.backend.served.pusher import unpack_request
+from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.process.loop import Busy
+from belvedere.cluster.process.process import NO_PART, Incarnation, Surroundings
+from belvedere.cluster.process.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
 from belvedere.cluster.roles.push import PUSH
-from belvedere.cluster.transport import Handler, Payload
-from belvedere.cluster.work import DistributorWork, failure, newest_catalog
+from belvedere.cluster.roles.work import DistributorWork, failure, newest_catalog
+from belvedere.cluster.transport import calls
+from belvedere.cluster.transport.seam import Handler, Payload
+from belvedere.model import chunks
 from belvedere.protocol import exactly_once as input
 from belvedere.protocol.driving import Distribute, DistributorEvent, Note, Received, Send, Settle
-from belvedere.protocol.exactly_once import Chunk, Entry, RequestId, SourceId, WriterId
+from belvedere.protocol.exactly_once import Chunk, RequestId, SourceEntry, SourceId, WriterId
 from belvedere.protocol.flow import Distributor
 from belvedere.protocol.messages import Generation, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
-from belvedere.source import chunks
-from belvedere.source.pusher import unpack_request
 
 INPUT_THREADS = 4
 """Chunks of different sources that are written at the same time; the store commits them together."""
@@ -48,7 +49,7 @@ class DistributorMember(Incarnation):
     def __init__(self, around: Surroundings) -> None:
         super().__init__(around)
         self.machine = Distributor(self.me)
-        self.filter = input.Filter(WriterId(self.me))
+        self.filter = input.DuplicateFilter(WriterId(self.me))
         self.pushes = Pushes()
         store = Retrying(around.store, self._sending_is_wanted, around.trouble.store)
         self.work = DistributorWork(
@@ -89,7 +90,7 @@ class DistributorMember(Incarnation):
         self.push(source, chunks.parse(payload))
         return b""
 
-    def push(self, source: SourceId, entries: Sequence[Entry]) -> None:
+    def push(self, source: SourceId, entries: Sequence[SourceEntry]) -> None:
         """Returns when all of it is durable; raises when the pusher must send it again."""
         if self.leave_by is not None:
             raise errors.PeerUnavailable(f"distributor {self.me} is leaving")
@@ -97,7 +98,7 @@ class DistributorMember(Incarnation):
             raise errors.PeerUnavailable(f"distributor {self.me} may have lost its session")
         request = RequestId(next(self._requests))
         answer = self.pushes.expect(request, sum(len(entry.rows) for entry in entries))
-        self.loop.post(functools.partial(self._tell_filter, input.Received(request, source, entries)))
+        self.loop.post(functools.partial(self._tell_filter, input.ReceivedEntries(request, source, entries)))
         refused = answer.wait(PUSH_SECONDS)
         if refused:
             raise errors.PeerUnavailable(refused)
@@ -113,7 +114,7 @@ class DistributorMember(Incarnation):
                 case input.Refuse(request, reason):
                     self.pushes.answer(request, reason)
 
-    def _write(self, chunk: Chunk, entries: tuple[Entry, ...]) -> None:
+    def _write(self, chunk: Chunk, entries: tuple[SourceEntry, ...]) -> None:
         """In a thread for INPUT: tried once, the pusher comes again."""
         payload = chunks.encode(chunk.source, entries)
         chunk = replace(chunk, size=len(payload), at=int(time.time() * 1000))
@@ -125,7 +126,7 @@ class DistributorMember(Incarnation):
         else:
             self.around.trouble.store.clear()
             self.work.written(chunk.id, payload)
-            event = input.Written(chunk.id)
+            event = input.WrittenChunk(chunk.id)
         self.loop.post(functools.partial(self._tell_filter, event))
 
     def _restore(self) -> None:

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from belvedere import errors
-from belvedere.cluster import calls
-from belvedere.cluster.work import ring_of
+from belvedere.cluster.roles.work import ring_of
+from belvedere.cluster.transport import calls
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Note
 from belvedere.protocol.messages import EpochPlan, Generation, Member, PoolState, Role

@@ -10,24 +10,24 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from belvedere.cluster import logs
-from belvedere.cluster.coordination import Coordination
-from belvedere.cluster.options import TEST_PROTOCOL, Options
-from belvedere.cluster.process import Incarnation, OpenStore, Process, Surroundings
-from belvedere.cluster.transport import Transport
+from belvedere.backend.seam import Store
+from belvedere.cluster.coordination.seam import Coordination
+from belvedere.cluster.process import logs
+from belvedere.cluster.process.options import TEST_PROTOCOL, ProcessOptions
+from belvedere.cluster.process.process import Incarnation, OpenStore, Process, Surroundings
+from belvedere.cluster.transport.seam import Transport
 from belvedere.errors import DataError
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import MemberId
-from belvedere.store.seam import Store
 
 if TYPE_CHECKING:
-    from belvedere.cluster.zookeeper import Credentials
+    from belvedere.cluster.coordination.zookeeper import Credentials
 
 
-def run(options: Options) -> int:
+def run(options: ProcessOptions) -> int:
     """Be this role until SIGTERM; returns the exit code."""
     if os.environ.get(TEST_PROTOCOL):
-        from belvedere.cluster.next_protocol import speak_next
+        from belvedere.cluster.process.next_protocol import speak_next
 
         speak_next()
     log = logs.get(options.pool, options.role.value, options.name, form=options.log_form, level=options.log_level)
@@ -64,17 +64,17 @@ def maker(role: Role) -> Callable[[Surroundings], Incarnation]:
             return StoreMember
 
 
-def connect(options: Options) -> Coordination:
-    from belvedere.cluster.zookeeper import ZooKeeperCoordination
+def connect(options: ProcessOptions) -> Coordination:
+    from belvedere.cluster.coordination.zookeeper import ZooKeeperCoordination
 
     return ZooKeeperCoordination(
         options.zookeeper, options.pool, session_timeout=options.session_timeout, credentials=credentials(options)
     )
 
 
-def credentials(options: Options) -> Credentials | None:
+def credentials(options: ProcessOptions) -> Credentials | None:
     """Who owns the pool's nodes in ZooKeeper."""
-    from belvedere.cluster.zookeeper import Credentials
+    from belvedere.cluster.coordination.zookeeper import Credentials
 
     file = options.zookeeper_credentials
     if file is None:
@@ -85,12 +85,12 @@ def credentials(options: Options) -> Credentials | None:
     return Credentials(user, password)
 
 
-def transport(options: Options, member: MemberId, store: Store) -> Transport:
+def transport(options: ProcessOptions, member: MemberId, store: Store) -> Transport:
     if options.role is Role.STORE:
         from belvedere.cluster.roles.store import StoreListener
 
         return StoreListener(options, store)
-    from belvedere.cluster.flight import FlightTransport, Tls
+    from belvedere.cluster.transport.flight import FlightTransport, Tls
 
     tls = options.tls
     return FlightTransport(
@@ -102,17 +102,17 @@ def transport(options: Options, member: MemberId, store: Store) -> Transport:
     )
 
 
-def open_store(options: Options, address: str) -> OpenStore:
+def open_store(options: ProcessOptions, address: str) -> OpenStore:
     if options.role is Role.STORE:
         from belvedere.cluster.roles.store import StoreDirectory
 
         return OpenStore(StoreDirectory(options))
-    from belvedere.store.served.client import FlightStore
-    from belvedere.store.served.server import Tls
+    from belvedere.backend.served.client import FlightStore
+    from belvedere.backend.served.server import Tls
 
     tls = None if options.tls is None else Tls(options.tls.certificate, options.tls.key, options.tls.authority)
     if options.role is Role.COORDINATOR:
-        from belvedere.store.served.base_service import BaseClient
+        from belvedere.backend.served.base_service import BaseClient
 
         return OpenStore(FlightStore(address, tls=tls), BaseClient(address, tls=tls))
     return OpenStore(FlightStore(address, tls=tls))

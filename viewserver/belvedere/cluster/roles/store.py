@@ -11,21 +11,21 @@ import time
 from collections.abc import Iterable, Sequence
 
 from belvedere import errors
-from belvedere.cluster.flight import SLOWEST_BYTES_PER_SECOND, FlightClient, Watch, cut
-from belvedere.cluster.flight import Tls as FlightTls
-from belvedere.cluster.options import Options
-from belvedere.cluster.process import Incarnation, Surroundings
+from belvedere.backend.seam import Store
+from belvedere.backend.served.base_service import BaseService
+from belvedere.backend.served.lmdb_store import LmdbStore
+from belvedere.backend.served.pusher import Pushers, pack_request
+from belvedere.backend.served.server import StoreServer, Tls
+from belvedere.backend.served.service import StoreService
+from belvedere.cluster.process.options import ProcessOptions
+from belvedere.cluster.process.process import Incarnation, Surroundings
 from belvedere.cluster.roles.push import PUSH
-from belvedere.cluster.transport import Handler, Payload, Receiver
+from belvedere.cluster.transport.flight import SLOWEST_BYTES_PER_SECOND, FlightClient, Watch, cut
+from belvedere.cluster.transport.flight import Tls as FlightTls
+from belvedere.cluster.transport.seam import Handler, Payload, Receiver
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Member, Message, Role
 from belvedere.protocol.ring import MemberId
-from belvedere.source.pusher import Pushers, pack_request
-from belvedere.store.seam import Store
-from belvedere.store.served.base_service import BaseService
-from belvedere.store.served.lmdb_store import LmdbStore
-from belvedere.store.served.server import StoreServer, Tls
-from belvedere.store.served.service import StoreService
 
 CLOSE_SECONDS = 3.0
 PUSHERS_CLOSE_SECONDS = 2.0
@@ -36,7 +36,7 @@ NODES = tuple(f"node-{number}" for number in range(4))
 class StoreDirectory(LmdbStore):
     """The store's data, and the threads that push changes of base tables; open as long as the process."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ProcessOptions) -> None:
         assert options.directory is not None
         options.directory.mkdir(parents=True, exist_ok=True)
         super().__init__(options.directory, nodes=NODES, backlog_limit=options.backlog_limit)
@@ -80,7 +80,7 @@ class StoreDirectory(LmdbStore):
 class StoreListener:
     """The store's port as a `Transport`: it listens, and has nobody to send messages to."""
 
-    def __init__(self, options: Options, store: Store) -> None:
+    def __init__(self, options: ProcessOptions, store: Store) -> None:
         assert isinstance(store, StoreDirectory)
         tls = options.tls
         self._server = StoreServer(

@@ -15,13 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from belvedere import errors
-from belvedere.cluster import calls, catalogs
-from belvedere.cluster.loop import Busy, Pauses
-from belvedere.cluster.process import NO_PART, Incarnation, Surroundings
-from belvedere.cluster.retrying import Retrying, Superseded
+from belvedere.backend.seam import TableWrite
+from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.process.loop import Busy, Pauses
+from belvedere.cluster.process.process import NO_PART, Incarnation, Surroundings
+from belvedere.cluster.process.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
-from belvedere.cluster.transport import Handler, Payload
-from belvedere.cluster.work import Dispatch, ServerWork, failure, newest_catalog, ring_of
+from belvedere.cluster.roles.work import Dispatch, ServerWork, failure, newest_catalog, ring_of
+from belvedere.cluster.transport import calls
+from belvedere.cluster.transport.seam import Handler, Payload
 from belvedere.protocol import wire
 from belvedere.protocol.driving import (
     Adopt,
@@ -41,7 +43,6 @@ from belvedere.protocol.driving import (
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Generation, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId, Ring
 from belvedere.protocol.viewserver import ViewServer, overtaken
-from belvedere.store.seam import TableWrite
 
 VIEW_ROWS = "view_rows:"
 SUSPENDED_SECONDS = 0.02

@@ -15,10 +15,10 @@ from belvedere.engine.vec import Vec, concat
 from belvedere.plan import nodes
 
 
-class Aggregate:
-    def __init__(self, node: nodes.Aggregate | nodes.Distinct, budget: Budget):
+class AggregateOperator:
+    def __init__(self, node: nodes.AggregateNode | nodes.DistinctNode, budget: Budget):
         self._schema, self._budget = node.schema, budget
-        self._calls = node.calls if isinstance(node, nodes.Aggregate) else ()
+        self._calls = node.calls if isinstance(node, nodes.AggregateNode) else ()
 
     def apply(self, groups: Paired | None) -> DeltaBuffer:
         deltas = iter(()) if groups is None else iter((self._delta(groups),))

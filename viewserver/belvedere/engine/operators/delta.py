@@ -18,7 +18,7 @@ SCAN_ROWS = 1 << 16
 
 
 class DeltaOperator:
-    def __init__(self, node: nodes.Delta, table: DeltaTable, budget: Budget):
+    def __init__(self, node: nodes.DeltaNode, table: DeltaTable, budget: Budget):
         self._node, self._table, self._budget = node, table, budget
 
     def apply(self, change: BaseChange) -> DeltaBuffer:

@@ -11,8 +11,8 @@ from belvedere.engine.state.hashing import hash_rows
 from belvedere.plan import nodes
 
 
-class Index:
-    def __init__(self, node: nodes.Index, budget: Budget):
+class IndexOperator:
+    def __init__(self, node: nodes.IndexNode, budget: Budget):
         self._node, self._budget = node, budget
 
     def apply(self, rows: DeltaBuffer) -> DeltaBuffer:

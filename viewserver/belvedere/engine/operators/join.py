@@ -25,7 +25,7 @@ from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.expr.evaluate import evaluate
 from belvedere.engine.kernels import Touched, add_at
 from belvedere.engine.operators.base import State, grown
-from belvedere.engine.operators.reverse_join import FRESH, GONE, UNCHANGED, ReverseJoin, Sided
+from belvedere.engine.operators.reverse_join import FRESH, GONE, UNCHANGED, ReverseJoinOperator, Sided
 from belvedere.engine.state.hashing import NIL, combine
 from belvedere.engine.vec import Status, Vec, nulls
 from belvedere.plan import nodes
@@ -68,9 +68,15 @@ class Counts:
         return slots[(before == 0) & (after > 0)], slots[(before > 0) & (after == 0)]
 
 
-class Join:
+class JoinOperator:
     def __init__(
-        self, node: nodes.Join, left: ReverseJoin, right: ReverseJoin, budget: Budget, count_rows: bool, name: str
+        self,
+        node: nodes.JoinNode,
+        left: ReverseJoinOperator,
+        right: ReverseJoinOperator,
+        budget: Budget,
+        count_rows: bool,
+        name: str,
     ):
         self._node, self._left, self._right, self._budget = node, left, right, budget
         kind = node.kind
@@ -196,7 +202,13 @@ class Join:
                 yield pairs
 
     def _lonely(
-        self, own: Sided, other: Sided, mine: ReverseJoin, theirs: ReverseJoin, counts: Counts | None, is_left: bool
+        self,
+        own: Sided,
+        other: Sided,
+        mine: ReverseJoinOperator,
+        theirs: ReverseJoinOperator,
+        counts: Counts | None,
+        is_left: bool,
     ) -> Iterator[Delta]:
         """Rows of one side by whether they have a partner: padded rows, or the output of a semi- or anti-join."""
         for delta, ids, slots in own:
@@ -214,7 +226,9 @@ class Join:
             return
         yield from self._flips(other, mine, theirs, is_left)
 
-    def _flips(self, other: Sided, mine: ReverseJoin, theirs: ReverseJoin, is_left: bool) -> Iterator[Delta]:
+    def _flips(
+        self, other: Sided, mine: ReverseJoinOperator, theirs: ReverseJoinOperator, is_left: bool
+    ) -> Iterator[Delta]:
         """Groups of the other side that became empty or stopped being so turn all my unchanged rows."""
         groups = other.groups
         if not len(groups):
@@ -233,11 +247,11 @@ class Join:
             yield from self._turn(mine, slots[full], slots[~full], is_left)
 
     @staticmethod
-    def _null_keys(side: ReverseJoin, groups: np.ndarray) -> np.ndarray:
+    def _null_keys(side: ReverseJoinOperator, groups: np.ndarray) -> np.ndarray:
         keys = side.arrangement.keys.gather(groups)
         return np.asarray(np.logical_or.reduce([~k.valid for k in keys]))
 
-    def _turn(self, mine: ReverseJoin, met: np.ndarray, alone: np.ndarray, is_left: bool) -> Iterator[Delta]:
+    def _turn(self, mine: ReverseJoinOperator, met: np.ndarray, alone: np.ndarray, is_left: bool) -> Iterator[Delta]:
         sign = 1 if self._node.kind is JoinKind.SEMI else -1
         for slots, weight in ((met, sign), (alone, -sign)):
             if len(slots):
@@ -289,8 +303,8 @@ class Join:
         delta: Delta,
         ids: np.ndarray,
         slots: np.ndarray,
-        mine: ReverseJoin,
-        theirs: ReverseJoin,
+        mine: ReverseJoinOperator,
+        theirs: ReverseJoinOperator,
         counts: Counts | None,
         is_left: bool,
     ) -> Delta:
@@ -365,7 +379,7 @@ class Join:
         return self._blank(len(rows), self._left) + rows.columns
 
     @staticmethod
-    def _blank(count: int, side: ReverseJoin) -> tuple[Vec, ...]:
+    def _blank(count: int, side: ReverseJoinOperator) -> tuple[Vec, ...]:
         return tuple(nulls(c.type, count) for c in side.node.schema)
 
     def _lone_ids(self, delta: Delta, is_left: bool) -> np.ndarray:
@@ -392,7 +406,7 @@ class Join:
             self._right_counts.values = grown(np.array(state["right"]), 64)
 
 
-def _groups(side: ReverseJoin, delta: Delta, ids: np.ndarray, on: tuple[int, ...]) -> np.ndarray:
+def _groups(side: ReverseJoinOperator, delta: Delta, ids: np.ndarray, on: tuple[int, ...]) -> np.ndarray:
     """Group slots on `side` of rows from the other one; -1 where the key has a NULL or is unknown there."""
     groups = side.arrangement.find(ids)
     missing = key_states(delta, on)[0]
@@ -401,7 +415,7 @@ def _groups(side: ReverseJoin, delta: Delta, ids: np.ndarray, on: tuple[int, ...
     return groups
 
 
-def _stored(side: ReverseJoin) -> Iterator[Chunk]:
+def _stored(side: ReverseJoinOperator) -> Iterator[Chunk]:
     """All stored rows with their key ids and slots."""
     slots = side.index.slots()
     step = 1 << 16

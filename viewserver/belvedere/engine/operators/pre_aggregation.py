@@ -39,9 +39,9 @@ class Paired:
     new_error: np.ndarray | None
 
 
-class PreAggregation:
-    def __init__(self, node: nodes.PreAggregation | nodes.Distinct, arrangement: Arrangement, name: str):
-        calls = node.calls if isinstance(node, nodes.PreAggregation) else ()
+class PreAggregationOperator:
+    def __init__(self, node: nodes.PreAggregationNode | nodes.DistinctNode, arrangement: Arrangement, name: str):
+        calls = node.calls if isinstance(node, nodes.PreAggregationNode) else ()
         self.arrangement = arrangement
         self.accumulators = Accumulators(calls, [c.type for c in node.input.schema])
         self._global = not arrangement.on

@@ -11,8 +11,8 @@ from belvedere.engine.operators.base import collect
 from belvedere.plan import nodes
 
 
-class Projection:
-    def __init__(self, node: nodes.Projection, budget: Budget):
+class ProjectionOperator:
+    def __init__(self, node: nodes.ProjectionNode, budget: Budget):
         self._node, self._budget = node, budget
         self._program = compile_exprs(node.exprs)
 

@@ -61,8 +61,8 @@ class Sided:
             yield delta, ids, slots
 
 
-class ReverseJoin:
-    def __init__(self, node: nodes.ReverseJoin, arrangement: Arrangement, name: str):
+class ReverseJoinOperator:
+    def __init__(self, node: nodes.ReverseJoinNode, arrangement: Arrangement, name: str):
         self.node, self.arrangement, self._name = node, arrangement, name
         arrangement.facets[name] = self
         self.riders: list[Rider] = []

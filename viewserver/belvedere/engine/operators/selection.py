@@ -15,8 +15,8 @@ from belvedere.engine.vec import Status
 from belvedere.plan import nodes
 
 
-class Selection:
-    def __init__(self, node: nodes.Selection, budget: Budget):
+class SelectionOperator:
+    def __init__(self, node: nodes.SelectionNode, budget: Budget):
         self._node, self._budget = node, budget
 
     def apply(self, rows: DeltaBuffer) -> DeltaBuffer:

@@ -13,8 +13,8 @@ from belvedere.engine.state.hashing import combine, constant_id
 from belvedere.plan import nodes
 
 
-class Union:
-    def __init__(self, node: nodes.Union, budget: Budget):
+class UnionOperator:
+    def __init__(self, node: nodes.UnionNode, budget: Budget):
         self._node, self._budget = node, budget
 
     def apply(self, *inputs: DeltaBuffer) -> DeltaBuffer:

@@ -36,8 +36,8 @@ class ViewDelta:
         return self.chunks.rows
 
 
-class View:
-    def __init__(self, node: nodes.View, budget: Budget):
+class ViewOperator:
+    def __init__(self, node: nodes.ViewNode, budget: Budget):
         self._node, self._budget = node, budget
 
     def apply(self, rows: DeltaBuffer) -> ViewDelta:

@@ -1,6 +1,6 @@
 """The state of all aggregate calls over one key: arrays indexed by group slot, updated by batches of weighted rows.
 
-Calls share what they can: everything hangs on a `Selection`, the rows that a pair (argument, FILTER) takes into
+Calls share what they can: everything hangs on a `RowSelection`, the rows that a pair (argument, FILTER) takes into
 account. count(*) is the number of rows of the group, which is kept anyway.
 """
 
@@ -15,10 +15,10 @@ from belvedere.engine.kernels import order_by_slot
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.pages import PageStore
 from belvedere.engine.state.ragged import Ragged, fixed, join, split
-from belvedere.engine.state.selection import Arrays, Key, Selection, result_name
+from belvedere.engine.state.selection import Arrays, Key, RowSelection, result_name
 from belvedere.engine.state.tally import ErrorTally, Tally
 from belvedere.engine.vec import Status, Vec
-from belvedere.plan.nodes import Call
+from belvedere.plan.nodes import AggregateTerm
 from belvedere.types import BIGINT, Type
 
 SORT_ROWS = 1 << 16
@@ -32,16 +32,16 @@ KINDS = 4
 class Accumulators:
     """All aggregate calls of one PreAggregation; group slots are given out by its owner."""
 
-    def __init__(self, calls: Sequence[Call], types: Sequence[Type]) -> None:
+    def __init__(self, calls: Sequence[AggregateTerm], types: Sequence[Type]) -> None:
         self.calls = tuple(calls)
         self._limit = 0
         self._rows = Tally()
         self._row_errors = ErrorTally()
-        self._selections: dict[Key, Selection] = {}
+        self._selections: dict[Key, RowSelection] = {}
         for call in self.calls:
             key = (call.arg, call.filter)
             if key != (None, None):
-                self._selections.setdefault(key, Selection(key, types)).want(call)
+                self._selections.setdefault(key, RowSelection(key, types)).want(call)
 
     def update(
         self,

@@ -64,7 +64,7 @@ class Reservation:
         return 2 * int(np.count_nonzero(pages & 1)) > len(pages)
 
 
-class Pool:
+class ReservationPool:
     """Reservations without an owner, pages included."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Pool:
             self._idle.clear()
 
 
-POOL = Pool()
+POOL = ReservationPool()
 
 
 class Buffer:

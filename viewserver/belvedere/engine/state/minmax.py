@@ -100,10 +100,10 @@ def mixed(words: np.ndarray) -> np.ndarray:
 
 def make_minmax(type: Type) -> MinMax:
     """The multiset for values of this type."""
-    return Texts(type) if type.varlen or type.wide else Words(type)
+    return Texts(type) if type.varlen or type.wide else MinMaxWords(type)
 
 
-class Words:
+class MinMaxWords:
     """Values that fit one word."""
 
     parts = 2

@@ -12,26 +12,26 @@ import numpy as np
 
 from belvedere.engine.state import paged
 from belvedere.engine.state.distinct import DistinctCounts
-from belvedere.engine.state.minmax import MinMax, Texts, Words, make_minmax
+from belvedere.engine.state.minmax import MinMax, MinMaxWords, Texts, make_minmax
 from belvedere.engine.state.pages import PageStore
 from belvedere.engine.state.ragged import Ragged
 from belvedere.engine.state.sums import DoubleSum, IntegerSum, Sum, Values, make_sum
 from belvedere.engine.state.tally import ErrorTally, Tally
 from belvedere.engine.vec import Data, Status, Vec
-from belvedere.plan.nodes import Call
+from belvedere.plan.nodes import AggregateTerm
 from belvedere.types import BIGINT, Type
 
 Arrays = dict[str, np.ndarray]
 Key = tuple[int | None, int | None]
 
 
-def result_name(call: Call) -> str:
+def result_name(call: AggregateTerm) -> str:
     """What a selection calls the result of a call. The least of distinct values is the least of all."""
     distinct = call.distinct and call.function not in ("min", "max")
     return f"{call.function} distinct" if distinct else call.function
 
 
-class Selection:
+class RowSelection:
     """State of one (argument, FILTER) for every group slot."""
 
     def __init__(self, key: Key, types: Sequence[Type]) -> None:
@@ -45,7 +45,7 @@ class Selection:
         self._distinct: DistinctCounts | None = None
         self._distinct_sum: Sum | None = None
 
-    def want(self, call: Call) -> None:
+    def want(self, call: AggregateTerm) -> None:
         """Keep what this call needs."""
         name = result_name(call)
         self._results[name] = call.type
@@ -241,7 +241,7 @@ def _width(part: Sum | MinMax | DistinctCounts) -> int:
 
 
 def _multiset(part: Sum | MinMax | DistinctCounts) -> MinMax | DistinctCounts:
-    assert isinstance(part, (Words, Texts, DistinctCounts))
+    assert isinstance(part, (MinMaxWords, Texts, DistinctCounts))
     return part
 
 

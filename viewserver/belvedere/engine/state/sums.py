@@ -17,7 +17,7 @@ from belvedere.engine.state.ragged import Ragged, fixed, where
 from belvedere.engine.state.wide import (
     U0,
     U1,
-    Region,
+    WideRegion,
     bitlen,
     div192,
     fma128,
@@ -69,7 +69,7 @@ class DoubleSum:
     parts = 3
 
     def __init__(self) -> None:
-        self._acc, self._dense = Region(np.int64, doubles.RECORD), Region(np.int64, doubles.ROW)
+        self._acc, self._dense = WideRegion(np.int64, doubles.RECORD), WideRegion(np.int64, doubles.ROW)
         self._ctl = np.zeros(4, np.int64)
         self._scratch = np.zeros(64, np.int64)
 
@@ -153,7 +153,7 @@ class IntegerSum:
     def __init__(self, type: Type) -> None:
         self._type = type
         self._width = WIDE if type.wide else NARROW
-        self._acc = Region(np.uint64, self._width)
+        self._acc = WideRegion(np.uint64, self._width)
 
     def ensure(self, slots: int) -> None:
         self._acc.ensure(slots)

@@ -8,7 +8,7 @@ import numpy as np
 
 from belvedere.engine.state.jit import BLOCK
 from belvedere.engine.state.ragged import Ragged, nothing, where
-from belvedere.engine.state.wide import Region, kernel, prefetch
+from belvedere.engine.state.wide import WideRegion, kernel, prefetch
 
 CODES = 8
 """Room for every error code of `vec.Status`, as columns of one record."""
@@ -18,7 +18,7 @@ class Tally:
     """A signed count per slot."""
 
     def __init__(self) -> None:
-        self._region = Region(np.int64)
+        self._region = WideRegion(np.int64)
 
     def add(self, slots: np.ndarray, weight: np.ndarray, limit: int) -> None:
         """Count the weights at int32 slots, all of them below `limit`."""
@@ -58,7 +58,7 @@ class ErrorTally:
     """How many rows of each group hold each error."""
 
     def __init__(self) -> None:
-        self._region = Region(np.int64, CODES)
+        self._region = WideRegion(np.int64, CODES)
 
     def add(self, slots: np.ndarray, codes: np.ndarray, weight: np.ndarray, limit: int) -> None:
         index = slots.astype(np.int64) * CODES + codes

@@ -31,7 +31,7 @@ types: Any = numba_types
 cgutils: Any = numba_cgutils
 
 
-class Region:
+class WideRegion:
     """A flat, zeroed array of records of `width` items that grows; take `array` anew after `ensure`."""
 
     def __init__(self, dtype: Any, width: int = 1) -> None:

@@ -16,7 +16,7 @@ from belvedere.sql.binder.expressions import ExpressionBinder
 from belvedere.sql.binder.scope import Scope
 from belvedere.sql.coercion import Mismatch, boolean, cast, is_number
 from belvedere.sql.expr import Call, ColumnRef, Expr, Literal
-from belvedere.sql.parser import Source, sql_text
+from belvedere.sql.parser import SqlText, sql_text
 from belvedere.sql.query import AggregateCall
 from belvedere.types import BIGINT, BOOLEAN, DOUBLE, Kind
 
@@ -32,10 +32,10 @@ class Ungrouped(Exception):
 
 
 @dataclass
-class Collector:
+class AggregateCollector:
     """The distinct aggregate calls of one SELECT."""
 
-    source: Source
+    source: SqlText
     scope: Scope
     calls: list[AggregateCall] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from belvedere.sql.parser import Source, first_offset, nearest_offset, sql_text
+from belvedere.sql.parser import SqlText, first_offset, nearest_offset, sql_text
 from belvedere.sql.types_by_name import KNOWN
 from belvedere.types import (
     BIGINT,
@@ -45,7 +45,7 @@ _INSTEAD = {
 }
 
 
-def bind_type(source: Source, node: exp.DataType, cast: exp.Expr) -> Type:
+def bind_type(source: SqlText, node: exp.DataType, cast: exp.Expr) -> Type:
     """The type of a DataType node inside a cast."""
     at = _offset(source, node, cast)
     name = node.this
@@ -66,7 +66,7 @@ def bind_type(source: Source, node: exp.DataType, cast: exp.Expr) -> Type:
     return found
 
 
-def _offset(source: Source, node: exp.DataType, cast: exp.Expr) -> int | None:
+def _offset(source: SqlText, node: exp.DataType, cast: exp.Expr) -> int | None:
     # Type names carry no mark: the word after the first AS or :: that follows the value, or, if that is a keyword and
     # has no mark either, after the first AS or :: before this type.
     start = first_offset(cast.this)
@@ -79,7 +79,7 @@ def _offset(source: Source, node: exp.DataType, cast: exp.Expr) -> int | None:
     return nearest_offset(cast)
 
 
-def _size(source: Source, node: exp.Expr) -> int:
+def _size(source: SqlText, node: exp.Expr) -> int:
     if (
         not isinstance(node, exp.Literal)
         or node.is_string
@@ -89,7 +89,7 @@ def _size(source: Source, node: exp.Expr) -> int:
     return int(node.name)
 
 
-def _decimal(source: Source, node: exp.DataType, at: int | None) -> Type:
+def _decimal(source: SqlText, node: exp.DataType, at: int | None) -> Type:
     sizes = [_size(source, p.this) for p in node.expressions]
     precision = sizes[0] if sizes else 10
     scale = sizes[1] if len(sizes) > 1 else 0

@@ -18,7 +18,7 @@ from belvedere.sql.binder.datatypes import bind_type
 from belvedere.sql.binder.scope import Scope
 from belvedere.sql.coercion import Mismatch, boolean, common
 from belvedere.sql.expr import Call, Expr, Literal
-from belvedere.sql.parser import Source, offset_before, sql_text
+from belvedere.sql.parser import SqlText, offset_before, sql_text
 from belvedere.types import BINARY, BOOLEAN, DOUBLE, NULL, STRING, Kind, decimal
 
 
@@ -64,7 +64,7 @@ class ExpressionBinder:
 
     def __init__(
         self,
-        source: Source,
+        source: SqlText,
         scope: Scope,
         place: str,
         aggregates: Aggregates | None = None,

@@ -11,7 +11,7 @@ from belvedere.errors import SqlError
 from belvedere.sql.coercion import cast
 from belvedere.sql.expr import Call, Expr, Literal
 from belvedere.sql.functions import MAX_INT
-from belvedere.sql.parser import Source
+from belvedere.sql.parser import SqlText
 from belvedere.types import BIGINT, DATE, INT, TIMESTAMP, Kind
 
 _MONTHS = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
@@ -29,7 +29,7 @@ class Shift:
     micros: int = 0
 
 
-def parse(source: Source, node: exp.Expr) -> Shift:
+def parse(source: SqlText, node: exp.Expr) -> Shift:
     """INTERVAL '2' DAY and its kin."""
     unit = node.args.get("unit")
     value = node.this
@@ -56,11 +56,11 @@ def parse(source: Source, node: exp.Expr) -> Shift:
     return shift
 
 
-def _out_of_range(source: Source, value: exp.Expr, name: str) -> SqlError:
+def _out_of_range(source: SqlText, value: exp.Expr, name: str) -> SqlError:
     return source.error(f"an interval of {value.name} {name.lower()}s is out of range", value)
 
 
-def _shift(source: Source, node: exp.Expr, value: exp.Expr, amount: Decimal, name: str) -> Shift:
+def _shift(source: SqlText, node: exp.Expr, value: exp.Expr, amount: Decimal, name: str) -> Shift:
     if name in _MICROS:
         return Shift(micros=int(amount * _MICROS[name]))
     if amount != int(amount):
@@ -74,7 +74,7 @@ def _shift(source: Source, node: exp.Expr, value: exp.Expr, amount: Decimal, nam
     )
 
 
-def add(source: Source, node: exp.Expr, base: Expr, shift: Shift, sign: int) -> Expr:
+def add(source: SqlText, node: exp.Expr, base: Expr, shift: Shift, sign: int) -> Expr:
     """date or timestamp + sign * interval."""
     kind = base.type.kind
     if kind is Kind.STRING or kind is Kind.NULL:

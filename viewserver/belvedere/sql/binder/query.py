@@ -11,12 +11,12 @@ from belvedere.sql.binder.scope import Context, relation_columns, schema_of
 from belvedere.sql.binder.select import bind_select, refuse_order
 from belvedere.sql.catalog import Catalog
 from belvedere.sql.coercion import cast, wider
-from belvedere.sql.parser import Source, offset_before
+from belvedere.sql.parser import SqlText, offset_before
 from belvedere.sql.query import Distinct, Project, Query, UnionAll
 from belvedere.types import Column, Schema, Type
 
 
-def bind_tree(source: Source, tree: exp.Expr, catalog: Catalog) -> Query:
+def bind_tree(source: SqlText, tree: exp.Expr, catalog: Catalog) -> Query:
     """A parsed query against a catalog."""
     try:
         return bind(Context(source, catalog, bind), tree)

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from belvedere.sql.catalog import Catalog
 from belvedere.sql.expr import ColumnRef, Expr, Literal, remap
-from belvedere.sql.parser import Source
+from belvedere.sql.parser import SqlText
 from belvedere.sql.query import Query
 from belvedere.types import Column, Schema
 
@@ -55,7 +55,7 @@ class Scope:
         wanted = qualifier.lower()
         return [c for c in self.columns if c.name.lower() == name and (c.qualifier or "").lower() == wanted]
 
-    def resolve(self, source: Source, node: exp.Column) -> ScopeColumn:
+    def resolve(self, source: SqlText, node: exp.Column) -> ScopeColumn:
         """The one column that the name means, or a refusal that lists the candidates."""
         if node.args.get("db") is not None:
             raise source.unsupported(f"column {node.sql()} has too many parts", node, "write table.column")
@@ -82,7 +82,7 @@ class Scope:
                 )
         raise self._unknown(source, node, name, qualifier)
 
-    def _unknown(self, source: Source, node: exp.Column, name: str, qualifier: str | None) -> Exception:
+    def _unknown(self, source: SqlText, node: exp.Column, name: str, qualifier: str | None) -> Exception:
         qualifiers = sorted({c.qualifier for c in self.columns if c.qualifier})
         if qualifier is not None and qualifier.lower() not in (q.lower() for q in qualifiers):
             known = ", ".join(qualifiers) if qualifiers else "none"
@@ -100,7 +100,7 @@ class Scope:
 class Context:
     """What binding one (sub)query needs besides its tree."""
 
-    source: Source
+    source: SqlText
     catalog: Catalog
     bind: Callable[[Context, exp.Expr], Query]
     ctes: dict[str, Query] = field(default_factory=dict)

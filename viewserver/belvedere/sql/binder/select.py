@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from belvedere.errors import SqlError
-from belvedere.sql.binder.aggregates import Collector, Ungrouped, is_aggregate
+from belvedere.sql.binder.aggregates import AggregateCollector, Ungrouped, is_aggregate
 from belvedere.sql.binder.expressions import ExpressionBinder
 from belvedere.sql.binder.relations import bind_from
 from belvedere.sql.binder.scope import Context, Scope, schema_of
@@ -102,7 +102,7 @@ def _aggregated(
     having: exp.Having | None,
 ) -> Query:
     groups, names = _group(ctx, scope, items, group)
-    collector = Collector(ctx.source, scope)
+    collector = AggregateCollector(ctx.source, scope)
     binder = ExpressionBinder(ctx.source, scope, "SELECT", collector)
     bound = [i.expr if i.expr is not None else binder.bind(i.node) for i in items]
     condition: Expr | None = None

@@ -1,0 +1,54 @@
+"""Catalog documents of histories. They recur, and planning takes longer than a history may: all of it is remembered."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+from belvedere.cluster.catalog import catalogs
+from belvedere.errors import BelvedereError
+from tests.simulator.schema import View
+
+_COLUMNS = {"orders": "id customer amount kind", "customers": "id region name"}
+_STRINGS = ("kind", "name")
+
+
+@functools.cache
+def first(views: tuple[View, ...]) -> bytes:
+    """Version 1: both tables and some views, one view group."""
+    resources = []
+    for table, names in _COLUMNS.items():
+        columns = [{"name": n, "type": "string" if n in _STRINGS else "bigint"} for n in names.split()]
+        resources.append(_resource("BaseTable", table, {"columns": columns, "key": ["id"]}))
+    resources += [_resource("MaterializedView", view.name, {"query": view.query}) for view in views]
+    document = catalogs.apply_manifest(catalogs.empty(), "\n---\n".join(resources))
+    assert document is not None
+    return document
+
+
+def _resource(kind: str, name: str, spec: object) -> str:
+    return json.dumps({"apiVersion": "belvedere.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+
+@functools.cache
+def execute(document: bytes, sql: str, building: frozenset[int]) -> bytes | None:
+    """The next document, None if the statement cannot be carried out on this one (or changes nothing)."""
+    try:
+        return catalogs.execute(document, sql, building)
+    except BelvedereError:
+        return None
+
+
+@functools.cache
+def retire(document: bytes, building: frozenset[int]) -> bytes | None:
+    complete = [
+        view_group.number for view_group in catalogs.compile(document).view_groups if view_group.number not in building
+    ]
+    return catalogs.retire(document, complete)
+
+
+@functools.cache
+def served(document: bytes, building: frozenset[int]) -> tuple[catalogs.ServedView, ...]:
+    """The views that can be read."""
+    names = catalogs.names_at(document, building)
+    return tuple(found for found in names.values() if isinstance(found, catalogs.ServedView))

@@ -1,0 +1,228 @@
+"""`Store`: where INPUT, documents and versioned tables of a pool live.
+
+Every implementation passes `tests/backend/conformance`.
+
+Calls block and are thread-safe; what they wrote is durable when they return. A call that raises `StoreUnavailable` may
+have happened, wholly, partly or not at all: everything here can be repeated with the same arguments to the same effect.
+
+A versioned table holds, for each 128-bit id, values under versions (epochs). Ids are uint64[n, 2]; the bucket of an id
+is `id[0] % 16384`, and ids are ordered by `(id[0], id[1])`. A null value is a tombstone: no row from that version on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.errors import BelowHorizon, Contradiction, DataError
+from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """What one epoch changes in one table: ids (each once) and values (binary, null = tombstone).
+
+    `logged`: `changed` must be able to tell later which ids an epoch wrote (views; state tables do not need it)."""
+
+    table: str
+    ids: np.ndarray
+    values: pa.BinaryArray
+    logged: bool = False
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """A source as its system lists it. `last`: its last seq, once it has ended (split, merged)."""
+
+    id: SourceId
+    table: str
+    parents: frozenset[SourceId]
+    last: Seq | None
+    node: str
+    """Where it is open now (pushes come from there)."""
+
+
+@dataclass(frozen=True)
+class InputSize:
+    """What INPUT holds: chunks, their rows, and the bytes of their payloads."""
+
+    chunks: int
+    rows: int
+    bytes: int
+
+
+class Store(Protocol):
+    def identity(self) -> str:
+        """A name that this store keeps for ever: two pools of one name on two stores are told apart by it."""
+
+    # --- documents: small values by name
+
+    def put_document(self, name: str, data: bytes) -> None: ...
+
+    def get_document(self, name: str) -> bytes | None: ...
+
+    def list_documents(self, prefix: str) -> list[str]:
+        """Names, ascending."""
+
+    def remove_documents(self, names: Sequence[str]) -> None: ...
+
+    # --- INPUT
+
+    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
+        """The chunk, then its entry in the index. Repeating it changes nothing; an id that has another content already
+        is a `Contradiction`: names of writers are never used again."""
+
+    def chunks(self, limit: int | None = None) -> list[Chunk]:
+        """The index, as it was at one moment: together for each source, in the order of `(first, -last)`, and of each
+        source the first `limit` chunks only.
+
+        What plans need to know of such a prefix: no chunk that is left out begins before one that is there, so of the
+        chunks that end above a position the one that begins lowest is there if any is, and nothing up to the greatest
+        `last` that is there is left out (`exactly_once`, 3). A source that has chunks is never missing. But a copy that
+        comes later and begins lower pushes another chunk out: the greatest `last` may be less than it was."""
+
+    def input_size(self) -> InputSize: ...
+
+    def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
+        """Payloads, verified by checksum; `Damaged` names the chunk that is missing or broken."""
+
+    def remove_chunks(self, ids: Sequence[ChunkId]) -> None: ...
+
+    def sources(self) -> list[SourceInfo]:
+        """Every source of the base tables that this pool follows, ended ones included until they are forgotten."""
+
+    def forget_sources(self, sources: Sequence[SourceId]) -> None:
+        """These have ended, and nobody needs to hear of them any more. Others, and unknown ones, are left alone."""
+
+    # --- versioned tables
+    #
+    # `read`, `read_some` and `scan` are refused (`BelowHorizon`) where `below` is not above the horizon (`collect`):
+    # versions that they would have to see may be gone, and what is left looks like an answer. A scan may notice it
+    # when it has given some pieces. Nobody who is in time is refused: whoever computes epoch e asks below e, and
+    # e > committed >= horizon; readers ask below e + 1 while e is pinned or retained.
+
+    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        """Of each id the value of its newest version `< below`; null where there is none or a tombstone. All of them in
+        one array, which holds 2 GiB."""
+
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        """The same of the first ids only, at least one: the answer ends at about `READ_BYTES`."""
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones, ordered by
+        (bucket, id)."""
+
+    def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        """Replaces what the same epoch wrote to the same id before. Versions need not come in order.
+
+        Writes of epochs up to the bound on tombstones (see `collect`) are ignored without a word: these epochs are
+        committed, so all they wrote is here, and a repetition that comes now, however late, could only bring back rows
+        whose tombstones are gone."""
+
+    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Epochs in `(after, upto]`, ascending, with the ids that logged writes of that epoch touched (ascending)."""
+
+    def collect(self, horizon: int, tombstones: int) -> None:
+        """Reads below `horizon` will not come any more: of each id, versions older than its newest one `<= horizon`
+        may go. That newest one may go as well if it is a tombstone and `<= tombstones`. Every epoch up to `horizon` is
+        committed; from now on, after a restart as well, writes of epochs up to the lesser of both bounds are ignored,
+        and reads below `horizon + 1` are refused as soon as anything may be missing from their answer.
+        Bounds only grow. Entries of `changed` up to `horizon` may go. Physical removal may take its time: `collected`
+        says when it is done."""
+
+    def collected(self) -> int:
+        """The horizon up to which everything that may go has gone; 0 before the first collection."""
+
+    def drop_tables(self, tables: Sequence[str]) -> None: ...
+
+    def usage(self) -> Mapping[str, int]:
+        """Versions by table, roughly, for people."""
+
+    def close(self) -> None:
+        """Give up the connection or the directory. No call may follow."""
+
+
+NO_VALUES: pa.BinaryArray = pa.array([], pa.binary())
+READ_BYTES = 64 << 20
+_WRITE_ROWS = 1 << 16
+"""Rows that one transaction, and one message, holds at most: the pages that it changes are in memory until its end."""
+_WRITE_BYTES = 64 << 20
+
+
+def read_all(store: Store, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+    """`Store.read` by `Store.read_some`."""
+    found = []
+    while len(ids):
+        found.append(store.read_some(table, ids, below))
+        ids = ids[len(found[-1]) :]
+    if not found:
+        return NO_VALUES
+    return found[0] if len(found) == 1 else pa.concat_arrays(found)
+
+
+def fitting(sizes: Sequence[int]) -> int:
+    """How many values of these sizes, at least one if there is one, are an answer of `Store.read_some`."""
+    total = 0
+    for count, size in enumerate(sizes, 1):
+        total += size
+        if total >= READ_BYTES:
+            return count
+    return len(sizes)
+
+
+def same_chunk(one: Chunk, other: Chunk) -> bool:
+    """But for when they were received."""
+    return replace(one, at=0) == replace(other, at=0)
+
+
+def chunk_is_taken(chunk: Chunk) -> Contradiction:
+    return Contradiction(
+        f"chunk {chunk.id.number} of writer {chunk.id.writer!r} is in INPUT already with another content: two processes"
+        " use one name; start one of them again, it will get another"
+    )
+
+
+def check_horizon(table: str, below: int, horizon: int) -> None:
+    """Refuse a read that would have to see what may be gone. Asked *after* the rows were read: the horizon is raised
+    before anything is removed, so what was read under a horizon that is low enough was complete."""
+    if 0 < below <= horizon:  # there are no versions below 0
+        raise BelowHorizon(
+            f"table {table!r}: versions below epoch {below} were asked for, and those that epochs before {horizon} saw"
+            " may be gone; whoever computes an epoch asks for this only when others have committed it long ago"
+        )
+
+
+def check_write(write: TableWrite) -> None:
+    """Refuse a write whose ids and values cannot belong together."""
+    ids, values = write.ids, write.values
+    if ids.dtype != np.uint64 or ids.ndim != 2 or ids.shape[1] != 2:
+        raise DataError(f"table {write.table!r}: ids must be uint64[n, 2], found {ids.dtype}{list(ids.shape)}")
+    if len(ids) != len(values):
+        raise DataError(f"table {write.table!r}: {len(ids)} ids and {len(values)} values in one write")
+    if not pa.types.is_binary(values.type):
+        raise DataError(f"table {write.table!r}: values must be binary, found {values.type}")
+
+
+def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
+    """Writes in groups that fit into a transaction and a message; empty ones are left out."""
+    group: list[TableWrite] = []
+    room = _WRITE_ROWS
+    for write in writes:
+        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (write.values.nbytes + 1)))
+        for piece in _write_pieces(write, rows):
+            if len(piece.ids) > room and group:
+                yield group
+                group, room = [], _WRITE_ROWS
+            group.append(piece)
+            room -= len(piece.ids)
+    if group:
+        yield group
+
+
+def _write_pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
+    for at in range(0, len(write.ids), rows):
+        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged)

@@ -1,0 +1,193 @@
+"""Base tables over Flight: the actions, and the client that calls them.
+
+Changes travel as a chunk of one entry (`source.chunks`), rows as Arrow record batches. Sources, which coordinators ask
+for, are part of `Store`; what is here is for those who write and read base rows and administer ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from belvedere.backend.served import wire
+from belvedere.backend.served.base import ServedBaseTables
+from belvedere.backend.served.client import FlightCaller
+from belvedere.backend.served.service import Answer, Service
+from belvedere.backend.served.wire import Message
+from belvedere.engine.delta import Changes
+from belvedere.engine.vec import Vec
+from belvedere.errors import DataError
+from belvedere.model import chunks
+from belvedere.model.describe import schema_json, schema_of, table_json, table_of
+from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.sql.catalog import TableDef
+from belvedere.types import Column
+
+PREFIX = "base."
+
+
+class BaseService(Service):
+    prefix = PREFIX
+
+    def __init__(self, base: ServedBaseTables) -> None:
+        super().__init__()
+        self._base = base
+
+    def _do_create_table(self, message: Message) -> Answer:
+        splits = [bytes.fromhex(split) for split in message.head["splits"]]
+        self._base.create_table(table_of(message.head["table"]), splits)
+        yield wire.pack({})
+
+    def _do_add_columns(self, message: Message) -> Answer:
+        self._base.add_columns(message.head["table"], schema_of(message.head["columns"]))
+        yield wire.pack({})
+
+    def _do_drop_table(self, message: Message) -> Answer:
+        self._base.drop_table(message.head["table"])
+        yield wire.pack({})
+
+    def _do_tables(self, message: Message) -> Answer:
+        yield wire.pack({"tables": [table_json(table) for table in self._base.tables().values()]})
+
+    def _do_put(self, message: Message) -> Answer:
+        content = chunks.Content(message.parts[0].to_pybytes())
+        table = self._base.table(content.table)
+        known = {column.name for column in table.columns}
+        unknown = [name for name, _ in content.written.names if name not in known]
+        if unknown:
+            raise DataError(f"base table {table.name!r} has no column {', '.join(unknown)}")
+        changes = content.written.resolve(table)
+        request = message.head.get("request", "")
+        found = self._base.put(table.name, changes, own_clock=message.head["own_clock"], request=request)
+        yield wire.pack({"written": found})
+
+    def _do_get(self, message: Message) -> Answer:
+        table = self._base.table(message.head["table"])
+        keys = _key_vecs(table, message.parts[0])
+        found = self._base.get(table.name, keys) if len(keys[0]) else None
+        yield _stream([] if found is None else [found], self._schema(table))
+
+    def _do_scan(self, message: Message) -> Answer:
+        table = self._base.table(message.head["table"])
+        parts = iter(message.parts)
+        bounds = [_key_vecs(table, next(parts)) if given else None for given in message.head["bounds"]]
+        for batch in self._base.scan(table.name, *bounds):
+            yield _stream([batch], batch.schema)
+
+    def _do_ranges(self, message: Message) -> Answer:
+        found = self._base.open_ranges(message.head["table"])
+        ends = [None if range.stop is None else range.stop.hex() for range in found]
+        ranges = [[r.id, r.start.hex(), end, r.node] for r, end in zip(found, ends, strict=True)]
+        yield wire.pack({"ranges": ranges, "nodes": list(self._base.nodes)})
+
+    def _do_split(self, message: Message) -> Answer:
+        key = message.parts[0].to_pybytes() if message.parts else None
+        yield wire.pack({"sources": self._base.split(SourceId(message.head["source"]), key)})
+
+    def _do_merge(self, message: Message) -> Answer:
+        a, b = map(SourceId, message.head["sources"])
+        yield wire.pack({"sources": [self._base.merge(a, b)]})
+
+    def _do_move(self, message: Message) -> Answer:
+        self._base.move(SourceId(message.head["source"]), message.head["node"])
+        yield wire.pack({})
+
+    @staticmethod
+    def _schema(table: TableDef) -> pa.Schema:
+        return pa.schema([pa.field(column.name, column.type.arrow) for column in table.columns])
+
+
+@dataclass(frozen=True)
+class OpenRange:
+    """A key range of a base table: encoded keys from `start` to `stop` (None: all that follow)."""
+
+    source: SourceId
+    start: bytes
+    stop: bytes | None
+    node: str
+
+
+class BaseClient(FlightCaller):
+    """The base tables behind an address. Definitions are the caller's: it knows the catalog."""
+
+    prefix = PREFIX
+    streams = ("scan",)
+
+    def create_table(self, table: TableDef, splits: Sequence[bytes] = ()) -> None:
+        self._call("create_table", {"table": table_json(table), "splits": [bytes(split).hex() for split in splits]})
+
+    def add_columns(self, table: str, columns: Sequence[Column]) -> None:
+        self._call("add_columns", {"table": table, "columns": schema_json(tuple(columns))})
+
+    def drop_table(self, table: str) -> None:
+        self._call("drop_table", {"table": table})
+
+    def tables(self) -> dict[str, TableDef]:
+        found = [table_of(table) for table in self._call("tables")["tables"]]
+        return {table.name: table for table in found}
+
+    def put(
+        self, table: TableDef, changes: Changes, *, own_clock: bool = True, request: str = ""
+    ) -> dict[SourceId, Seq]:
+        """See `ServedBaseTables.put`."""
+        if not len(changes):
+            return {}
+        payload = chunks.entry(table, Seq(0), changes)
+        found = self._call("put", {"own_clock": own_clock, "request": request}, [payload])["written"]
+        return {SourceId(source): Seq(seq) for source, seq in found.items()}
+
+    def get(self, table: TableDef, keys: Sequence[Vec]) -> pa.Table:
+        """The rows with these keys that are there, in the order of the keys asked for."""
+        (answer,) = self._stream("get", {"table": table.name}, [_key_batch(table, keys)])
+        return pa.ipc.open_stream(answer).read_all()
+
+    def scan(
+        self, table: TableDef, start: Sequence[Vec] | None = None, stop: Sequence[Vec] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """See `ServedBaseTables.scan`."""
+        bounds = [start, stop]
+        parts = [_key_batch(table, bound) for bound in bounds if bound is not None]
+        head = {"table": table.name, "bounds": [bound is not None for bound in bounds]}
+        for answer in self._stream("scan", head, parts):
+            yield from pa.ipc.open_stream(answer)
+
+    def ranges(self, table: str) -> list[OpenRange]:
+        """In the order of keys."""
+        found = self._call("ranges", {"table": table})["ranges"]
+        return [
+            OpenRange(SourceId(source), bytes.fromhex(start), None if stop is None else bytes.fromhex(stop), node)
+            for source, start, stop, node in found
+        ]
+
+    def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
+        lower, upper = self._call("split", {"source": source}, [] if key is None else [key])["sources"]
+        return SourceId(lower), SourceId(upper)
+
+    def merge(self, a: SourceId, b: SourceId) -> SourceId:
+        (daughter,) = self._call("merge", {"sources": [a, b]})["sources"]
+        return SourceId(daughter)
+
+    def move(self, source: SourceId, node: str) -> None:
+        self._call("move", {"source": source, "node": node})
+
+
+def _key_batch(table: TableDef, keys: Sequence[Vec]) -> pa.Buffer:
+    batch = pa.record_batch([vec.to_arrow() for vec in keys], names=list(table.key[: len(keys)]))
+    return _stream([batch], batch.schema)
+
+
+def _key_vecs(table: TableDef, buffer: pa.Buffer) -> list[Vec]:
+    found = pa.ipc.open_stream(buffer).read_all()
+    columns = [table.columns[at] for at in table.key_positions][: found.num_columns]
+    return [Vec.from_arrow(found.column(i), column.type) for i, column in enumerate(columns)]
+
+
+def _stream(batches: Sequence[pa.RecordBatch], schema: Any) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()

@@ -1,0 +1,200 @@
+"""The served store as others see it: `Store` over Arrow Flight.
+
+Every call is one action, tried once. A server that cannot be reached, or an answer that does not come, is
+`StoreUnavailable` with the address and the reason; whoever called decides whether to repeat.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from belvedere.backend.seam import NO_VALUES, InputSize, SourceInfo, TableWrite, check_write, read_all, write_groups
+from belvedere.backend.served import wire
+from belvedere.backend.served.server import Tls, client_options
+from belvedere.backend.served.service import PREFIX, chunk_from, chunk_to, source_from
+from belvedere.errors import BelvedereError, StoreUnavailable
+from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
+
+TIMEOUT = 60.0
+"""Seconds that a call may take."""
+_READ_IDS = 1 << 16
+"""Ids of one call."""
+_STREAM_TIMEOUT = 3600.0
+"""Seconds that a scan may take, all in all. A server that is gone is noticed by keepalive."""
+_CHANNEL = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # a minute otherwise, whatever the line above says
+    # A server that comes back is to be found at once, not after up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Whoever calls decides whether to repeat.
+    ("grpc.enable_retries", 0),
+]
+
+
+class FlightCaller:
+    """Calls actions of a server, each once. Thread-safe."""
+
+    prefix: str
+    streams: tuple[str, ...] = ()
+    """Actions whose answers may take long."""
+
+    def __init__(self, address: str, *, timeout: float = TIMEOUT, tls: Tls | None = None) -> None:
+        self.address = address
+        self._once = flight.FlightCallOptions(timeout=timeout)
+        self._long = flight.FlightCallOptions(timeout=max(timeout, _STREAM_TIMEOUT))
+        try:
+            self._client = flight.connect(address, generic_options=_CHANNEL, **client_options(tls))
+        except (pa.ArrowException, OSError) as error:
+            raise StoreUnavailable(f"the store at {address} cannot be reached: {_reason(error)}") from error
+
+    def within(self, timeout: float, stream: float | None = None) -> Self:
+        """The same connection for calls that may take so many seconds, and streams that may take others in all."""
+        made = copy.copy(self)
+        made._once = flight.FlightCallOptions(timeout=timeout)
+        if stream is not None:
+            made._long = flight.FlightCallOptions(timeout=stream)
+        return made
+
+    def close(self) -> None:
+        self._client.close()
+
+    # --- calls
+
+    def _call(self, name: str, head: dict[str, Any] | None = None, parts: Sequence[Any] = ()) -> dict[str, Any]:
+        (answer,) = self._stream(name, head or {}, parts)
+        return wire.unpack(answer).head
+
+    def _stream(self, name: str, head: dict[str, Any], parts: Sequence[Any] = ()) -> Iterator[pa.Buffer]:
+        try:
+            action = flight.Action(self.prefix + name, wire.pack(head, parts))
+            for result in self._client.do_action(action, self._long if name in self.streams else self._once):
+                yield result.body
+        except flight.FlightError as error:
+            raise self._failure(name, error) from None
+        except pa.ArrowException as error:
+            raise self._failure(name, error) from error
+
+    def _failure(self, name: str, error: Any) -> BelvedereError:
+        known = wire.unpack_error(getattr(error, "extra_info", b"") or b"")
+        if known is not None:
+            return known
+        return StoreUnavailable(f"the store at {self.address} does not answer {name}: {_reason(error)}")
+
+
+class FlightStore(FlightCaller):
+    """A `Store` behind an address."""
+
+    prefix = PREFIX
+    streams = ("scan", "changed", "get_chunks")
+
+    def identity(self) -> str:
+        found: str = self._call("identity")["identity"]
+        return found
+
+    # --- documents
+
+    def put_document(self, name: str, data: bytes) -> None:
+        self._call("put_document", {"name": name}, [data])
+
+    def get_document(self, name: str) -> bytes | None:
+        (answer,) = self._stream("get_document", {"name": name})
+        parts = wire.unpack(answer).parts
+        return parts[0].to_pybytes() if parts else None
+
+    def list_documents(self, prefix: str) -> list[str]:
+        found: list[str] = self._call("list_documents", {"prefix": prefix})["names"]
+        return found
+
+    def remove_documents(self, names: Sequence[str]) -> None:
+        if names:
+            self._call("remove_documents", {"names": list(names)})
+
+    # --- INPUT
+
+    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
+        self._call("put_chunk", {"chunk": chunk_to(chunk)}, [payload])
+
+    def chunks(self, limit: int | None = None) -> list[Chunk]:
+        return [chunk_from(found) for found in self._call("chunks", {"limit": limit})["chunks"]]
+
+    def input_size(self) -> InputSize:
+        return InputSize(*self._call("input_size")["size"])
+
+    def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
+        if not ids:
+            return []
+        found = self._stream("get_chunks", {"ids": _chunk_ids(ids)})
+        return [wire.unpack(answer).parts[0].to_pybytes() for answer in found]
+
+    def remove_chunks(self, ids: Sequence[ChunkId]) -> None:
+        if ids:
+            self._call("remove_chunks", {"ids": _chunk_ids(ids)})
+
+    def sources(self) -> list[SourceInfo]:
+        return [source_from(found) for found in self._call("sources")["sources"]]
+
+    def forget_sources(self, sources: Sequence[SourceId]) -> None:
+        if sources:
+            self._call("forget_sources", {"sources": list(sources)})
+
+    # --- versioned tables
+
+    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        return read_all(self, table, ids, below)
+
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        if not len(ids):
+            return NO_VALUES
+        (answer,) = self._stream("read_some", {"table": table, "below": below}, [wire.pack_ids(ids[:_READ_IDS])])
+        return wire.unpack_values(answer)
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        head = {"table": table, "first": first, "stop": stop, "below": below}
+        for answer in self._stream("scan", head):
+            yield wire.unpack_pairs(answer)
+
+    def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        for write in writes:
+            check_write(write)
+        for group in write_groups(writes):
+            head = {"epoch": epoch, "tables": [[write.table, write.logged] for write in group]}
+            self._call("write", head, [wire.pack_pairs(write.ids, write.values) for write in group])
+
+    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
+        for answer in self._stream("changed", {"table": table, "after": after, "upto": upto}):
+            message = wire.unpack(answer)
+            yield message.head["epoch"], wire.unpack_ids(message.parts[0])
+
+    def collect(self, horizon: int, tombstones: int) -> None:
+        self._call("collect", {"horizon": horizon, "tombstones": tombstones})
+
+    def collected(self) -> int:
+        found: int = self._call("collected")["horizon"]
+        return found
+
+    def drop_tables(self, tables: Sequence[str]) -> None:
+        if tables:
+            self._call("drop_tables", {"tables": list(tables)})
+
+    def usage(self) -> Mapping[str, int]:
+        found: Mapping[str, int] = self._call("usage")["usage"]
+        return found
+
+
+def _chunk_ids(ids: Sequence[ChunkId]) -> list[list[Any]]:
+    return [[id.writer, id.number] for id in ids]
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what gRPC says, without its own diary of the call."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].split(". gRPC client debug context", 1)[0]

@@ -1,0 +1,50 @@
+"""Writes that have happened, by the names that clients gave them: one whose answer was lost can be repeated.
+
+A request is remembered in the transaction that carries it out, so either both are there or neither is. It is forgotten
+when nobody can still be repeating it; each new request takes a few old ones with it.
+
+    base_requests: "i" name -> when (microseconds), what was answered        "t" when, name -> nothing
+"""
+
+from __future__ import annotations
+
+import json
+
+from belvedere.backend.served.environment import Db, Txn
+from belvedere.errors import DataError
+from belvedere.protocol.exactly_once import Seq, SourceId
+
+KEPT_US = 3_600_000_000
+MAX_NAME = 64
+_FORGOTTEN_AT_ONCE = 4
+_WORD = 8
+
+
+def find(txn: Txn, db: dict[str, Db], name: str) -> dict[SourceId, Seq] | None:
+    """What was answered to the request, if it has happened."""
+    if len(name.encode()) > MAX_NAME:
+        raise DataError(f"the name of request {name[:20]!r}… has more than {MAX_NAME} bytes")
+    found = txn.get(b"i" + name.encode(), db=db["base_requests"]) if name else None
+    if found is None:
+        return None
+    return {SourceId(source): Seq(seq) for source, seq in json.loads(bytes(found[_WORD:])).items()}
+
+
+def remember(txn: Txn, db: dict[str, Db], name: str, written: dict[SourceId, Seq], now: int) -> None:
+    if not name:
+        return
+    _forget(txn, db["base_requests"], now - KEPT_US)
+    when = max(now, 0).to_bytes(_WORD, "big")
+    txn.put(b"i" + name.encode(), when + json.dumps(written).encode(), db=db["base_requests"])
+    txn.put(b"t" + when + name.encode(), b"", db=db["base_requests"])
+
+
+def _forget(txn: Txn, requests: Db, before: int) -> None:
+    cursor = txn.cursor(requests)
+    limit = b"t" + max(before, 0).to_bytes(_WORD, "big")
+    for _ in range(_FORGOTTEN_AT_ONCE):
+        if not cursor.set_range(b"t") or cursor.key() >= limit:
+            return
+        name = bytes(cursor.key())[1 + _WORD :]
+        cursor.delete()
+        txn.delete(b"i" + name, db=requests)

@@ -1,0 +1,223 @@
+"""The versioned tables of the served store: recent rows and the tree behind them, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere.backend import seam
+from belvedere.backend.seam import TableWrite, check_horizon, check_write, fitting, write_groups
+from belvedere.backend.served import keys, memtable, versions
+from belvedere.backend.served.compaction import Compactor
+from belvedere.backend.served.environment import Environment, Txn
+from belvedere.backend.served.memtable import NONE, MemtableRows, RecentVersions
+from belvedere.errors import DataError
+
+_BUCKETS = 16_384
+_EPOCHS = 2**63 - 1
+_READ_IDS = 1 << 16
+_FIRST_IDS = 512
+"""So many are read before anything is known of their sizes."""
+_PIECE_ROWS = 8192
+_PIECE_BYTES = 4 << 20
+
+
+class VersionedTables:
+    """See `belvedere.backend.seam.Store` for what each call means."""
+
+    def __init__(self, environment: Environment, collect_pause: float, merge_rows: int) -> None:
+        self._environment, self._db = environment, environment.db
+        self._recent = RecentVersions()
+        self._load()
+        environment.on_reopen(self._load)
+        self._collector = Compactor(environment, self._recent, collect_pause, merge_rows)
+
+    def _load(self) -> None:
+        """Recent rows from their runs; called while nobody writes."""
+        with self._environment.reading() as txn:
+            self._recent.load(self._runs(txn))
+
+    def _runs(self, txn: Txn) -> Iterator[memtable.Stored]:
+        for key, content in txn.cursor(self._db["runs"]):
+            table, epoch, ids, values = memtable.unpack_run(content)
+            if versions.find_size(txn, self._db, table) is not None:
+                yield memtable.Stored(int.from_bytes(key, "big"), table, epoch, ids, keys.cells(values))
+
+    # --- reading
+
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        ids, below = ids[:_READ_IDS], min(below, _EPOCHS)
+        number = self._number(table) if below > 0 and len(ids) else None
+        if number is None:
+            self._check_horizon(table, below)
+            return pa.nulls(len(ids), pa.binary())
+        found: list[bytes | None] = []
+        size, step = 0, _FIRST_IDS
+        while len(found) < len(ids) and size < seam.READ_BYTES:
+            cells = self._read(number, ids[len(found) : len(found) + step], below)
+            count = fitting([len(cell or b"") for cell in cells])
+            found += cells[:count]
+            size += sum(len(cell or b"") for cell in cells[:count])
+            step = max(1, min(2 * step, seam.READ_BYTES * len(found) // max(size, 1)))
+        self._check_horizon(table, below)
+        return pa.array([cell[1:] if cell else None for cell in found], pa.binary())
+
+    def _read(self, number: int, ids: np.ndarray, below: int) -> list[bytes | None]:
+        """Values as they are stored; None or empty where there is none."""
+        cells, epochs = self._recent.read(number, ids, below)
+        with self._environment.reading() as txn:
+            size = versions.find_size(txn, self._db, number)
+            if size is not None and size.count:
+                unknown = np.flatnonzero(epochs == NONE)
+                self._fill(cells, unknown, versions.read(txn, self._db, number, ids[unknown], below, None))
+                # Late writes: the tree may have newer versions than recent rows.
+                older = np.flatnonzero((epochs != NONE) & (epochs < size.newest))
+                if len(older):
+                    found = versions.read(txn, self._db, number, ids[older], below, epochs[older])
+                    self._fill(cells, older, found)
+        return cells
+
+    @staticmethod
+    def _fill(cells: list[bytes | None], positions: np.ndarray, found: list[bytes | None]) -> None:
+        for at, cell in zip(positions.tolist(), found, strict=True):
+            if cell is not None:
+                cells[at] = cell
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        below = min(below, _EPOCHS)
+        number = self._number(table)
+        stop = min(stop, _BUCKETS)
+        if number is None or first >= stop or below <= 0:
+            self._check_horizon(table, below)
+            return
+        # Recent rows first: what leaves them meanwhile is in the tree when the tree is read.
+        held = self._recent.visible(number, first, stop, below)
+        tree = versions.VersionScan(keys.bucket_key(number, first), keys.bucket_key(number, stop), below)
+        taken = 0
+        while True:
+            with self._environment.reading() as txn:
+                rows, going_on = tree.piece(txn, self._db["versions"])
+            self._check_horizon(table, below)
+            upto = len(held) if going_on == tree.stop else _before(held, going_on, taken)
+            yield from _pieces(memtable.newest([held.slice(taken, upto), rows]))
+            taken = upto
+            if going_on == tree.stop:
+                return
+
+    def _check_horizon(self, table: str, below: int) -> None:
+        check_horizon(table, below, self._collector.bounds.horizon)
+
+    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
+        while True:
+            with self._environment.reading() as txn:
+                number = versions.find_table(txn, self._db, table)
+                found = number and versions.changed(txn, self._db["changed"], number, after, upto)
+            if not found:
+                return
+            yield found
+            after = found[0]
+
+    def usage(self) -> Mapping[str, int]:
+        held = self._recent.versions()
+        found: dict[str, int] = {}
+        with self._environment.reading() as txn:
+            for name, value in txn.cursor(self._db["tables"]):
+                number = int.from_bytes(value, "big")
+                size = versions.find_size(txn, self._db, number)
+                found[name[1:].decode()] = held.get(number, 0) + (0 if size is None else size.count)
+        return found
+
+    def _number(self, table: str) -> int | None:
+        with self._environment.reading() as txn:
+            return versions.find_table(txn, self._db, table)
+
+    # --- writing
+
+    def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        if not 0 <= epoch < _EPOCHS:
+            raise DataError(f"epoch {epoch} is no version: they are whole numbers from 0 to {_EPOCHS - 1}")
+        for write in writes:
+            check_write(write)
+        for group in write_groups(writes):
+            self._write(epoch, group)
+
+    def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        rows = sum(len(write.ids) for write in writes)
+        self._collector.make_room(rows)
+        cells = [keys.cells(write.values) for write in writes]
+
+        def put(txn: Txn) -> list[tuple[int, int]]:
+            # Asked here, in the order of commits: what was put under older bounds is merged before they are acted upon.
+            if epoch <= self._collector.bounds.tombstones:
+                return []
+            return [self._put(txn, epoch, write) for write in writes]
+
+        def keep(runs: list[tuple[int, int]]) -> None:
+            for (run, number), write, stored in zip(runs, writes, cells, strict=False):  # none, if it came too late
+                self._recent.put(run, number, epoch, write.ids, stored)
+
+        self._environment.run(put, rows, keep)
+        self._collector.added()
+
+    def _put(self, txn: Txn, epoch: int, write: TableWrite) -> tuple[int, int]:
+        """The numbers of the run and of the table."""
+        number = versions.open_table(txn, self._db, write.table)
+        run = versions.count_up(txn, self._db, b"run")
+        txn.put(run.to_bytes(8, "big"), memtable.pack_run(number, epoch, write.ids, write.values), db=self._db["runs"])
+        if write.logged:
+            prefix = keys.table_bytes(number) + keys.ascending(epoch)
+            versions.put_ids(txn, self._db["changed"], prefix, write.ids)
+        return run, number
+
+    def collect(self, horizon: int, tombstones: int) -> None:
+        self._collector.collect(horizon, tombstones)
+
+    def collected(self) -> int:
+        return self._collector.collected
+
+    def drop(self, tables: Sequence[str]) -> None:
+        def drop(txn: Txn) -> list[int]:
+            found = [versions.drop_table(txn, self._db, name) for name in tables]
+            return [number for number in found if number is not None]
+
+        if tables:
+            self._environment.run(drop, then=self._recent.drop)
+            self._collector.wake()
+
+    def unmerged_rows(self) -> int:
+        return sum(self._recent.versions().values())
+
+    @property
+    def held_up_seconds(self) -> float:
+        return self._collector.held_up_seconds
+
+    def wake(self) -> None:
+        """There is something to remove."""
+        self._collector.wake()
+
+    def close(self) -> None:
+        self._collector.close()
+
+
+def _before(held: MemtableRows, key: bytes, start: int) -> int:
+    """How many of these rows, from `start` on, come before the id of a key."""
+    high, low = (np.uint64(int.from_bytes(key[at : at + 8], "big")) for at in (4, 12))
+    at = start + int(np.searchsorted(held.high[start:], high))
+    while at < len(held) and held.high[at] == high and held.low[at] < low:
+        at += 1
+    return at
+
+
+def _pieces(rows: MemtableRows) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    """Rows without tombstones, as a scan gives them, in pieces of a moderate size."""
+    live = [at for at, cell in enumerate(rows.cells) if cell]
+    ids = rows.ids()
+    begun, size = 0, 0
+    for number, at in enumerate(live, 1):
+        size += len(rows.cells[at])
+        if size > _PIECE_BYTES or number - begun == _PIECE_ROWS or number == len(live):
+            part = live[begun:number]
+            yield ids[part], pa.array([rows.cells[i][1:] for i in part], pa.binary())
+            begun, size = number, 0

@@ -1,0 +1,353 @@
+"""The catalog of a pool: pure functions from one document to the next, and what a document means.
+
+    document (version n) ── create_table, add_columns, drop, create_views, retire ──▶ document (version n + 1)
+
+A view and everything that depends on it are replaced in a new view group; both versions exist until the new one is
+complete, and readers see the newest complete one (`names_at`), so a whole cone is swapped at one epoch. Then `retire`
+drops what was replaced. A view group that is replaced before it was complete is dropped at once: it may be the one that
+fails.
+
+Functions that change something return None where there is nothing to change (IF NOT EXISTS, an equal view), and raise
+what the embedded database raises. `building` are the view groups that are not complete yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from belvedere.cluster.catalog.document import Document, TableDocument, ViewDocument, ViewGroupDocument, dump, load
+from belvedere.cluster.catalog.plan import (
+    Compiled,
+    ServedTable,
+    ServedView,
+    compile,
+    names_at,
+    plan_view_groups,
+    serving,
+    store_tables,
+)
+from belvedere.embedded import ddl
+from belvedere.errors import CatalogError
+from belvedere.model.describe import schema_json
+from belvedere.plan import nodes
+from belvedere.plan.planner import plan_views
+from belvedere.sql import parse_statement
+from belvedere.sql import statements as st
+from belvedere.sql.catalog import Catalog, TableDef, ViewDef
+from belvedere.sql.manifest import parse_manifests
+
+__all__ = [
+    "Compiled",
+    "ServedTable",
+    "ServedView",
+    "add_columns",
+    "apply",
+    "apply_manifest",
+    "compile",
+    "create_table",
+    "create_views",
+    "drop",
+    "empty",
+    "execute",
+    "has_ticket",
+    "names_at",
+    "retire",
+    "serving",
+    "store_tables",
+    "version",
+    "with_ticket",
+]
+
+MAX_NAME = 400
+"""Bytes (UTF-8) of the name of a table or view. The names of its tables in the store are a little longer, and are keys
+there: what the store refuses would stop every epoch, so it is refused before it is in the catalog."""
+TICKETS = 100
+"""How many requests are remembered: far more than can be repeated while their client still waits."""
+
+
+def empty() -> bytes:
+    """The catalog of a new pool: version 0, nothing in it."""
+    return dump(Document())
+
+
+def version(document: bytes) -> int:
+    return load(document).version
+
+
+def with_ticket(document: bytes, ticket: str) -> bytes:
+    """The same catalog, which remembers that this request led to it."""
+    content = load(document)
+    return dump(replace(content, tickets=(*content.tickets, ticket)[-TICKETS:]))
+
+
+def has_ticket(document: bytes, ticket: str) -> bool:
+    """Whether this request has happened."""
+    return ticket in load(document).tickets
+
+
+# ---------------------------------------------------------------------- statements
+
+
+def execute(document: bytes, sql: str, building: Collection[int] = ()) -> bytes | None:
+    """Carry out one statement of DDL."""
+    return apply(document, parse_statement(sql, compile(document).catalog), building)
+
+
+def apply(document: bytes, statement: st.Statement, building: Collection[int] = ()) -> bytes | None:
+    """Carry out DDL that was parsed against `compile(document).catalog`."""
+    match statement:
+        case st.CreateTable():
+            return create_table(document, statement)
+        case st.AddColumns():
+            return add_columns(document, statement)
+        case st.Drop():
+            return drop(document, statement)
+        case st.CreateView():
+            return create_views(document, [statement], building)
+    raise CatalogError(f"a {type(statement).__name__.upper()} does not change the catalog")
+
+
+def apply_manifest(document: bytes, text: str, building: Collection[int] = ()) -> bytes | None:
+    """Carry out all documents of a manifest as one change. Its views become one view group, so they share state."""
+    batch = _Batch(document)
+    for manifest in parse_manifests(text, lambda: batch.catalog):
+        statement = manifest.statement
+        if isinstance(statement, st.CreateView):
+            batch.create_view(statement)
+            continue
+        existing = batch.catalog.find(statement.table.name)
+        if not isinstance(existing, TableDef):
+            batch.create_table(statement)
+        elif added := ddl.added_columns(existing, statement.table):
+            batch.add_columns(st.AddColumns(existing.name, added))
+    return batch.finish(building)
+
+
+def create_table(document: bytes, statement: st.CreateTable) -> bytes | None:
+    batch = _Batch(document)
+    batch.create_table(statement)
+    return batch.finish(())
+
+
+def add_columns(document: bytes, statement: st.AddColumns) -> bytes | None:
+    """ALTER TABLE … ADD COLUMN. Views keep the columns that they were bound to."""
+    batch = _Batch(document)
+    batch.add_columns(statement)
+    return batch.finish(())
+
+
+def create_views(document: bytes, statements: Sequence[st.CreateView], building: Collection[int] = ()) -> bytes | None:
+    """Create or replace views in one view group, together with everything that depends on those that are replaced."""
+    batch = _Batch(document)
+    for statement in statements:
+        batch.create_view(statement)
+    return batch.finish(building)
+
+
+def drop(document: bytes, statement: st.Drop) -> bytes | None:
+    """DROP TABLE, DROP MATERIALIZED VIEW: refused while anything reads it, a version that is being replaced
+    included."""
+    content, catalog = load(document), compile(document).catalog
+    found = catalog.find(statement.name)
+    if found is None and statement.if_exists:
+        return None
+    if found is None:
+        catalog.relation(statement.name)
+        raise AssertionError("a name that is unknown and known")
+    if isinstance(found, TableDef) != (statement.kind == "table"):
+        other = "a view" if statement.kind == "table" else "a table"
+        raise CatalogError(f"{statement.name!r} is {other}, not a {statement.kind}")
+    ddl.refuse_if_needed(catalog, statement.kind, found.name)
+    _refuse_if_replaced_ones_read_it(document, statement.kind, found.name)
+    following = content.version + 1
+    if isinstance(found, ViewDef):
+        gone = {(found.name, view_group.number) for view_group in content.view_groups}
+        return _next(_without_views(content, gone, following))
+    tables = (replace(t, until=following) if _is_live(t, found.name) else t for t in content.tables)
+    return _next(replace(content, version=following, tables=tuple(tables)))
+
+
+def _refuse_if_replaced_ones_read_it(document: bytes, kind: str, name: str) -> None:
+    for view_group in compile(document).view_groups:
+        for view in view_group.views:
+            if view.definition.name != name and name in ddl.view_json(view.definition)["bound"]:
+                raise CatalogError(
+                    f"{kind} {name!r} is still read by view {view.definition.name!r}, which is being replaced; "
+                    "drop it when the new version is complete"
+                )
+
+
+# ---------------------------------------------------------------------- several changes at once
+
+
+class _Batch:
+    """Changes that become one document."""
+
+    def __init__(self, document: bytes):
+        self._content = load(document)
+        self._version = self._content.version + 1
+        self._tables = list(self._content.tables)
+        self._names = set(self._content.names)
+        self._fresh: dict[str, ViewDef] = {}
+        self._changed = False
+        self._compiled = compile(document)
+        self.catalog = self._compiled.catalog
+
+    def create_table(self, statement: st.CreateTable) -> None:
+        table = statement.table
+        _refuse_long_name("table", table.name)
+        existing = self.catalog.find(table.name)
+        if existing is not None:
+            if statement.if_not_exists and isinstance(existing, TableDef):
+                return
+            raise CatalogError(f"{existing.name!r} exists already")
+        physical, repetition = table.name, 1
+        while physical.lower() in self._names or self.catalog.find(physical) is not None:
+            repetition += 1
+            physical = f"{table.name}~{repetition}"
+        self._names.add(physical.lower())
+        self._tables.append(TableDocument(table, physical, self._version))
+        self._know(self.catalog.with_table(table))
+
+    def add_columns(self, statement: st.AddColumns) -> None:
+        table = self.catalog.relation(statement.table)
+        if not isinstance(table, TableDef):
+            raise CatalogError(f"{table.name!r} is a view; replace it with CREATE OR REPLACE MATERIALIZED VIEW")
+        known = {c.name.lower() for c in table.columns}
+        for column in statement.columns:
+            if column.name.lower() in known:
+                raise CatalogError(f"table {table.name!r} has a column {column.name!r} already")
+            known.add(column.name.lower())
+        wider = ddl.with_columns(table, schema_json(statement.columns))
+        self._tables = [replace(t, definition=wider) if _is_live(t, table.name) else t for t in self._tables]
+        self._know(self.catalog.with_table(wider))
+
+    def create_view(self, statement: st.CreateView) -> None:
+        view, existing = statement.view, self.catalog.find(statement.view.name)
+        _refuse_long_name("view", view.name)
+        if isinstance(existing, TableDef):
+            raise CatalogError(f"{existing.name!r} exists already: it is a table")
+        taken = next((t for t in self._tables if t.until is None and t.physical.lower() == view.name.lower()), None)
+        if taken is not None:
+            raise CatalogError(
+                f"{view.name!r} is the name of table {taken.definition.name!r} in the store; use another"
+            )
+        if existing is None:
+            self._add([view], self.catalog.with_view(view))
+            return
+        if statement.if_not_exists:
+            return
+        if not statement.or_replace:
+            raise CatalogError(f"view {existing.name!r} exists already; CREATE OR REPLACE changes it")
+        if ddl.view_json(existing) == {**ddl.view_json(view), "name": existing.name, "version": existing.version}:
+            return
+        self._add(*ddl.cone(self.catalog, view))
+
+    def _add(self, views: Sequence[ViewDef], catalog: Catalog) -> None:
+        self._fresh.update((view.name, view) for view in views)
+        # planned here, since these definitions know where in the user's text they come from
+        newest = {v.definition.name: v.node for view_group in self._compiled.view_groups for v in view_group.views}
+        plan_views(catalog, views, nodes.Plan(()), [node for name, node in newest.items() if name not in self._fresh])
+        self._know(catalog)
+
+    def _know(self, catalog: Catalog) -> None:
+        self.catalog, self._changed = catalog, True
+
+    def finish(self, building: Collection[int]) -> bytes | None:
+        if not self._changed:
+            return None
+        content = replace(
+            self._content, version=self._version, names=frozenset(self._names), tables=tuple(self._tables)
+        )
+        if self._fresh:
+            number = content.view_group + 1
+            ordered = [view for view in ddl.in_order(self.catalog) if view.name in self._fresh]
+            views = tuple(ViewDocument(ddl.view_json(replace(view, version=number))) for view in ordered)
+            content = replace(
+                content,
+                view_group=number,
+                view_groups=(*content.view_groups, ViewGroupDocument(number, self._version, views)),
+            )
+            unfinished = {(name, view_group) for name in self._fresh for view_group in building if view_group < number}
+            content = _without_views(content, unfinished, self._version)
+        return _next(content)
+
+
+# ---------------------------------------------------------------------- what was replaced
+
+
+def retire(document: bytes, complete: Collection[int]) -> bytes | None:
+    """Drop the versions of views that are replaced: a newer one is complete, and no version that stays reads them.
+    None if there are none."""
+    content = load(document)
+    building = {view_group.number for view_group in content.view_groups} - set(complete)
+    ready = serving(document, building)
+    newest: dict[str, int] = {}
+    for view_group in content.view_groups:
+        if view_group.number in ready:
+            newest.update((view.name, view_group.number) for view in view_group.live)
+    gone = {
+        (view.name, view_group.number)
+        for view_group in content.view_groups
+        for view in view_group.live
+        if view_group.number < newest.get(view.name, 0)
+    }
+    gone -= _still_read(content, gone)
+    return _next(_without_views(content, gone, content.version + 1)) if gone else None
+
+
+def _still_read(content: Document, gone: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Those of the views `gone` that others read, directly or not.
+
+    A view that was replaced while the new version of its input was being built is in a view group of its own: the input
+    is swapped first, and until that view group is complete too, readers see a version over the old input."""
+    planned = plan_view_groups(content)
+    read: set[tuple[str, int]] = set()
+    for view_group in reversed(content.view_groups):
+        own = planned[view_group.number]
+        for view in reversed(view_group.live):  # every view before those that it reads
+            if (view.name, view_group.number) not in gone or (view.name, view_group.number) in read:
+                read |= own.older[view.name] | {(name, view_group.number) for name in own.same[view.name]}
+    return read
+
+
+def _without_views(content: Document, gone: Collection[tuple[str, int]], following: int) -> Document:
+    """Views (name, view group) end with this version."""
+    view_groups = []
+    for view_group in content.view_groups:
+        views = (
+            replace(view, until=following) if view.until is None and (view.name, view_group.number) in gone else view
+            for view in view_group.views
+        )
+        view_groups.append(replace(view_group, views=tuple(views)))
+    return replace(content, version=following, view_groups=tuple(view_groups))
+
+
+def _next(content: Document) -> bytes:
+    """The document without what nothing refers to; refused if it cannot be planned."""
+    planned = plan_view_groups(content)
+    needed: set[int] = set()
+    tables: set[str] = set()
+    for view_group in reversed(content.view_groups):
+        if view_group.live or view_group.number in needed:
+            needed.add(view_group.number)
+            needed |= {number for read in planned[view_group.number].older.values() for _, number in read}
+            tables |= {table for read in planned[view_group.number].tables.values() for table in read}
+    return dump(
+        replace(
+            content,
+            tables=tuple(t for t in content.tables if t.until is None or t.physical in tables),
+            view_groups=tuple(c for c in content.view_groups if c.number in needed),
+        )
+    )
+
+
+def _refuse_long_name(kind: str, name: str) -> None:
+    size = len(name.encode())
+    if size > MAX_NAME:
+        raise CatalogError(f"the name of {kind} {name[:40]!r}… has {size} bytes in UTF-8, a pool takes {MAX_NAME}")
+
+
+def _is_live(table: TableDocument, name: str) -> bool:
+    return table.until is None and table.definition.name == name

@@ -1,0 +1,137 @@
+"""Changes of the catalog, on the leader: from a client's statement to a plan that names the new catalog.
+
+    Ddl ──document of the newest catalog──▶ changed document ──CatalogOffered──▶ machine ──CatalogTaken──▶ Taken
+             ▲                                                                       │ refused: another one came first
+             └───────────────────────────────────────────────────────────────────────┘
+
+One change at a time. Base tables exist in the store before anybody can write to them and after the catalog has them:
+they are made when the catalog was taken, and made again (which changes nothing) by a leader that takes over in between.
+When a build is complete, versions of views that it replaces are dropped with another change (`retire`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from belvedere import errors
+from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.process.loop import Pauses
+from belvedere.cluster.roles.base_tables import adjust
+from belvedere.cluster.transport import calls
+from belvedere.protocol.driving import CatalogOffered, CatalogTaken
+from belvedere.protocol.messages import Epoch
+
+if TYPE_CHECKING:
+    from belvedere.cluster.roles.coordinator import CoordinatorMember
+
+TAKEN_SECONDS = 30.0
+TRIES = 8
+
+
+class CatalogService:
+    def __init__(self, member: CoordinatorMember) -> None:
+        self._member = member
+        self._one_at_a_time = threading.Lock()
+        self._tickets = itertools.count(1)
+        self._answered = threading.Condition()
+        self._answers: dict[int, CatalogTaken] = {}
+        self._closed = False
+
+    # ------------------------------------------------------------------ calls (threads of the transport)
+
+    def change(self, request: calls.DdlCall) -> calls.Taken:
+        """Carry out what a client asks for; returns when the change is in a plan."""
+        with self._one_at_a_time:
+            refused, pauses = "", Pauses()
+            for _ in range(TRIES):
+                document, building = self._newest()
+                changed = calls.change_catalog(document, request, building)
+                if changed is None:
+                    return self._unchanged(document, building)
+                taken = self._offer(changed)
+                if not taken.refused:
+                    return self._taken(changed, taken.epoch)
+                refused = taken.refused
+                time.sleep(pauses.next())  # another change is on its way into a plan
+            raise errors.PeerUnavailable(f"the catalog could not be changed: {refused}")
+
+    def retire(self) -> None:
+        """Drop versions of views that are replaced by complete ones. (From a worker, now and then.)"""
+        with self._one_at_a_time:
+            document, building = self._newest()
+            if building:  # since it was asked for; it is again when nothing is
+                return
+            complete = {view_group.number for view_group in catalogs.compile(document).view_groups}
+            changed = catalogs.retire(document, complete)
+            if changed is not None:
+                self._offer(changed)
+
+    def _newest(self) -> tuple[bytes, tuple[int, ...]]:
+        member = self._member
+        version, name, building = member.in_loop(self._leaders_catalog)
+        if version == 0:
+            return catalogs.empty(), building
+        document = member.around.store.get_document(name)
+        if document is None:
+            # Or a successor has removed it, and this one has not heard of it yet: whoever asks will ask that one then.
+            raise errors.PeerUnavailable(f"document {name!r} is not in the store, the newest plan needs it")
+        return document, building
+
+    def _leaders_catalog(self) -> tuple[int, str, tuple[int, ...]]:
+        """In the loop: whoever has just lost the lead has forgotten all of it."""
+        self._member.require_lead()
+        return self._member.machine.catalog
+
+    def _offer(self, document: bytes) -> CatalogTaken:
+        compiled = catalogs.compile(document)
+        ticket = next(self._tickets)
+        present = tuple(view_group.number for view_group in compiled.shard.view_groups)
+        offered = CatalogOffered(ticket, compiled.version, document, compiled.stages, compiled.made, present)
+        self._member.loop.post(lambda: self._member.tell(offered))
+        with self._answered:
+            self._answered.wait_for(lambda: ticket in self._answers or self._closed, TAKEN_SECONDS)
+            taken = self._answers.pop(ticket, None)
+        if taken is None:
+            raise errors.PeerUnavailable(
+                f"the change of the catalog is in no plan after {TAKEN_SECONDS:g} s; it may still come: ask again"
+            )
+        return taken
+
+    def _unchanged(self, document: bytes, building: tuple[int, ...]) -> calls.Taken:
+        self._adjust(document)
+        last: Epoch = self._member.in_loop(self._leaders_last)
+        return calls.Taken(last, catalogs.version(document), building)
+
+    def _leaders_last(self) -> Epoch:
+        self._member.require_lead()
+        return self._member.machine.epochs.last
+
+    def _taken(self, document: bytes, epoch: Epoch) -> calls.Taken:
+        self._adjust(document)
+        compiled = catalogs.compile(document)
+        return calls.Taken(epoch, compiled.version, compiled.made)
+
+    def repair(self) -> None:
+        """A new leader does what its predecessor may not have come to. (From a worker.)"""
+        with self._one_at_a_time:
+            self._adjust(self._newest()[0])
+
+    def _adjust(self, document: bytes) -> None:
+        base = self._member.around.base
+        if base is not None:
+            adjust(base, document)
+
+    # ------------------------------------------------------------------ the loop
+
+    def taken(self, taken: CatalogTaken) -> None:
+        with self._answered:
+            self._answers[taken.ticket] = taken
+            self._answered.notify_all()
+
+    def close(self) -> None:
+        with self._answered:
+            self._closed = True
+            self._answered.notify_all()

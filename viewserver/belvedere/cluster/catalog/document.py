@@ -1,0 +1,131 @@
+"""The catalog of a pool as a document: canonical JSON that is written once and never changed.
+
+Every change of the catalog is another document with the next version. Tables and views carry the versions between which
+they exist (`since`, `until`), because a view group must mean the same for ever: it was bound to the relations of the
+version at which it was made, and is bound to them again in every process and after every later change. So what was
+dropped stays in the document, marked, until no view group refers to it any more.
+
+Nothing in the store is named twice: a table that is created again gets another physical name, a view another group.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from belvedere.errors import Damaged, FormatError
+from belvedere.model.describe import table_json, table_of
+from belvedere.sql.catalog import TableDef
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TableDocument:
+    """A base table. `physical`: its name in the store, in INPUT and in plans."""
+
+    definition: TableDef
+    physical: str
+    since: int
+    until: int | None = None
+
+    def exists_at(self, version: int) -> bool:
+        return self.since <= version and (self.until is None or version < self.until)
+
+
+@dataclass(frozen=True)
+class ViewDocument:
+    """A view as `belvedere.embedded.ddl.view_json` wrote it (its version is the number of its view group)."""
+
+    value: dict[str, Any]
+    until: int | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.value["name"])
+
+
+@dataclass(frozen=True)
+class ViewGroupDocument:
+    """Views that were applied together, each after those that it reads. `made`: the version that brought them."""
+
+    number: int
+    made: int
+    views: tuple[ViewDocument, ...]
+
+    @property
+    def live(self) -> tuple[ViewDocument, ...]:
+        return tuple(view for view in self.views if view.until is None)
+
+
+@dataclass(frozen=True)
+class Document:
+    version: int = 0
+    view_group: int = 0
+    """The greatest number that a view group ever had."""
+    names: frozenset[str] = field(default_factory=frozenset)
+    """Every physical name that a table ever had, in lower case."""
+    tables: tuple[TableDocument, ...] = ()
+    view_groups: tuple[ViewGroupDocument, ...] = ()
+    tickets: tuple[str, ...] = ()
+    """Of the latest changes, newest last: a request that is repeated finds that it has happened."""
+
+
+def dump(document: Document) -> bytes:
+    """Equal documents are equal bytes."""
+    value = {
+        "format": FORMAT,
+        "version": document.version,
+        "circuit": document.view_group,
+        "names": sorted(document.names),
+        "tables": [
+            {**table_json(t.definition), "physical": t.physical, "since": t.since, "until": t.until}
+            for t in document.tables
+        ],
+        "circuits": [
+            {"number": c.number, "made": c.made, "views": [{**v.value, "until": v.until} for v in c.views]}
+            for c in document.view_groups
+        ],
+        "tickets": list(document.tickets),
+    }
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+
+@functools.lru_cache(maxsize=256)
+def load(data: bytes) -> Document:
+    """What `dump` wrote."""
+    try:
+        value = json.loads(data)
+        found = value["format"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise Damaged(f"catalog: {len(data)} bytes that are no catalog: {error}") from None
+    if found != FORMAT:
+        raise FormatError(f"catalog: written in format {found}; this program reads format {FORMAT}")
+    return Document(
+        value["version"],
+        value["circuit"],
+        frozenset(value["names"]),
+        tuple(TableDocument(table_of(t), t["physical"], t["since"], t["until"]) for t in value["tables"]),
+        tuple(_view_group(c) for c in value["circuits"]),
+        tuple(value["tickets"]),
+    )
+
+
+def _view_group(value: dict[str, Any]) -> ViewGroupDocument:
+    views = []
+    for entry in value["views"]:
+        until = entry.pop("until")
+        views.append(ViewDocument(entry, until))
+    return ViewGroupDocument(value["number"], value["made"], tuple(views))
+
+
+def digest(*parts: str) -> str:
+    """A short name for texts that differs if any of them does."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        encoded = part.encode()
+        state.update(len(encoded).to_bytes(8, "little") + encoded)
+    return state.hexdigest()

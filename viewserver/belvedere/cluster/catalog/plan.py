@@ -1,0 +1,253 @@
+"""From a catalog document to what members run: definitions by name, plan nodes, view groups for the shard.
+
+Every process gets the same result from the same document. A view group is planned from its own views and the columns of
+what they read, all of them as of the version that made it, and with those of its views that are dropped by now: so its
+plan, and with it the layout of its state in the store, never changes while it exists.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from belvedere.cluster.catalog import document as documents
+from belvedere.cluster.catalog.document import Document, load
+from belvedere.embedded import ddl
+from belvedere.embedded.builds import shape_of
+from belvedere.engine import shard
+from belvedere.engine.graph import Arranged
+from belvedere.model.describe import ViewShape, table_json
+from belvedere.plan import nodes
+from belvedere.plan.planner import plan_views
+from belvedere.plan.rewriting import bottom_up
+from belvedere.sql import query as q
+from belvedere.sql.catalog import Catalog, TableDef, ViewDef
+
+_REMEMBERED = 1024
+
+
+@dataclass(frozen=True)
+class ServedView:
+    """One version of a view. Its rows are in the store's table `belvedere.engine.shard.view_table(node)`."""
+
+    definition: ViewDef
+    node: nodes.ViewNode
+    view_group: int
+
+    @functools.cached_property
+    def shape(self) -> ViewShape:
+        return shape_of(self.node, self.definition)
+
+
+@dataclass(frozen=True)
+class ServedTable:
+    """A base table: as users know it, and (`stored`) under its name in the store, in INPUT and in plans."""
+
+    definition: TableDef
+    stored: TableDef
+
+
+@dataclass(frozen=True)
+class ViewGroup:
+    """`views`: those that are not dropped. `below`: the view groups that they read."""
+
+    number: int
+    made: int
+    views: tuple[ServedView, ...]
+    leaves: tuple[nodes.ViewNode, ...]
+    below: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A catalog, ready to run. `catalog` holds the newest definitions, under construction or not."""
+
+    version: int
+    catalog: Catalog
+    tables: Mapping[str, ServedTable]
+    """By their names for users."""
+    view_groups: tuple[ViewGroup, ...]
+    shard: shard.ShardCatalog
+    stages: int
+
+    @property
+    def made(self) -> tuple[int, ...]:
+        """The view groups that came with this version and have to be built."""
+        return tuple(view_group.number for view_group in self.view_groups if view_group.made == self.version)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """All views of a view group, dropped ones included, and the relations that each of them reads: tables by physical
+    name, views of older view groups by (name, view group)."""
+
+    key: str
+    views: Mapping[str, ServedView]
+    tables: Mapping[str, frozenset[str]]
+    older: Mapping[str, frozenset[tuple[str, int]]]
+    same: Mapping[str, frozenset[str]]
+
+
+class _Memory:
+    """Plans of view groups, the latest thousand: documents differ in few of them, and planning takes milliseconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, _Planned] = OrderedDict()
+
+    def get(self, key: str) -> _Planned | None:
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
+
+    def put(self, planned: _Planned) -> None:
+        with self._lock:
+            self._known[planned.key] = planned
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+
+
+_memory = _Memory()
+
+
+@functools.lru_cache(maxsize=256)
+def compile(document: bytes) -> Compiled:
+    """What the document means; the same in every process."""
+    content = load(document)
+    planned = plan_view_groups(content)
+    tables = {
+        t.definition.name: ServedTable(t.definition, replace(t.definition, name=t.physical))
+        for t in content.tables
+        if t.until is None
+    }
+    view_groups = tuple(_live(view_group, planned) for view_group in content.view_groups if view_group.live)
+    newest = {view.definition.name: view.definition for view_group in view_groups for view in view_group.views}
+    runs = shard.ShardCatalog(
+        tuple(table.stored for table in tables.values()),
+        tuple(shard.StagedGroup(c.number, tuple(v.node for v in c.views), c.leaves) for c in view_groups),
+    )
+    catalog = Catalog({name: table.definition for name, table in tables.items()}, newest)
+    return Compiled(content.version, catalog, tables, view_groups, runs, shard.layout(runs).stages)
+
+
+def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, _Planned]) -> ViewGroup:
+    own = planned[view_group.number]
+    views = tuple(own.views[view.name] for view in view_group.live)
+    read = sorted(
+        {leaf for view in view_group.live for leaf in own.older[view.name]}, key=lambda leaf: (leaf[1], leaf[0])
+    )
+    leaves = tuple(planned[number].views[name].node for name, number in read)
+    return ViewGroup(view_group.number, view_group.made, views, leaves, frozenset(number for _, number in read))
+
+
+def plan_view_groups(content: Document) -> dict[int, _Planned]:
+    """All view groups of the document by number, dropped views included."""
+    planned: dict[int, _Planned] = {}
+    for view_group in content.view_groups:
+        scope = _Scope(content, view_group, planned)
+        found = _memory.get(scope.key)
+        if found is None:
+            found = scope.plan()
+            _memory.put(found)
+        planned[view_group.number] = found
+    return planned
+
+
+class _Scope:
+    """What a view group could refer to when it was made."""
+
+    def __init__(self, content: Document, view_group: documents.ViewGroupDocument, planned: Mapping[int, _Planned]):
+        self._view_group = view_group
+        self._tables = [t for t in content.tables if t.exists_at(view_group.made)]
+        self._views: dict[str, ServedView] = {}
+        below = []
+        for older in content.view_groups:
+            if older.number < view_group.number:
+                below.append(planned[older.number].key)
+                for view in older.views:
+                    if view.until is None or view.until > view_group.made:
+                        self._views[view.name] = planned[older.number].views[view.name]
+        tables = [{**table_json(t.definition), "physical": t.physical} for t in self._tables]
+        views = [[view.node.name, view.view_group] for view in self._views.values()]
+        described = json.dumps([tables, views, [view.value for view in view_group.views]], sort_keys=True)
+        self.key = documents.digest(str(view_group.number), described, *below)
+
+    def plan(self) -> _Planned:
+        known = Catalog(
+            {t.definition.name: t.definition for t in self._tables},
+            {name: view.definition for name, view in self._views.items()},
+        )
+        physical = {t.definition.name: t.physical for t in self._tables}
+        bound: list[ViewDef] = []
+        for view in self._view_group.views:
+            bound.append(ddl.bind_view(view.value, known))
+            known = known.with_view(bound[-1])
+        own = {view.name for view in bound}
+        reads = {view.name: q.relations(view.query) for view in bound}
+        outside = frozenset().union(*reads.values()) - own - physical.keys()
+        leaves = [self._views[name] for name in sorted(outside)]
+        stored = Catalog(
+            {t.physical: replace(t.definition, name=t.physical) for t in self._tables},
+            {leaf.definition.name: leaf.definition for leaf in leaves},
+        )
+        wanted = [replace(view, query=_renamed(view.query, physical)) for view in bound]
+        found = plan_views(stored, wanted, nodes.Plan(()), [leaf.node for leaf in leaves])
+        views = {v.name: ServedView(v, node, self._view_group.number) for v, node in zip(bound, found, strict=True)}
+        return _Planned(
+            self.key,
+            views,
+            {name: frozenset(physical[r] for r in read if r in physical) for name, read in reads.items()},
+            {
+                name: frozenset((r, self._views[r].view_group) for r in read if r in outside)
+                for name, read in reads.items()
+            },
+            {name: frozenset(r for r in read if r in own) for name, read in reads.items()},
+        )
+
+
+def _renamed(query: q.Query, physical: Mapping[str, str]) -> q.Query:
+    def rename(part: q.Query) -> q.Query:
+        return replace(part, name=physical.get(part.name, part.name)) if isinstance(part, q.Scan) else part
+
+    return bottom_up(query, rename)
+
+
+def serving(document: bytes, building: Collection[int]) -> frozenset[int]:
+    """View groups whose views can be read: they are complete, and so is everything below them."""
+    ready: set[int] = set()
+    for view_group in compile(document).view_groups:
+        if view_group.number not in building and view_group.below <= ready:
+            ready.add(view_group.number)
+    return frozenset(ready)
+
+
+def names_at(document: bytes, building: Collection[int]) -> Mapping[str, ServedView | ServedTable]:
+    """Tables and views that can be read while the view groups `building` are under construction: of each view the
+    newest version that is complete."""
+    return _names_at(document, tuple(sorted(building)))
+
+
+@functools.lru_cache(maxsize=256)
+def _names_at(document: bytes, building: tuple[int, ...]) -> Mapping[str, ServedView | ServedTable]:
+    compiled = compile(document)
+    ready = serving(document, building)
+    views = {v.definition.name: v for c in compiled.view_groups if c.number in ready for v in c.views}
+    return {**compiled.tables, **views}
+
+
+def store_tables(document: bytes) -> frozenset[str]:
+    """Every versioned table that members of a pool with this catalog write: rows and state."""
+    compiled = compile(document)
+    found = {shard.delta_table(table.name) for table in compiled.shard.tables}
+    for view_group in compiled.shard.view_groups:
+        for view in view_group.views:
+            found |= {shard.view_table(view), shard.quarantine_table(view)}
+    for laid in shard.layout(compiled.shard).view_groups:
+        found |= {name for step, name in laid.names.items() if isinstance(step, Arranged)}
+    return frozenset(found)

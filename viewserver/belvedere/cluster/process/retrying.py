@@ -1,0 +1,177 @@
+"""The store of a process whose work cannot go on without it: a call that got no answer is made again, until it is
+answered or nobody wants the result any more.
+
+What the trouble is stays visible meanwhile (`trouble`): status, /readyz and the log show it.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from belvedere import errors
+from belvedere.backend.seam import InputSize, SourceInfo, Store, TableWrite, write_groups
+from belvedere.cluster.process.logs import Log
+from belvedere.cluster.process.loop import Pauses
+from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
+
+T = TypeVar("T")
+TROUBLES = (errors.Unavailable, errors.DiskError)
+
+
+class Superseded(Exception):
+    """Nobody wants the result any more."""
+
+
+class Trouble:
+    """Why something does not go on, for people; empty if it does."""
+
+    def __init__(self, log: Log) -> None:
+        self.reason = ""
+        self._log = log
+
+    def set(self, reason: str) -> None:
+        if reason != self.reason:
+            self._log.warning("waits", reason=reason)
+        self.reason = reason
+
+    def clear(self) -> None:
+        if self.reason:
+            self._log.info("goes on", reason=self.reason)
+        self.reason = ""
+
+
+class Troubles:
+    """Why a process does not go on, by what it waits for."""
+
+    def __init__(self, log: Log) -> None:
+        self.store, self.zookeeper = Trouble(log), Trouble(log)
+
+    @property
+    def reason(self) -> str:
+        """Empty if nothing is wrong."""
+        return "; ".join(trouble.reason for trouble in (self.zookeeper, self.store) if trouble.reason)
+
+
+class Retrying:
+    """A `Store` whose calls return, or raise `Superseded` once `wanted` says no. Errors that are no outage pass."""
+
+    def __init__(self, store: Store, wanted: Callable[[], bool], trouble: Trouble) -> None:
+        self._store, self._wanted, self.trouble = store, wanted, trouble
+
+    def insist(self, call: Callable[[], T]) -> T:
+        pauses = Pauses()
+        while self._wanted():
+            try:
+                found = call()
+            except TROUBLES as error:
+                self.trouble.set(str(error))
+                time.sleep(pauses.next())
+                continue
+            self.trouble.clear()
+            return found
+        raise Superseded
+
+    def identity(self) -> str:
+        return self.insist(self._store.identity)
+
+    def put_document(self, name: str, data: bytes) -> None:
+        self.insist(lambda: self._store.put_document(name, data))
+
+    def get_document(self, name: str) -> bytes | None:
+        return self.insist(lambda: self._store.get_document(name))
+
+    def list_documents(self, prefix: str) -> list[str]:
+        return self.insist(lambda: self._store.list_documents(prefix))
+
+    def remove_documents(self, names: Sequence[str]) -> None:
+        self.insist(lambda: self._store.remove_documents(names))
+
+    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
+        self.insist(lambda: self._store.put_chunk(chunk, payload))
+
+    def chunks(self, limit: int | None = None) -> list[Chunk]:
+        return self.insist(lambda: self._store.chunks(limit))
+
+    def input_size(self) -> InputSize:
+        return self.insist(self._store.input_size)
+
+    def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
+        return self.insist(lambda: self._store.get_chunks(ids))
+
+    def remove_chunks(self, ids: Sequence[ChunkId]) -> None:
+        self.insist(lambda: self._store.remove_chunks(ids))
+
+    def sources(self) -> list[SourceInfo]:
+        return self.insist(self._store.sources)
+
+    def forget_sources(self, sources: Sequence[SourceId]) -> None:
+        self.insist(lambda: self._store.forget_sources(sources))
+
+    def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        return self.insist(lambda: self._store.read(table, ids, below))
+
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        return self.insist(lambda: self._store.read_some(table, ids, below))
+
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """Bucket by bucket range: a scan that breaks off goes on behind the last id that came."""
+        last: np.ndarray | None = None
+        pauses = Pauses()
+        while self._wanted():
+            try:
+                for ids, values in self._store.scan(table, first, stop, below):
+                    ids, values = _after(last, ids, values)
+                    if len(ids):
+                        last = ids[-1].copy()
+                        yield ids, values
+            except TROUBLES as error:
+                self.trouble.set(str(error))
+                time.sleep(pauses.next())
+                continue
+            self.trouble.clear()
+            return
+        raise Superseded
+
+    def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        """Group by group, as the store would cut it: whether the result is wanted is asked before each."""
+        for group in write_groups(writes):
+            self.insist(functools.partial(self._store.write, epoch, group))
+
+    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
+        return iter(self.insist(lambda: list(self._store.changed(table, after, upto))))
+
+    def collect(self, horizon: int, tombstones: int) -> None:
+        self.insist(lambda: self._store.collect(horizon, tombstones))
+
+    def collected(self) -> int:
+        return self.insist(self._store.collected)
+
+    def drop_tables(self, tables: Sequence[str]) -> None:
+        self.insist(lambda: self._store.drop_tables(tables))
+
+    def usage(self) -> Mapping[str, int]:
+        return self.insist(self._store.usage)
+
+    def close(self) -> None:
+        """The store belongs to the process, not to who insists on it."""
+
+
+_BUCKETS = np.uint64(16_384)
+
+
+def _after(last: np.ndarray | None, ids: np.ndarray, values: pa.BinaryArray) -> tuple[np.ndarray, pa.BinaryArray]:
+    """The rows behind `last` in the order of a scan: (bucket, id)."""
+    if last is None or not len(ids):
+        return ids, values
+    bucket, own = ids[:, 0] % _BUCKETS, last[0] % _BUCKETS
+    same = bucket == own
+    beyond = (bucket > own) | (same & (ids[:, 0] > last[0]))
+    beyond |= same & (ids[:, 0] == last[0]) & (ids[:, 1] > last[1])
+    start = int(np.argmax(beyond)) if beyond.any() else len(ids)
+    return ids[start:], values.slice(start)

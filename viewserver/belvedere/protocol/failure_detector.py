@@ -1,0 +1,77 @@
+"""How long the leader waits for the present generation, and what it says when that is in vain.
+
+    FLOWING ──a member reports a failure──▶ FAILED ──a pause, longer each time──▶ another generation ──▶ FLOWING
+       │ ──nobody reports anything for long──▶ QUIET ──▶ another generation, without those who were silent ──▶ FLOWING
+       └──commit──▶ all is forgotten
+
+    the same failure, or silence, STALLED_AFTER times in a row ──▶ the pool is stalled: `stalled` says why
+
+Why it comes to an end where one can be reached: epochs are only ever repeated, never changed. What fails once may
+succeed the next time (a full disk, a lost answer), so it is tried for ever, at the latest after `LONGEST_PAUSE_MS`.
+What takes longer than silence is borne would take as long when it is done again, so patience doubles with each silence.
+"""
+
+from __future__ import annotations
+
+STALLED_AFTER = 3
+LONGEST_PAUSE_MS = 5000
+MOST_DOUBLINGS = 6
+
+
+class FailureDetector:
+    def __init__(self, quiet_ms: int, now: int) -> None:
+        self._quiet_ms = quiet_ms
+        self._heard_at = now
+        self._reason = ""
+        self._retry_at: int | None = None
+        self.failures = 0
+        """Failures with the same reason since the last commit."""
+        self.silences, self._silence = 0, ""
+        """Generations since the last commit of which nothing was heard for long, and the last one's reason."""
+
+    # ------------------------------------------------------------------ what happens
+
+    def heard(self, now: int) -> None:
+        """Somebody has reported something, or has something new to do."""
+        self._heard_at = now
+
+    def failed(self, reason: str, now: int) -> bool:
+        """An attempt failed. False if that is known of it already."""
+        if self._retry_at is not None:
+            return False
+        self.failures = self.failures + 1 if reason == self._reason else 1
+        self._reason = reason
+        self._retry_at = now + min(LONGEST_PAUSE_MS, 50 * 2 ** min(self.failures, 10))
+        return True
+
+    def silent(self, reason: str) -> None:
+        """Nothing was heard for so long that another generation begins."""
+        self.silences, self._silence = self.silences + 1, reason
+
+    def begun(self, now: int) -> None:
+        """Another generation has begun."""
+        self._retry_at, self._heard_at = None, now
+
+    def committed(self) -> None:
+        """An epoch got through."""
+        self._reason, self.failures = "", 0
+        self.silences, self._silence = 0, ""
+
+    # ------------------------------------------------------------------ what follows
+
+    def retry_is_due(self, now: int) -> bool:
+        return self._retry_at is not None and self._retry_at <= now
+
+    def silence(self, now: int) -> int:
+        """Milliseconds since anything was heard."""
+        return now - self._heard_at
+
+    def is_quiet(self, now: int) -> bool:
+        return self.silence(now) > self._quiet_ms << min(self.silences, MOST_DOUBLINGS)
+
+    @property
+    def stalled(self) -> str:
+        """Why epochs do not get through, once that has lasted; else empty."""
+        if self.failures >= STALLED_AFTER:
+            return self._reason
+        return self._silence if self.silences >= STALLED_AFTER else ""
