@@ -6,7 +6,7 @@ A gate stands in the way of the engine, and writers are other threads, so nothin
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ SUMS = "SELECT g, count(*) AS n, sum(v) AS v FROM t GROUP BY g"
 
 
 class Gate:
-    """Everyone who comes to `pass_through` waits until it is opened."""
+    """Everyone who comes to `pass_through` waits until it is opened, at the latest when its block ends: a database can
+    be closed then, whatever the test found."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -39,12 +40,11 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
+    def __enter__(self) -> Gate:
+        return self
 
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    made = Gate()
-    yield made
-    made.open()
+    def __exit__(self, *_: object) -> None:
+        self.open()
 
 
 def beside(function: Callable[[], Any]) -> Any:
@@ -72,15 +72,16 @@ def row(n: int) -> dict[str, int]:
 
 
 def test_writes_return_while_views_stand_still_and_wait_at_the_backlog_only(
-    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gate = Gate()
     step = Engine.step
 
     def stalled(self: Engine, *rest: Any) -> Any:
         gate.pass_through()
         return step(self, *rest)
 
-    with filled(tmp_path, backlog_rows=LIMIT) as db:
+    with filled(tmp_path, backlog_rows=LIMIT) as db, gate:
         monkeypatch.setattr(Engine, "step", stalled)
         before = db.epoch
         tokens = beside(lambda: [db.put("t", row(n)) for n in range(LIMIT)])
@@ -100,8 +101,9 @@ def test_writes_return_while_views_stand_still_and_wait_at_the_backlog_only(
 
 @pytest.mark.parametrize("statement", ["CREATE MATERIALIZED VIEW", "CREATE OR REPLACE MATERIALIZED VIEW"])
 def test_writes_return_while_a_view_is_built_or_replaced(
-    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, statement: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
+    gate = Gate()
     advance = Build.advance
 
     def stalled(self: Build, max_rows: int) -> Any:
@@ -110,7 +112,7 @@ def test_writes_return_while_a_view_is_built_or_replaced(
         return advance(self, max_rows)
 
     name = "served" if "REPLACE" in statement else "built"
-    with filled(tmp_path, build_rows=100) as db:
+    with filled(tmp_path, build_rows=100) as db, gate:
         monkeypatch.setattr(Build, "advance", stalled)
         text = f"{statement} {name} AS SELECT g, count(*) AS n, sum(v) + 0 AS v FROM t WHERE id >= 0 GROUP BY g"
         building = threading.Thread(target=lambda: db.execute(text), daemon=True)

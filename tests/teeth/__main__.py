@@ -1,4 +1,4 @@
-"""`python -m tests.teeth [PATTERN ...] [--list] [--jobs N] [--json FILE] [--timeout S] [--trust]`"""
+"""`python -m tests.teeth [PATTERN ...] [--list] [--jobs N] [--json FILE] [--timeout S] [--trust] [--record]`"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.teeth.breaks import Break, Rotten, all_breaks, described, missing_checks
+from tests.teeth.results import record
 from tests.teeth.runner import Report, Runner, copies
 
 
@@ -39,6 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
         for report in runner.run(free):
             reports.append(report)
             print(_line(report), flush=True)
+            if options.record:
+                record([report], all_breaks())
     if options.json:
         options.json.write_text(json.dumps([r.as_json() for r in reports], indent=1) + "\n")
     print(_summary(reports))
@@ -87,7 +90,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write what came out to this file")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds per check (default: 600)")
     parser.add_argument("--trust", action="store_true", help="do not run the checks without a break first")
-    return parser.parse_args(arguments)
+    parser.add_argument("--record", action="store_true", help="write who noticed into tests/teeth/RESULTS.md")
+    found = parser.parse_args(arguments)
+    if found.record and found.trust:
+        parser.error("--record needs checks that were seen to pass without a break; leave --trust away")
+    return found
 
 
 if __name__ == "__main__":

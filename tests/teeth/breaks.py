@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,12 +64,6 @@ class Break:
                 raise Rotten(f"break '{self.name}': {self.file} does not compile with it: {error}") from error
         return mutated
 
-    def needs_fresh_kernels(self, root: Path = ROOT) -> bool:
-        """A compiled kernel is cached by its own file, but holds the kernels and constants of others as well."""
-        return (
-            re.search(r"\bnumba\b|\bJIT\b|(?m:^@(kernel|inlined|part)\b)", (root / self.file).read_text()) is not None
-        )
-
 
 def suite(check: Check) -> str:
     if isinstance(check, range) or check.startswith("tests/simulator"):
@@ -88,7 +81,7 @@ def all_breaks() -> list[Break]:
     imported = [
         importlib.import_module(f"tests.teeth.{name}")
         for name in modules
-        if not name.startswith(("test_", "__")) and name not in ("breaks", "runner")
+        if not name.startswith(("test_", "__")) and name not in ("breaks", "runner", "results")
     ]
     breaks = [b for module in imported for b in module.BREAKS]
     names = [b.name for b in breaks]

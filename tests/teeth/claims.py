@@ -51,7 +51,7 @@ BREAKS = [
     Break(
         name="a damaged snapshot is read as it is",
         claim="a damaged file is named, with the byte",
-        file="viewserver/belvedere/embedded/storage/arrays.py",
+        file=f"{EMBEDDED}/storage/arrays.py",
         find='    if xxhash.xxh3_64_intdigest(content) != expected["xxh3"]:',
         instead="    if expected is None:",
         noticed_by=("tests/embedded/test_snapshot.py::test_damage_is_named",),
@@ -59,7 +59,7 @@ BREAKS = [
     Break(
         name="a torn tail stays in the log",
         claim="a torn tail is cut",
-        file="viewserver/belvedere/embedded/storage/log.py",
+        file=f"{EMBEDDED}/storage/log.py",
         find="            appender.truncate(offset)\n            appender.sync()",
         instead="            appender.sync()",
         noticed_by=("tests/embedded/test_log.py::test_a_torn_tail_is_cut_wherever_it_tears",),
@@ -67,7 +67,7 @@ BREAKS = [
     Break(
         name="a write that failed is left half in the log",
         claim="a full disk refuses writes and goes on when there is room",
-        file="viewserver/belvedere/embedded/storage/log.py",
+        file=f"{EMBEDDED}/storage/log.py",
         find="            self._appender.truncate(segment.size)",
         instead="            pass",
         noticed_by=("tests/embedded/test_log.py::test_a_full_disk_loses_nothing_and_the_log_goes_on",),
@@ -75,7 +75,7 @@ BREAKS = [
     Break(
         name="a full disk stops the log for good",
         claim="a full disk refuses writes and goes on when there is room",
-        file="viewserver/belvedere/embedded/storage/log.py",
+        file=f"{EMBEDDED}/storage/log.py",
         find="            self._take_back(segment, error)\n",
         instead="            raise self._stop(segment.path, error)\n",
         noticed_by=(
@@ -86,7 +86,7 @@ BREAKS = [
     Break(
         name="a failed sync is passed over",
         claim="a failed fsync stops everything",
-        file="viewserver/belvedere/embedded/storage/log.py",
+        file=f"{EMBEDDED}/storage/log.py",
         find="                raise self._stop(segment.path, error) from error\n"
         "            self._synced = self.sequence + 1",
         instead="                pass\n            self._synced = self.sequence + 1",

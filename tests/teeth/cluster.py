@@ -202,7 +202,7 @@ ROWS = [
         file=f"{CLUSTER}/coordination/memory.py",
         find="            if (None if found is None else found.version) == version:",
         instead="            if found is None or version is not None:",
-        noticed_by=("tests/cluster/test_coordination_record.py",),
+        noticed_by=("tests/cluster/test_coordination_record.py::test_swap_needs_the_version[memory]",),
     ),
     Break(
         name="ZooKeeper's record is swapped whatever its version",
@@ -218,7 +218,9 @@ ROWS = [
         file=f"{CLUSTER}/coordination/memory.py",
         find="                self._drop_member()\n                self._members_changed()",
         instead="                self._drop_member()",
-        noticed_by=("tests/cluster/test_coordination.py",),
+        noticed_by=(
+            "tests/cluster/test_coordination.py::test_members_are_told_in_full_now_and_after_every_change[memory]",
+        ),
     ),
     Break(
         name="a process that lost its session ends",
@@ -246,6 +248,16 @@ ROWS = [
             "tests/backend/conformance/test_versions.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
         ),
         tried=(SEEDS,),
+    ),
+    Break(
+        name="late writes are taken below the fence of the served store",
+        claim="a zombie harms nothing; every store keeps its seam's promise",
+        file="viewserver/belvedere/backend/served/tables.py",
+        find="            if epoch <= self._collector.bounds.tombstones:\n                return []",
+        instead="            if epoch < 0:\n                return []",
+        noticed_by=(
+            "tests/backend/conformance/test_versions.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
+        ),
     ),
     Break(
         name="a server is released while it has a part",
@@ -395,7 +407,23 @@ ROWS = [
         file="viewserver/belvedere/backend/memory.py",
         find="        found = bisect_left(self.epochs, below)",
         instead="        found = bisect_left(self.epochs, below + 1)",
-        noticed_by=("tests/backend/conformance",),
+        noticed_by=("tests/backend/conformance/test_versions.py::test_a_read_takes_the_newest_version_below",),
+    ),
+    Break(
+        name="a read of the served store sees the version that it should be below",
+        claim="every store keeps its seam's promise",
+        file="viewserver/belvedere/backend/served/tables.py",
+        find="        ids, below = ids[:_READ_IDS], min(below, _EPOCHS)",
+        instead="        ids, below = ids[:_READ_IDS], min(below + 1, _EPOCHS)",
+        noticed_by=("tests/backend/conformance/test_versions.py::test_a_read_takes_the_newest_version_below",),
+    ),
+    Break(
+        name="the served store answers below its horizon",
+        claim="a zombie harms nothing; every store keeps its seam's promise",
+        file="viewserver/belvedere/backend/served/tables.py",
+        find="        check_horizon(table, below, self._collector.bounds.horizon)",
+        instead="        check_horizon(table, below, 0)",
+        noticed_by=("tests/backend/conformance/test_versions.py::test_reads_below_the_horizon_are_refused",),
     ),
     Break(
         name="what a peer refused is not sent again",
@@ -403,7 +431,7 @@ ROWS = [
         file=f"{CLUSTER}/transport/outbox.py",
         find="                pause = min(pause * 2, LONGEST_PAUSE)\n",
         instead="                pause = min(pause * 2, LONGEST_PAUSE)\n                self._received(frame)\n",
-        noticed_by=("tests/cluster/test_transport.py",),
+        noticed_by=("tests/cluster/test_transport.py::test_a_message_that_the_receiver_refused_comes_again",),
     ),
     Break(
         name="every report is passed on to every server",

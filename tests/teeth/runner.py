@@ -1,8 +1,8 @@
 """Plants breaks, one at a time, in a copy of the checkout, and asks those who must notice.
 
-The path of the copy is the same in every run, because the cache of compiled kernels goes by path and time of files. A
-lock keeps two runs out of one copy. All checks run on the copy without a break first: tests that fail anyway notice
-nothing.
+All copies share one cache of compiled kernels: it goes by the contents of the sources, so a break compiles only the
+kernels that it changes. A lock keeps two runs out of one copy. All checks run on the copy without a break first: tests
+that fail anyway notice nothing.
 """
 
 from __future__ import annotations
@@ -100,12 +100,11 @@ class Copy:
     def __init__(self, directory: Path, root: Path = ROOT) -> None:
         self.root = root
         self.tree = directory / "tree"
-        self.kernels = directory / "kernels"
-        self._fresh = directory / "fresh-kernels"
+        self._kernels = directory.parent / "kernels"
         self._bytecode = directory / "bytecode"
 
     def restore(self) -> None:
-        """All files as they are in the checkout, with their times: kernels that were compiled for them still fit."""
+        """All files as they are in the checkout."""
         shutil.rmtree(self.tree, ignore_errors=True)
         shutil.copytree(self.root, self.tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
 
@@ -113,15 +112,14 @@ class Copy:
         self.restore()
         (self.tree / broken.file).write_text(broken.mutated(self.tree))
         shutil.rmtree(self._bytecode, ignore_errors=True)  # known by size and second only
-        shutil.rmtree(self._fresh, ignore_errors=True)
 
-    def ask(self, check: Check, timeout: float, fresh_kernels: bool = False) -> Answer:
+    def ask(self, check: Check, timeout: float) -> Answer:
         begin = time.monotonic()
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(str(self.tree / part) for part in ("viewserver", "operator", ".")),
             "PYTHONPYCACHEPREFIX": str(self._bytecode),
-            "NUMBA_CACHE_DIR": str(self._fresh if fresh_kernels else self.kernels),
+            "NUMBA_CACHE_DIR": str(self._kernels),
             "COLUMNS": "250",  # room for the reason behind the name of a test
         }
         with tempfile.TemporaryFile("w+", errors="replace") as out:
@@ -232,6 +230,5 @@ class Runner:
             yield report
 
     def _try(self, broken: Break, copy: Copy) -> Report:
-        fresh = broken.needs_fresh_kernels(copy.root)
         copy.plant(broken)
-        return Report(broken, [copy.ask(check, self._timeout, fresh) for check in broken.checks])
+        return Report(broken, [copy.ask(check, self._timeout) for check in broken.checks])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.teeth import __main__ as command
+from tests.teeth import claims, cluster, guarantees, results
 from tests.teeth import runner as running
 from tests.teeth.breaks import ROOT, Break, Rotten, all_breaks, described, missing_checks, suite
 
@@ -112,7 +114,7 @@ def test_two_runs_never_share_a_copy(checkout: Path) -> None:
     with running.copies(1, checkout) as first, running.copies(2, checkout) as others:
         assert len({copy.tree for copy in (*first, *others)}) == 3
     with running.copies(1, checkout) as again:
-        assert again[0].tree == first[0].tree, "the same path as before, for the sake of compiled kernels"
+        assert again[0].tree == first[0].tree, "one that is free is used again"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +144,25 @@ def test_checks_that_do_not_exist_are_named(checkout: Path) -> None:
         "there is no tests/gone.py",
         "break 'no limit' names nobody who must notice, nor why nobody can",
     ]
+
+
+def test_the_table_of_results_keeps_who_noticed_last(checkout: Path, tmp_path: Path) -> None:
+    table = tmp_path / "RESULTS.md"
+    breaks = [replace(_break(noticed_by=(SHOWS, SHOWS_NOTHING)), name=name) for name in ("second", "first", "gone")]
+    answers = [running.Answer(SHOWS, "noticed", 1.0), running.Answer(SHOWS_NOTHING, "passed", 1.0)]
+    results.record([running.Report(b) for b in breaks], breaks, table)
+    assert all(" **nothing** " in row for row in results.recorded(table).values())
+    results.record([running.Report(breaks[0], answers)], breaks[:2], table)
+    assert list(results.recorded(table)) == ["second", "first"], "in the order of the breaks that there are"
+    assert f"| `{SHOWS}` | `{SHOWS_NOTHING}` (passed) |" in results.recorded(table)["second"]
+
+
+def test_every_break_of_a_guarantee_was_noticed_when_it_was_last_tried() -> None:
+    rows = results.recorded()
+    tried = {b.name: b for b in all_breaks() if b.name in rows}
+    assert list(rows) == list(tried), "rows are of breaks that there are, in their order"
+    assert [row for name, row in rows.items() if "**nothing**" in row and not tried[name].equivalent] == []
+    assert [b.name for b in (*guarantees.BREAKS, *claims.BREAKS, *cluster.BREAKS) if b.name not in rows] == []
 
 
 def test_suites() -> None:
