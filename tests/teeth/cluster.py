@@ -313,6 +313,28 @@ ROWS = [
         noticed_by=("tests/protocol/test_stuck_pools.py::test_a_server_that_says_nothing_is_left_out",),
     ),
     Break(
+        name="a pool that waits does not say for whom",
+        claim="a pool that does not get on says why: steps that take long",
+        file=f"{PROTOCOL}/failure_detector.py",
+        find='        return self._silence if self.silences >= STALLED_AFTER else ""',
+        instead='        return ""',
+        noticed_by=(
+            "tests/protocol/test_stuck_pools.py::"
+            "test_a_step_that_takes_longer_than_silence_is_borne_comes_to_its_end",
+        ),
+    ),
+    Break(
+        name="no silence is borne longer than the one before",
+        claim="a pool that does not get on says why: steps that take long come to their end",
+        file=f"{PROTOCOL}/failure_detector.py",
+        find="        return self.silence(now) > self._quiet_ms << min(self.silences, MOST_DOUBLINGS)",
+        instead="        return self.silence(now) > self._quiet_ms",
+        noticed_by=(
+            "tests/protocol/test_stuck_pools.py::"
+            "test_a_step_that_takes_longer_than_silence_is_borne_comes_to_its_end",
+        ),
+    ),
+    Break(
         name="a batch without room is forgotten",
         claim="a pool that does not get on says why: no room to spill",
         file=f"{CLUSTER}/roles/batch_buffer.py",
