@@ -104,14 +104,16 @@ class Copy:
         self._bytecode = directory / "bytecode"
 
     def restore(self) -> None:
-        """All files as they are in the checkout."""
+        """All files as they are in the checkout, with their times: bytecode that was compiled for them still fits."""
         shutil.rmtree(self.tree, ignore_errors=True)
         shutil.copytree(self.root, self.tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
 
     def plant(self, broken: Break) -> None:
         self.restore()
         (self.tree / broken.file).write_text(broken.mutated(self.tree))
-        shutil.rmtree(self._bytecode, ignore_errors=True)  # known by size and second only
+        planted = self._bytecode / (self.tree / broken.file).relative_to("/")
+        for compiled in planted.parent.glob(f"{planted.stem}.*.pyc"):  # known by size and second only
+            compiled.unlink()
 
     def ask(self, check: Check, timeout: float) -> Answer:
         begin = time.monotonic()
