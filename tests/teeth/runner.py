@@ -121,6 +121,7 @@ class Copy:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(str(self.tree / part) for part in ("viewserver", "operator", ".")),
             "PYTHONPYCACHEPREFIX": str(self._bytecode),
+            "PYTHONDONTWRITEBYTECODE": "",  # else all packages would be compiled at every start
             "NUMBA_CACHE_DIR": str(self._kernels),
             "COLUMNS": "250",  # room for the reason behind the name of a test
         }
