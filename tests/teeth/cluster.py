@@ -290,7 +290,6 @@ ROWS = [
         noticed_by=(
             "tests/cluster/test_signals.py::test_the_end_comes_in_time_although_the_main_thread_is_busy_elsewhere",
         ),
-        hangs=True,
     ),
     Break(
         name="a second signal changes nothing",
@@ -302,7 +301,6 @@ ROWS = [
             "tests/cluster/test_signals.py::test_a_second_signal_ends_at_once",
             "tests/cluster/test_process.py::test_who_is_asked_twice_ends_at_once",
         ),
-        hangs=True,
     ),
     Break(
         name="a server that says nothing is waited for",
