@@ -187,6 +187,7 @@ def test_who_is_asked_twice_ends_at_once(cluster: LocalCluster) -> None:
         assert process.poll() is None
         process.terminate()
         assert process.wait(20.0) == 1
+        assert "asked twice" in log.read_text(), "it did not wait until its time was over"
     finally:
         for pid in leaders:
             os.kill(pid, signal.SIGCONT)

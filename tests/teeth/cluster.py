@@ -285,8 +285,8 @@ ROWS = [
         name="the end waits for a second signal",
         claim="an end in time",
         file=f"{CLUSTER}/process/signals.py",
-        find="        select.select([told], [], [], seconds)",
-        instead="        select.select([told], [], [])",
+        find="        second, _, _ = select.select([told], [], [], seconds)",
+        instead="        second, _, _ = select.select([told], [], [])",
         noticed_by=(
             "tests/cluster/test_signals.py::test_the_end_comes_in_time_although_the_main_thread_is_busy_elsewhere",
         ),
@@ -295,8 +295,8 @@ ROWS = [
         name="a second signal changes nothing",
         claim="an end in time",
         file=f"{CLUSTER}/process/signals.py",
-        find="        select.select([told], [], [], seconds)",
-        instead="        select.select([], [], [], seconds)",
+        find="        second, _, _ = select.select([told], [], [], seconds)",
+        instead="        second, _, _ = select.select([], [], [], seconds)",
         noticed_by=(
             "tests/cluster/test_signals.py::test_a_second_signal_ends_at_once",
             "tests/cluster/test_process.py::test_who_is_asked_twice_ends_at_once",

@@ -363,9 +363,10 @@ class Process:
     def _on_signal(self, *_: Any) -> None:
         self.stop()
 
-    def _out_of_time(self) -> None:
-        """Or asked twice: whoever asks does not want to wait, and nothing here needs an orderly end."""
-        self.log.warning("ends without having left in order", reason=self._why_stuck())
+    def _out_of_time(self, asked_twice: bool) -> None:
+        """Whoever asks twice does not want to wait, and nothing here needs an orderly end."""
+        cause = "asked twice" if asked_twice else f"asked {END_SECONDS} s ago"
+        self.log.warning("ends without having left in order", cause=cause, reason=self._why_stuck())
         self.log.flush()
         os._exit(1)
 

@@ -16,16 +16,16 @@ import threading
 from collections.abc import Callable
 
 
-def bound_the_end(seconds: float, expired: Callable[[], None]) -> None:
+def bound_the_end(seconds: float, expired: Callable[[bool], None]) -> None:
     """From the main thread: `expired` is called, in another one, so long after the first signal that Python handles, or
-    at once with the second. The handlers themselves are left as they are."""
+    at once with the second; it hears whether there was a second. The handlers themselves are left as they are."""
     told, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def wait() -> None:
         os.read(told, 1)
-        select.select([told], [], [], seconds)
-        expired()
+        second, _, _ = select.select([told], [], [], seconds)
+        expired(bool(second))
 
     threading.Thread(target=wait, name="bound the end", daemon=True).start()
