@@ -318,8 +318,7 @@ ROWS = [
         find='        return self._silence if self.silences >= STALLED_AFTER else ""',
         instead='        return ""',
         noticed_by=(
-            "tests/protocol/test_stuck_pools.py::"
-            "test_a_step_that_takes_longer_than_silence_is_borne_comes_to_its_end",
+            "tests/protocol/test_stuck_pools.py::test_a_step_that_takes_longer_than_silence_is_borne_comes_to_its_end",
         ),
     ),
     Break(
@@ -329,8 +328,7 @@ ROWS = [
         find="        return self.silence(now) > self._quiet_ms << min(self.silences, MOST_DOUBLINGS)",
         instead="        return self.silence(now) > self._quiet_ms",
         noticed_by=(
-            "tests/protocol/test_stuck_pools.py::"
-            "test_a_step_that_takes_longer_than_silence_is_borne_comes_to_its_end",
+            "tests/protocol/test_stuck_pools.py::test_a_step_that_takes_longer_than_silence_is_borne_comes_to_its_end",
         ),
     ),
     Break(

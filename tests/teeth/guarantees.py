@@ -304,9 +304,7 @@ NOTHING_SILENTLY = [
         file=f"{EMBEDDED}/status.py",
         find='            "complete": len(view.quarantine) == 0,',
         instead='            "complete": True,',
-        noticed_by=(
-            "tests/embedded/test_database.py::test_rows_that_fail_are_in_quarantine_until_they_are_mended",
-        ),
+        noticed_by=("tests/embedded/test_database.py::test_rows_that_fail_are_in_quarantine_until_they_are_mended",),
     ),
     Break(
         name="broken rows of a file are left out without a word",
