@@ -29,7 +29,7 @@ def storm(path: Path, kind: str, seed: int, steps: int, seconds: int) -> int:
 
 @pytest.mark.parametrize("kind", ["signal", "thread"])
 def test_an_interrupt_at_any_time_leaves_a_database_that_works(tmp_path: Path, kind: str) -> None:
-    assert storm(tmp_path, kind, 1, 100, 120) > 10
+    assert storm(tmp_path, kind, 1, 60, 200) > 5  # about 29 of 60
 
 
 @pytest.mark.long
