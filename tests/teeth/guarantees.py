@@ -175,8 +175,15 @@ CONVERGENCE = [
         noticed_by=(
             "tests/engine/state/test_delta_table.py::test_order_does_not_matter_for_distinct_timestamps",
             "tests/properties/test_convergence.py::test_order_and_repetition_do_not_matter",
-            "tests/properties/test_convergence.py::test_equal_timestamps_follow_the_lineage_of_their_row",
         ),
+    ),
+    Break(
+        name="changes of a call in the wrong order",
+        claim="4 convergence: of equal timestamps the later position wins, wherever calls are cut",
+        file=f"{ENGINE}/state/kernels/merge.py",
+        find="        for i in range(b, stop):\n            s, p = locate(",
+        instead="        for i in range(stop - 1, b - 1, -1):\n            s, p = locate(",
+        noticed_by=("tests/properties/test_convergence.py::test_equal_timestamps_follow_the_lineage_of_their_row",),
     ),
     Break(
         name="tombstones are collected at once",
@@ -208,7 +215,7 @@ READ_YOUR_WRITES = [
         claim="5 read your writes: epochs never go back",
         file=f"{EMBEDDED}/reading.py",
         find="        self.epoch = epoch\n",
-        instead="        self.epoch = epoch - 10 * (epoch % 2)\n",
+        instead="        self.epoch = epoch - 1_000_000 * (epoch % 2)\n",
         noticed_by=("tests/embedded/test_transfers.py",),
     ),
     Break(
