@@ -20,6 +20,7 @@ from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.stores import Connection
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.roles.read_cache import ReadCache
+from belvedere.cluster.roles.work import encode_keys
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.loopback import Hub, LoopbackTransport
 from belvedere.engine.delta import Changes
@@ -67,7 +68,7 @@ class FakePool:
         self.requests: dict[str, Mapping[SourceId, Seq]] = {}
         self.seqs: dict[SourceId, Seq] = {}
         self.plan: EpochPlan | None = None
-        self.shard = Shard(_State(self.store))
+        self.shard = Shard(_State(self.store), encode_keys=encode_keys)
         self.shard.own(np.zeros(BUCKETS, np.uint16), 0)
         self.recent = ReadCache(1 << 20)
         self.served = 0
@@ -136,7 +137,7 @@ class FakePool:
         for stage in range(compiled.stages):
             for out in self.shard.run(stage):
                 self.shard.receive(out.stage, (0, 0), out.payload)
-        writes = [TableWrite(c.table, c.ids, c.values, c.logged) for c in self.shard.finish()]
+        writes = [TableWrite(c.table, c.ids, c.values, c.logged, c.keys) for c in self.shard.finish()]
         self.store.write(plan.epoch, writes)
         self.recent.add(plan.epoch, writes)
         self.shard.persisted(plan.epoch)

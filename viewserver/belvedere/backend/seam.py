@@ -124,7 +124,8 @@ class Store(Protocol):
 
     def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """Rows of a table that was written with keys, at versions `< below`, in pieces, in the order of the range. It
-        costs what it returns, whatever the size of the table."""
+        costs what it returns, whatever the size of the table. Rows that were written without keys are a `DataError`:
+        they are in no order, and nothing found would look like an answer."""
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         """Replaces what the same epoch wrote to the same id before. Versions need not come in order.
@@ -207,6 +208,10 @@ def check_horizon(table: str, below: int, horizon: int) -> None:
             f"table {table!r}: versions below epoch {below} were asked for, and those that epochs before {horizon} saw"
             " may be gone; whoever computes an epoch asks for this only when others have committed it long ago"
         )
+
+
+def without_keys(table: str) -> DataError:
+    return DataError(f"table {table!r} was written without keys: it can be scanned, and has no order to be read in")
 
 
 def check_write(write: TableWrite) -> None:
