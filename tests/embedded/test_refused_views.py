@@ -35,7 +35,7 @@ def newer(monkeypatch):
     def change():
         monkeypatch.setattr(ddl, "bind_query", bind)
 
-    yield change
+    return change
 
 
 @pytest.mark.parametrize("stored", ["log", "snapshot", "both"])

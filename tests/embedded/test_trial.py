@@ -29,7 +29,7 @@ def test_a_defect_refuses_the_statement_and_not_the_database(tmp_path, monkeypat
         db.put("t", {"id": 9, "s": "x", "k": 9})
         monkeypatch.setitem(FUNCTIONS, "upper", broken)
         with pytest.raises(
-            Defect, match="view 'v' cannot be computed.* TypeError: no such kernel; nothing was changed"
+            Defect, match=r"view 'v' cannot be computed.* TypeError: no such kernel; nothing was changed"
         ):
             db.execute(create)
         db.wait(db.put("t", {"id": 10, "s": "x", "k": 9}))

@@ -170,7 +170,7 @@ class Builds:
         return {"drops": [name]}
 
     def _create_views(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
-        """Begin to build. Whatever fails here would fail again at every start, so it ends the build and nothing else."""
+        """Begin to build. What fails here would fail again at every start, so it ends the build and nothing else."""
         try:
             self._begin(epoch, operation)
         except OSError:

@@ -369,7 +369,7 @@ def _negated(match: _Match, node: exp.Expr, at: int) -> Ends:
 
 
 def _suffixed(match: _Match, node: exp.Expr, at: int) -> Ends:
-    """5L, 1.5BD: one word of the text, which the tokenizer cuts into a number, `::` and the suffix, all at one place."""
+    """5L, 1.5BD: one word of the text, cut by the tokenizer into a number, `::` and the suffix, all at one place."""
     number, suffix = match.token(at), match.token(at + 2)
     if number is None or suffix is None or number.start != suffix.start:
         return _NONE
