@@ -150,7 +150,7 @@ class Pool:
         changes.ts = np.full(len(changes), self._seq, np.int64)
         payload = chunks.entry(table, Seq(self._seq), changes)
         chunk = Chunk(ChunkId(WriterId("writer"), self._seq), SOURCE, Seq(self._seq), Seq(self._seq), 1, len(payload))
-        self.store.put_chunk(chunk, payload)
+        self.store.put_chunks([(chunk, payload)])
         return Seq(self._seq)
 
     def _document(self) -> bytes:

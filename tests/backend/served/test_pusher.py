@@ -59,7 +59,7 @@ class Distributor:
                 instruction = pending.pop(0)
                 match instruction:
                     case Write(chunk, entries):
-                        self._input.put_chunk(chunk, chunks.encode(source, entries))
+                        self._input.put_chunks([(chunk, chunks.encode(source, entries))])
                         pending += self._filter.handle(WrittenChunk(chunk.id))
                     case Acknowledge(answered):
                         assert answered == request

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.errors import BelowHorizon, Contradiction, DataError
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
 
 
@@ -26,12 +27,15 @@ from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
 class TableWrite:
     """What one epoch changes in one table: ids (each once) and values (binary, null = tombstone).
 
-    `logged`: `changed` must be able to tell later which ids an epoch wrote (views; state tables do not need it)."""
+    `logged`: `changed` must be able to tell later which ids an epoch wrote (views; state tables do not need it).
+    `keys`: of tables that are read in order (views), the key of each row as bytes in order (`model.keys`), of removed
+    rows as well. A table has keys with every write, or never; an id has one key."""
 
     table: str
     ids: np.ndarray
     values: pa.BinaryArray
     logged: bool = False
+    keys: pa.BinaryArray | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,9 @@ class Store(Protocol):
 
     # --- INPUT
 
-    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
-        """The chunk, then its entry in the index. Repeating it changes nothing; an id that has another content already
-        is a `Contradiction`: names of writers are never used again."""
+    def put_chunks(self, chunks: Sequence[tuple[Chunk, bytes]]) -> None:
+        """Chunks with their payloads, each before its entry in the index. Repeating it changes nothing; an id that has
+        another content already is a `Contradiction`: names of writers are never used again."""
 
     def chunks(self, limit: int | None = None) -> list[Chunk]:
         """The index, as it was at one moment: together for each source, in the order of `(first, -last)`, and of each
@@ -100,10 +104,10 @@ class Store(Protocol):
 
     # --- versioned tables
     #
-    # `read`, `read_some` and `scan` are refused (`BelowHorizon`) where `below` is not above the horizon (`collect`):
-    # versions that they would have to see may be gone, and what is left looks like an answer. A scan may notice it
-    # when it has given some pieces. Nobody who is in time is refused: whoever computes epoch e asks below e, and
-    # e > committed >= horizon; readers ask below e + 1 while e is pinned or retained.
+    # `read`, `read_some`, `scan` and `range` are refused (`BelowHorizon`) where `below` is not above the horizon
+    # (`collect`): versions that they would have to see may be gone, and what is left looks like an answer. Those that
+    # answer in pieces may notice it when they have given some. Nobody who is in time is refused: whoever computes epoch
+    # e asks below e, and e > committed >= horizon; readers ask below e + 1 while e is pinned or retained.
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         """Of each id the value of its newest version `< below`; null where there is none or a tombstone. All of them in
@@ -112,9 +116,15 @@ class Store(Protocol):
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         """The same of the first ids only, at least one: the answer ends at about `READ_BYTES`."""
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones, ordered by
-        (bucket, id)."""
+        (bucket, id). `only` (bool[16384]): of these buckets alone; others are not even read."""
+
+    def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """Rows of a table that was written with keys, at versions `< below`, in pieces, in the order of the range. It
+        costs what it returns, whatever the size of the table."""
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         """Replaces what the same epoch wrote to the same id before. Versions need not come in order.
@@ -138,6 +148,9 @@ class Store(Protocol):
         """The horizon up to which everything that may go has gone; 0 before the first collection."""
 
     def drop_tables(self, tables: Sequence[str]) -> None: ...
+
+    def tables(self) -> list[str]:
+        """Names of all versioned tables."""
 
     def usage(self) -> Mapping[str, int]:
         """Versions by table, roughly, for people."""
@@ -205,6 +218,11 @@ def check_write(write: TableWrite) -> None:
         raise DataError(f"table {write.table!r}: {len(ids)} ids and {len(values)} values in one write")
     if not pa.types.is_binary(values.type):
         raise DataError(f"table {write.table!r}: values must be binary, found {values.type}")
+    if write.keys is not None and (len(write.keys) != len(ids) or write.keys.null_count):
+        raise DataError(
+            f"table {write.table!r}: {len(ids)} ids and {len(write.keys)} keys in one write, {write.keys.null_count} "
+            "of them null; every row has a key, one that is removed as well"
+        )
 
 
 def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
@@ -212,7 +230,7 @@ def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
     group: list[TableWrite] = []
     room = _WRITE_ROWS
     for write in writes:
-        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (write.values.nbytes + 1)))
+        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (_nbytes(write) + 1)))
         for piece in _write_pieces(write, rows):
             if len(piece.ids) > room and group:
                 yield group
@@ -223,6 +241,11 @@ def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
         yield group
 
 
+def _nbytes(write: TableWrite) -> int:
+    return int(write.values.nbytes) + (0 if write.keys is None else int(write.keys.nbytes))
+
+
 def _write_pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
     for at in range(0, len(write.ids), rows):
-        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged)
+        keys = None if write.keys is None else write.keys.slice(at, rows)
+        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged, keys)

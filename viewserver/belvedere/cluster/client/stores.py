@@ -21,6 +21,7 @@ from belvedere import errors
 from belvedere.backend.seam import SourceInfo, Store
 from belvedere.cluster.client.pool import LOOK_SECONDS, CallDeadline, Deadline, Pool, repeat
 from belvedere.engine.delta import Changes
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.ring import buckets_of
 from belvedere.sql.catalog import TableDef
@@ -171,6 +172,10 @@ class PatientStore:
 
     def changed(self, table: str, after: int, upto: int) -> list[tuple[int, np.ndarray]]:
         return self._try(f"reading the history of {table!r}", lambda store: list(store.changed(table, after, upto)))
+
+    def range(self, table: str, wanted: KeyRange, below: int) -> list[tuple[np.ndarray, pa.BinaryArray]]:
+        """All of it at once: who wants much asks for it in parts."""
+        return self._try(f"reading {table!r}", lambda store: list(store.range(table, wanted, below)))
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """A scan that breaks off goes on behind the last row that came: rows are ordered by bucket and id."""

@@ -119,7 +119,7 @@ class DistributorMember(Incarnation):
         payload = chunks.encode(chunk.source, entries)
         chunk = replace(chunk, size=len(payload), at=int(time.time() * 1000))
         try:
-            self.around.store.put_chunk(chunk, payload)
+            self.around.store.put_chunks([(chunk, payload)])
         except errors.BelvedereError as error:
             self.around.trouble.store.set(str(error))
             event: input.Event = input.WriteFailed(chunk.id, str(error))
