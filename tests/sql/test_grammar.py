@@ -315,7 +315,6 @@ _FOREIGN = [
     "CHARACTER",
     "INT4",
     "INT8",
-    "SIGNED",
     "FLOAT8",
     "CLOB",
     "NVARCHAR",
