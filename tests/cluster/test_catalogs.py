@@ -15,7 +15,17 @@ import belvedere
 from belvedere.backend.served import versions
 from belvedere.cluster.catalog import catalogs, ddl, plan
 from belvedere.cluster.roles.coordinator import CoordinatorMember
-from belvedere.errors import BelvedereError, CatalogError, Damaged, FormatError, Incompatible, PeerUnavailable, SqlError
+from belvedere.engine.expr.functions import FUNCTIONS
+from belvedere.errors import (
+    BelvedereError,
+    CatalogError,
+    Damaged,
+    Defect,
+    FormatError,
+    Incompatible,
+    PeerUnavailable,
+    SqlError,
+)
 from belvedere.plan.nodes import Plan, topological
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.query import Query
@@ -372,3 +382,14 @@ def test_a_view_that_this_version_refuses_is_named_with_what_to_do(monkeypatch: 
         ):
             catalogs.compile(document)
     assert list(catalogs.compile(document).catalog.views) == ["shouted"]
+
+
+def test_a_view_that_cannot_be_computed_is_refused_before_it_is_in_the_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise TypeError("no such kernel")
+
+    document = catalogs.execute(catalogs.empty(), "CREATE TABLE orders (id BIGINT PRIMARY KEY, s STRING)")
+    assert document is not None
+    monkeypatch.setitem(FUNCTIONS, "upper", broken)
+    with pytest.raises(Defect, match="view 'shouted' cannot be computed"):
+        catalogs.execute(document, "CREATE MATERIALIZED VIEW shouted AS SELECT id, upper(s) AS u FROM orders")
