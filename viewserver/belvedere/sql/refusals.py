@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token
 
 from belvedere.errors import SqlError
 from belvedere.sql import functions
-from belvedere.sql.parser import SqlText, first_offset, offset_before, word
+from belvedere.sql.parser import Dialect, SqlText, first_offset, offset_before, word
 from belvedere.sql.types_by_name import KNOWN, is_type
 
 AGGREGATES = "aggregates: " + ", ".join(sorted(functions.AGGREGATES))
@@ -331,7 +331,7 @@ def of_word(source: SqlText, token: Token) -> SqlError:
         return source.unsupported(
             f"type {before.text.lower()} with a size is not supported", before, "use string, and left(s, n) to cut it"
         )
-    if before.text.upper() in ("AS", "::"):
+    if before.text.upper() in ("AS", "::") and token.token_type in Dialect.Parser.TYPE_TOKENS:
         return source.unsupported(f"type {token.text.lower()} is not supported", token, f"types: {KNOWN}")
     hint = _HINTS.get(token.text.upper().split(" ")[0], "remove it, or check the words around it")
     return source.unsupported(f"{token.text!r} is not supported here", token, hint)
