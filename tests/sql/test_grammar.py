@@ -346,6 +346,7 @@ def test_a_word_put_into_a_text_changes_it_or_is_refused(text: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)  # 50 s of CPU, on machines that are busy
 @pytest.mark.parametrize("text", _PLACES)
 def test_every_word_of_the_grammar_at_every_place(text: str) -> None:
     assert _ignored(text, _words(), None) == []
