@@ -15,13 +15,13 @@ import pytest
 
 from belvedere import errors
 from belvedere.backend.memory import MemoryStore, Moment
-from belvedere.backend.seam import SourceInfo
+from belvedere.backend.seam import Backend, SourceInfo
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from belvedere.cluster.coordination.seam import Coordination
 from belvedere.cluster.process import logs
 from belvedere.cluster.process.options import ProcessOptions
-from belvedere.cluster.process.process import OpenStore, Process
+from belvedere.cluster.process.process import Process
 from belvedere.cluster.roles.batch_buffer import Kept
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.cluster.roles.run import maker
@@ -67,7 +67,7 @@ class Pool:
             maker(role),
             lambda _: self._connect(name),
             lambda _, member, __: LoopbackTransport(self.hub, member),
-            lambda *_: OpenStore(store or self.store),
+            lambda *_: Backend("memory:", store or self.store),
             logs.get("default", role.value, name, stream=said, form="json"),
         )
         thread = threading.Thread(target=lambda: self.codes.update({name: process.run()}), name=name, daemon=True)

@@ -125,6 +125,12 @@ def test_a_range_below_the_horizon_is_refused(store: Store) -> None:
     assert ordered(store, below=16) == [b"1"]
 
 
+def test_a_range_of_rows_without_keys_is_refused(store: Store) -> None:
+    store.write(10, [TableWrite("t", ids(1, 2), values(b"1", None), True)])
+    with pytest.raises(DataError, match="'t' was written without keys"):
+        ordered(store)
+
+
 def test_keys_that_do_not_fit_the_rows_are_refused(store: Store) -> None:
     with pytest.raises(DataError, match="2 ids and 1 keys"):
         store.write(10, [TableWrite("t", ids(1, 2), values(b"1", b"2"), True, pa.array([b"a"], pa.binary()))])

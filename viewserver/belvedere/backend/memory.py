@@ -27,6 +27,7 @@ from belvedere.backend.seam import (
     chunk_is_taken,
     fitting,
     same_chunk,
+    without_keys,
 )
 from belvedere.errors import Damaged
 from belvedere.model.ranges import KeyRange
@@ -242,6 +243,8 @@ class MemoryStore:
         with self._lock:
             self._check_horizon(table, below)
             rows, keys = self._tables.get(table, {}), self._keys.get(table, {})
+            if rows and not keys:
+                raise without_keys(table)
             inside = sorted(((key, id) for id, key in keys.items() if key in wanted), reverse=wanted.reverse)
             found = [(id, value) for _, id in inside if (value := rows[id].at(below)) is not None][: wanted.limit]
         for at in range(0, len(found), _SCAN_ROWS):

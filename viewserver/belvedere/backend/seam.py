@@ -1,5 +1,13 @@
-"""`Store`: where INPUT, documents and versioned tables of a pool live.
+"""What a backend is: six small protocols. Nothing above this folder names an implementation.
 
+    Documents     small values by name: plans, catalogs, pins, horizons
+    Input         INPUT: chunks of changes, and their index
+    StateTables   packed state by (bucket, id) and epoch
+    ViewTables    rows of views by key and epoch, in the order of keys, with the history of each view
+    Sources       what delivers changes, and who follows whom
+    BaseTables    tables that Belvedere itself owns, if the backend has such
+
+`Store` is a backend's first five, which most of them keep in one place; `opening.py` turns a URL into a `Backend`.
 Every implementation passes `tests/backend/conformance`.
 
 Calls block and are thread-safe; what they wrote is durable when they return. A call that raises `StoreUnavailable` may
@@ -11,16 +19,19 @@ is `id[0] % 16384`, and ids are ordered by `(id[0], id[1])`. A null value is a t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from belvedere.engine.delta import Changes
 from belvedere.errors import BelowHorizon, Contradiction, DataError
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
+from belvedere.sql.catalog import TableDef
+from belvedere.types import Column
 
 
 @dataclass(frozen=True)
@@ -59,11 +70,8 @@ class InputSize:
     bytes: int
 
 
-class Store(Protocol):
-    def identity(self) -> str:
-        """A name that this store keeps for ever: two pools of one name on two stores are told apart by it."""
-
-    # --- documents: small values by name
+class Documents(Protocol):
+    """Small values by name."""
 
     def put_document(self, name: str, data: bytes) -> None: ...
 
@@ -74,7 +82,9 @@ class Store(Protocol):
 
     def remove_documents(self, names: Sequence[str]) -> None: ...
 
-    # --- INPUT
+
+class Input(Protocol):
+    """INPUT: what distributors have taken, until no plan needs it."""
 
     def put_chunks(self, chunks: Sequence[tuple[Chunk, bytes]]) -> None:
         """Chunks with their payloads, each before its entry in the index. Repeating it changes nothing; an id that has
@@ -96,14 +106,10 @@ class Store(Protocol):
 
     def remove_chunks(self, ids: Sequence[ChunkId]) -> None: ...
 
-    def sources(self) -> list[SourceInfo]:
-        """Every source of the base tables that this pool follows, ended ones included until they are forgotten."""
 
-    def forget_sources(self, sources: Sequence[SourceId]) -> None:
-        """These have ended, and nobody needs to hear of them any more. Others, and unknown ones, are left alone."""
+class StateTables(Protocol):
+    """Versioned tables by id. Those of views are among them (`ViewTables`), and are collected and dropped here, too."""
 
-    # --- versioned tables
-    #
     # `read`, `read_some`, `scan` and `range` are refused (`BelowHorizon`) where `below` is not above the horizon
     # (`collect`): versions that they would have to see may be gone, and what is left looks like an answer. Those that
     # answer in pieces may notice it when they have given some. Nobody who is in time is refused: whoever computes epoch
@@ -122,19 +128,12 @@ class Store(Protocol):
         """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones, ordered by
         (bucket, id). `only` (bool[16384]): of these buckets alone; others are not even read."""
 
-    def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        """Rows of a table that was written with keys, at versions `< below`, in pieces, in the order of the range. It
-        costs what it returns, whatever the size of the table."""
-
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         """Replaces what the same epoch wrote to the same id before. Versions need not come in order.
 
         Writes of epochs up to the bound on tombstones (see `collect`) are ignored without a word: these epochs are
         committed, so all they wrote is here, and a repetition that comes now, however late, could only bring back rows
         whose tombstones are gone."""
-
-    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Epochs in `(after, upto]`, ascending, with the ids that logged writes of that epoch touched (ascending)."""
 
     def collect(self, horizon: int, tombstones: int) -> None:
         """Reads below `horizon` will not come any more: of each id, versions older than its newest one `<= horizon`
@@ -155,8 +154,101 @@ class Store(Protocol):
     def usage(self) -> Mapping[str, int]:
         """Versions by table, roughly, for people."""
 
+
+class ViewTables(Protocol):
+    """Versioned tables that are read by people: in the order of keys, and epoch by epoch."""
+
+    def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """Rows of a table that was written with keys, at versions `< below`, in pieces, in the order of the range. It
+        costs what it returns, whatever the size of the table. Rows that were written without keys are a `DataError`:
+        they are in no order, and nothing found would look like an answer."""
+
+    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Epochs in `(after, upto]`, ascending, with the ids that logged writes of that epoch touched (ascending)."""
+
+
+class Sources(Protocol):
+    """What delivers changes."""
+
+    def sources(self) -> list[SourceInfo]:
+        """Every source of the base tables that this pool follows, ended ones included until they are forgotten."""
+
+    def forget_sources(self, sources: Sequence[SourceId]) -> None:
+        """These have ended, and nobody needs to hear of them any more. Others, and unknown ones, are left alone."""
+
+
+class Store(Documents, Input, StateTables, ViewTables, Sources, Protocol):
+    """All that a pool keeps, in one place."""
+
+    def identity(self) -> str:
+        """A name that this store keeps for ever: two pools of one name on two stores are told apart by it."""
+
     def close(self) -> None:
         """Give up the connection or the directory. No call may follow."""
+
+
+@dataclass(frozen=True)
+class OpenRange:
+    """A key range of a base table, a source of its own: encoded keys from `start` to `stop` (None: all that follow)."""
+
+    source: SourceId
+    start: bytes
+    stop: bytes | None
+    node: str
+
+
+class BaseTables(Protocol):
+    """Tables of which Belvedere is the owner. Definitions are the caller's: it knows the catalog."""
+
+    def create_table(self, table: TableDef, splits: Sequence[bytes] = ()) -> None: ...
+
+    def add_columns(self, table: str, columns: Sequence[Column]) -> None: ...
+
+    def drop_table(self, table: str) -> None: ...
+
+    def tables(self) -> dict[str, TableDef]: ...
+
+    def put(
+        self, table: TableDef, changes: Changes, *, own_clock: bool = True, request: str = ""
+    ) -> Mapping[SourceId, Seq]:
+        """All of the changes, durable when it returns, or none. `table` has its name in the store. `own_clock`: their
+        timestamps come from the backend's clock. Repeating a `request` changes nothing. Returns the positions."""
+
+    def ranges(self, table: str) -> list[OpenRange]:
+        """In the order of keys."""
+
+    def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
+        """Two ranges of one, at a key or in the middle of its rows."""
+
+    def merge(self, a: SourceId, b: SourceId) -> SourceId:
+        """One range of two neighbours."""
+
+    def move(self, source: SourceId, node: str) -> None:
+        """Another node pushes it."""
+
+    def within(self, timeout: float, stream: float | None = None) -> BaseTables:
+        """The same for calls that may take so many seconds."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend that is open. `bounded`: the store for calls that take at most so many seconds, and streams that take
+    at most as many as the second number says (None: as many as they may take)."""
+
+    url: str
+    store: Store
+    base: BaseTables | None = None
+    bounded: Callable[[float, float | None], Store] | None = None
+
+    def within(self, timeout: float, stream: float | None = None) -> Store:
+        return self.store if self.bounded is None else self.bounded(timeout, stream)
+
+    def close(self) -> None:
+        if self.base is not None:
+            self.base.close()
+        self.store.close()
 
 
 NO_VALUES: pa.BinaryArray = pa.array([], pa.binary())
@@ -207,6 +299,10 @@ def check_horizon(table: str, below: int, horizon: int) -> None:
             f"table {table!r}: versions below epoch {below} were asked for, and those that epochs before {horizon} saw"
             " may be gone; whoever computes an epoch asks for this only when others have committed it long ago"
         )
+
+
+def without_keys(table: str) -> DataError:
+    return DataError(f"table {table!r} was written without keys: it can be scanned, and has no order to be read in")
 
 
 def check_write(write: TableWrite) -> None:

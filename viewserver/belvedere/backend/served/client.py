@@ -22,7 +22,7 @@ from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
 
-TIMEOUT = 60.0
+_TIMEOUT = 60.0
 """Seconds that a call may take."""
 _READ_IDS = 1 << 16
 """Ids of one call."""
@@ -48,7 +48,7 @@ class FlightCaller:
     streams: tuple[str, ...] = ()
     """Actions whose answers may take long."""
 
-    def __init__(self, address: str, *, timeout: float = TIMEOUT, tls: Tls | None = None) -> None:
+    def __init__(self, address: str, *, timeout: float = _TIMEOUT, tls: Tls | None = None) -> None:
         self.address = address
         self._once = flight.FlightCallOptions(timeout=timeout)
         self._long = flight.FlightCallOptions(timeout=max(timeout, _STREAM_TIMEOUT))

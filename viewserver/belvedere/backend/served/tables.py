@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.backend import seam
-from belvedere.backend.seam import TableWrite, check_horizon, check_write, fitting, write_groups
+from belvedere.backend.seam import TableWrite, check_horizon, check_write, fitting, without_keys, write_groups
 from belvedere.backend.served import by_key, keys, memtable, versions
 from belvedere.backend.served.compaction import Compactor
 from belvedere.backend.served.environment import Environment, Txn
@@ -145,6 +145,8 @@ class VersionedTables:
         low, high, count = wanted.low, wanted.high, min(left, _FIRST_IDS)
         while left:
             ids, bound = self._in_order(number, low, high, count, wanted.reverse)
+            if not len(ids) and self._without_keys(number):
+                raise without_keys(table)
             while left and len(ids):
                 cells = self._read_fitting(number, ids, below)
                 self._check_horizon(table, below)
@@ -173,6 +175,14 @@ class VersionedTables:
         known = sorted(found if bound is None else [k for k in found if (k >= bound if reverse else k <= bound)])
         ids = np.frombuffer(b"".join([found[key] for key in known]), np.uint64).reshape(-1, 2)
         return (ids[::-1] if reverse else ids), bound
+
+    def _without_keys(self, number: int) -> bool:
+        """Whether there are rows, and none of them has a key."""
+        if len(self._in_order(number, b"", None, 1, False)[0]):
+            return False
+        with self._environment.reading() as txn:
+            size = versions.find_size(txn, self._db, number)
+        return bool(self._recent.versions().get(number)) or (size is not None and size.count > 0)
 
     def _check_horizon(self, table: str, below: int) -> None:
         check_horizon(table, below, self._collector.bounds.horizon)

@@ -18,17 +18,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from belvedere import errors
-from belvedere.backend.served.pusher import unpack_request
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.process.loop import Busy
 from belvedere.cluster.process.process import NO_PART, Incarnation, Surroundings
 from belvedere.cluster.process.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
-from belvedere.cluster.roles.push import PUSH
 from belvedere.cluster.roles.work import DistributorWork, failure, newest_catalog
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.seam import Handler, Payload
 from belvedere.model import chunks
+from belvedere.model.pushes import PUSH, unpack_request
 from belvedere.protocol import exactly_once as input
 from belvedere.protocol.driving import Distribute, DistributorEvent, Note, Received, Send, Settle
 from belvedere.protocol.exactly_once import Chunk, RequestId, SourceEntry, SourceId, WriterId
