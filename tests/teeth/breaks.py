@@ -21,6 +21,10 @@ Check = str | range
 command of the environment (`lint-imports`)."""
 
 
+HISTORIES = range(100)
+"""Of the simulator, as many as a rule may need to show; it stops at the first that goes wrong."""
+
+
 class Rotten(Exception):
     """The break does not fit the code any more."""
 
@@ -66,7 +70,7 @@ class Break:
         return mutated
 
     def needs_fresh_kernels(self, root: Path = ROOT) -> bool:
-        """A compiled kernel is cached by its own file, but holds the kernels and constants of others as well."""
+        """What is compiled of broken sources is of no use to anybody else."""
         return (
             re.search(r"\bnumba\b|\bJIT\b|(?m:^@(kernel|inlined|part)\b)", (root / self.file).read_text()) is not None
         )

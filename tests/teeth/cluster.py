@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from tests.teeth.breaks import Break
+from tests.teeth.breaks import HISTORIES, Break
 
 CLUSTER = "viewserver/belvedere/cluster"
 PROTOCOL = "viewserver/belvedere/protocol"
-SEEDS = range(100)
-"""Histories of the simulator: as many as a rule may need to show."""
 
 GUARANTEES = [
     Break(
@@ -17,7 +15,7 @@ GUARANTEES = [
         find="        flow.waiting.append(event)\n        return self._proceed(flow)",
         instead="        flow.waiting.append(event)\n        return [Acknowledge(event.request), *self._proceed(flow)]",
         noticed_by=(
-            SEEDS,
+            HISTORIES,
             "tests/protocol/test_exactly_once.py::test_a_request_is_acknowledged_when_it_is_durable_and_not_before",
         ),
     ),
@@ -28,7 +26,7 @@ GUARANTEES = [
         find="        yield InputPiece(best.id, source, after, last)",
         instead="        yield InputPiece(best.id, source, Seq(best.first - 1), last)",
         noticed_by=(
-            SEEDS,
+            HISTORIES,
             "tests/protocol/test_exactly_once.py::test_overlapping_chunks_of_two_distributors_are_cut",
         ),
     ),
@@ -63,7 +61,7 @@ GUARANTEES = [
         file=f"{PROTOCOL}/barrier.py",
         find="        return all(self._expected.get(s) == self._came.get(s, 0) for s in range(stage + 1))",
         instead="        return all(self._expected.get(s) is not None for s in range(stage + 1))",
-        noticed_by=(SEEDS, "tests/protocol/test_barrier.py"),
+        noticed_by=(HISTORIES, "tests/protocol/test_barrier.py"),
     ),
     Break(
         name="payloads of one place are taken for one",
@@ -98,7 +96,7 @@ GUARANTEES = [
         file=f"{CLUSTER}/roles/work.py",
         find="            self._shard.undo(adopt.committed)\n",
         instead="",
-        noticed_by=(SEEDS, "tests/cluster/test_work.py::test_attempts_that_are_given_up_leave_nothing"),
+        noticed_by=(HISTORIES, "tests/cluster/test_work.py::test_attempts_that_are_given_up_leave_nothing"),
     ),
     Break(
         name="a token is covered by anything",
@@ -194,7 +192,7 @@ ROWS = [
         "            return self._lose()",
         instead='        if answer.outcome == "conflict" and not self._proposal.doubtful:\n'
         "            return self._accepted(answer.version, answer.clock)",
-        noticed_by=(SEEDS, "tests/protocol/test_leadership.py::test_a_conflict_ends_the_lead"),
+        noticed_by=(HISTORIES, "tests/protocol/test_leadership.py::test_a_conflict_ends_the_lead"),
     ),
     Break(
         name="the record is swapped whatever its version",
@@ -245,7 +243,7 @@ ROWS = [
         noticed_by=(
             "tests/backend/conformance/test_versions.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
         ),
-        tried=(SEEDS,),
+        tried=(HISTORIES,),
     ),
     Break(
         name="a server is released while it has a part",
@@ -254,7 +252,7 @@ ROWS = [
         find="if m not in present and self.phases.get(m) is not WithdrawPhase.RELEASED]",
         instead="if self.phases.get(m) is not WithdrawPhase.RELEASED]",
         noticed_by=("tests/protocol/test_assignment.py",),
-        tried=(SEEDS,),
+        tried=(HISTORIES,),
     ),
     Break(
         name="nobody is released",
@@ -267,7 +265,7 @@ ROWS = [
             "tests/protocol/test_assignment.py",
             "tests/cluster/test_process.py::test_a_view_server_that_is_asked_to_go_leaves_within_ten_seconds",
         ),
-        tried=(SEEDS,),
+        tried=(HISTORIES,),
     ),
     Break(
         name="the end waits for a second signal",
@@ -319,7 +317,7 @@ ROWS = [
         find="                if self.phase is CoordinatorPhase.LEADING and jump > CLOCK_OFF_MS:",
         instead="                if self.phase is CoordinatorPhase.LEADING and jump > 1 << 60:",
         noticed_by=("tests/protocol/test_stuck_pools.py::test_an_epoch_is_never_named_after_a_clock_that_was_set",),
-        tried=(SEEDS,),
+        tried=(HISTORIES,),
     ),
     Break(
         name="a clock that is off leads",
@@ -328,7 +326,7 @@ ROWS = [
         find="            if abs(own - answer.clock) > CLOCK_OFF_MS:\n                return self._stand_back(",
         instead="            if abs(own - answer.clock) > 1 << 60:\n                return self._stand_back(",
         noticed_by=("tests/protocol/test_leadership.py::test_a_clock_that_is_off_does_not_lead",),
-        tried=(SEEDS,),
+        tried=(HISTORIES,),
     ),
     Break(
         name="a pool begins anew on the state of an earlier life",

@@ -1,8 +1,8 @@
 """Plants breaks, one at a time, in a copy of the checkout, and asks those who must notice.
 
-The path of the copy is the same in every run, because the cache of compiled kernels goes by path and time of files. A
-lock keeps two runs out of one copy. All checks run on the copy without a break first: tests that fail anyway notice
-nothing.
+Kernels are shared with the checkout, since they are addressed by what they were compiled from; only a break of their
+own sources gets a cache of its own. A lock keeps two runs out of one copy. All checks run on the copy without a break
+first: tests that fail anyway notice nothing.
 """
 
 from __future__ import annotations
@@ -100,12 +100,11 @@ class Copy:
     def __init__(self, directory: Path, root: Path = ROOT) -> None:
         self.root = root
         self.tree = directory / "tree"
-        self.kernels = directory / "kernels"
         self._fresh = directory / "fresh-kernels"
         self._bytecode = directory / "bytecode"
 
     def restore(self) -> None:
-        """All files as they are in the checkout, with their times: kernels that were compiled for them still fit."""
+        """All files as they are in the checkout."""
         shutil.rmtree(self.tree, ignore_errors=True)
         shutil.copytree(self.root, self.tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
 
@@ -121,7 +120,7 @@ class Copy:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(str(self.tree / part) for part in ("viewserver", "operator", ".")),
             "PYTHONPYCACHEPREFIX": str(self._bytecode),
-            "NUMBA_CACHE_DIR": str(self._fresh if fresh_kernels else self.kernels),
+            **({"NUMBA_CACHE_DIR": str(self._fresh)} if fresh_kernels else {}),
             "COLUMNS": "250",  # room for the reason behind the name of a test
         }
         with tempfile.TemporaryFile("w+", errors="replace") as out:

@@ -112,7 +112,7 @@ def test_two_runs_never_share_a_copy(checkout: Path) -> None:
     with running.copies(1, checkout) as first, running.copies(2, checkout) as others:
         assert len({copy.tree for copy in (*first, *others)}) == 3
     with running.copies(1, checkout) as again:
-        assert again[0].tree == first[0].tree, "the same path as before, for the sake of compiled kernels"
+        assert again[0].tree == first[0].tree, "no run leaves another copy behind"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from belvedere.backend.seam import InputSize
 from belvedere.backend.served.environment import Environment
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.errors import Closed, Damaged, DataError, DiskError, FormatError, Locked
+from belvedere.errors import BelowHorizon, Closed, Damaged, DataError, DiskError, FormatError, Locked
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from tests.backend.conformance.rows import changed, collect, read, scan, write
 from tests.backend.conformance.test_documents import chunk
@@ -71,6 +71,24 @@ def test_bounds_and_what_is_to_be_collected_survive(tmp_path: Path) -> None:
     with third.environment.reading() as txn:
         assert txn.stat(third.environment.db["versions"])["entries"] == 0
     third.close()
+
+
+@pytest.mark.parametrize("merge_rows", [1, 500], ids=["collected from the tree", "never put into the tree"])
+def test_reads_below_the_horizon_stay_refused_after_a_restart(tmp_path: Path, merge_rows: int) -> None:
+    """What they would have to see is gone: a store that forgot its horizon would answer as if it had never been."""
+    first = open_store(tmp_path, merge_rows=merge_rows)
+    for epoch in (10, 20, 30):
+        write(first, epoch, {1: b"%d" % epoch}, logged=True)
+    collect(first, 30)
+    first.close()
+    second = open_store(tmp_path)
+    for below in (1, 20, 30):
+        with pytest.raises(BelowHorizon, match=f"below epoch {below} .* before 30"):
+            read(second, [1], below)
+        with pytest.raises(BelowHorizon):
+            scan(second, below=below)
+    assert read(second, [1], 31) == [b"30"]
+    second.close()
 
 
 def test_two_stores_have_two_identities(tmp_path: Path) -> None:
