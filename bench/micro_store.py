@@ -114,7 +114,7 @@ def big(store: Store, cpu: Callable[[], float], rows: int) -> None:
     def chunks() -> None:
         for n in range(50):
             id = ChunkId(WriterId("bench"), n)
-            store.put_chunk(Chunk(id, SourceId("s"), Seq(n), Seq(n)), payload)
+            store.put_chunks([(Chunk(id, SourceId("s"), Seq(n), Seq(n)), payload)])
             store.get_chunks([id])
 
     store_cpu, wall = cpu(), time.perf_counter()

@@ -10,16 +10,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
 from belvedere.backend.memory import MemoryStore
-from belvedere.backend.seam import SourceInfo, TableWrite
+from belvedere.backend.seam import Backend, BaseTables, SourceInfo, TableWrite
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.client.database import ClusterDatabase
-from belvedere.cluster.client.stores import Connection
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.roles.read_cache import ReadCache
+from belvedere.cluster.roles.work import encode_keys
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.loopback import Hub, LoopbackTransport
 from belvedere.engine.delta import Changes
@@ -67,7 +68,7 @@ class FakePool:
         self.requests: dict[str, Mapping[SourceId, Seq]] = {}
         self.seqs: dict[SourceId, Seq] = {}
         self.plan: EpochPlan | None = None
-        self.shard = Shard(_State(self.store))
+        self.shard = Shard(_State(self.store), encode_keys=encode_keys)
         self.shard.own(np.zeros(BUCKETS, np.uint16), 0)
         self.recent = ReadCache(1 << 20)
         self.served = 0
@@ -136,7 +137,7 @@ class FakePool:
         for stage in range(compiled.stages):
             for out in self.shard.run(stage):
                 self.shard.receive(out.stage, (0, 0), out.payload)
-        writes = [TableWrite(c.table, c.ids, c.values, c.logged) for c in self.shard.finish()]
+        writes = [TableWrite(c.table, c.ids, c.values, c.logged, c.keys) for c in self.shard.finish()]
         self.store.write(plan.epoch, writes)
         self.recent.add(plan.epoch, writes)
         self.shard.persisted(plan.epoch)
@@ -242,8 +243,8 @@ class FakePool:
 
     # ------------------------------------------------------------------ base tables
 
-    def write(
-        self, table: TableDef, changes: Changes, *, own_clock: bool, request: str, timeout: float
+    def put(
+        self, table: TableDef, changes: Changes, *, own_clock: bool = True, request: str = ""
     ) -> Mapping[SourceId, Seq]:
         with self.lock:
             if self.store_down:
@@ -270,9 +271,12 @@ class FakePool:
         self.pending.append(Written(table, changes, source, seq))
         return {source: seq}
 
-    def table(self, name: str, timeout: float) -> TableDef | None:
+    def tables(self) -> dict[str, TableDef]:
         tables = catalogs.compile(self.document).shard.tables
-        return next((t for t in tables if t.name == name and name not in self.unknown_tables), None)
+        return {t.name: t for t in tables if t.name not in self.unknown_tables}
+
+    def within(self, timeout: float, stream: float | None = None) -> FakePool:
+        return self
 
     def close(self) -> None:
         """A client gives up its connection; the pool stays."""
@@ -280,8 +284,8 @@ class FakePool:
     # ------------------------------------------------------------------ clients
 
     def connect(self, timeout: float = 10.0, max_age: float = 0.0) -> ClusterDatabase:
-        def open_store(address: str) -> Connection:
-            return Connection(address, self.store, self)
+        def open_store(address: str) -> Backend:
+            return Backend(address, self.store, cast(BaseTables, self))
 
         caller = self.hub.transport(MemberId("client"))
         seeds = [c.address for c in self.coordinators]

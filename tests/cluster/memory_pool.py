@@ -11,13 +11,13 @@ import numpy as np
 
 from belvedere import errors
 from belvedere.backend.memory import MemoryStore
-from belvedere.backend.seam import SourceInfo
+from belvedere.backend.seam import Backend, SourceInfo
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from belvedere.cluster.coordination.seam import Coordination
 from belvedere.cluster.process import logs
 from belvedere.cluster.process.options import ProcessOptions
-from belvedere.cluster.process.process import OpenStore, Process
+from belvedere.cluster.process.process import Process
 from belvedere.cluster.roles.run import maker
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.loopback import Hub, LoopbackTransport
@@ -58,7 +58,7 @@ class Pool:
             maker(role),
             lambda _: self._connect(name),
             lambda _, member, __: LoopbackTransport(self.hub, member),
-            lambda *_: OpenStore(store or self.store),
+            lambda *_: Backend("memory:", store or self.store),
             logs.get("default", role.value, name, stream=said, form="json"),
         )
         thread = threading.Thread(target=lambda: self.codes.update({name: process.run()}), name=name, daemon=True)
@@ -141,7 +141,7 @@ class Pool:
         changes.ts = np.full(len(changes), self._seq, np.int64)
         payload = chunks.entry(table, Seq(self._seq), changes)
         chunk = Chunk(ChunkId(WriterId("writer"), self._seq), SOURCE, Seq(self._seq), Seq(self._seq), 1, len(payload))
-        self.store.put_chunk(chunk, payload)
+        self.store.put_chunks([(chunk, payload)])
         return Seq(self._seq)
 
     def _document(self) -> bytes:

@@ -7,16 +7,16 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 import belvedere
 from belvedere.backend.memory import Moment
+from belvedere.backend.seam import Backend, BaseTables
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.client.database import ClusterDatabase
-from belvedere.cluster.client.stores import Connection
 from belvedere.cluster.client.token import ClusterToken
 from belvedere.cluster.roles import quarantine_counts
 from belvedere.errors import (
@@ -244,7 +244,7 @@ def test_a_read_whose_epoch_is_collected_meanwhile_is_done_again(pool: FakePool)
         def strike(call: str, moment: Moment) -> None:
             if call == "read" and moment is Moment.BEFORE and not strikes and threading.current_thread() is reader:
                 strikes.append(call)
-                pool.write(pool_table(pool), changes_of(db), own_clock=True, request="later", timeout=1)
+                pool.put(pool_table(pool), changes_of(db), own_clock=True, request="later")
                 pool.collect(pool.step().epoch)
 
         reader = threading.current_thread()
@@ -522,9 +522,9 @@ def test_members_of_another_cluster_in_a_pool_of_the_same_name_are_not_asked(poo
         Member(MemberId("boss"), Role.COORDINATOR, pool.server.address, cluster="theirs"),
     )
 
-    def open_store(address: str) -> Connection:
+    def open_store(address: str) -> Backend:
         opened.append(address)
-        return Connection(address, pool.store, pool)
+        return Backend(address, pool.store, cast(BaseTables, pool))
 
     seeds = [coordinator.address for coordinator in pool.coordinators]
     with ClusterDatabase(seeds, pool.hub.transport(MemberId("client")), open_store) as db:

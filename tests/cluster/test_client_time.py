@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from belvedere.backend.memory import Moment
+from belvedere.backend.seam import Backend, BaseTables
 from belvedere.backend.served.client import FlightStore
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.pins import Pins
-from belvedere.cluster.client.stores import Connection
 from belvedere.cluster.transport.loopback import LoopbackTransport
 from belvedere.errors import CatalogError, DiskError, EpochExpired, PeerUnavailable, StoreUnavailable
 from belvedere.protocol.pins import horizon_document
@@ -125,9 +125,9 @@ def remote(pool: FakePool) -> Iterator[ClusterDatabase]:
     """A client whose store is behind a connection that would wait for long."""
     server = StoreServer([StoreService(pool.store)])
 
-    def open_store(address: str) -> Connection:
+    def open_store(address: str) -> Backend:
         store = FlightStore(server.address, timeout=60.0)
-        return Connection(address, store, pool, store.within)
+        return Backend(address, store, cast(BaseTables, pool), store.within)
 
     seeds = [coordinator.address for coordinator in pool.coordinators]
     with ClusterDatabase(seeds, pool.hub.transport(MemberId("client")), open_store, timeout=60.0) as db:

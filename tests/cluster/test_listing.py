@@ -24,7 +24,7 @@ def store_with(*sources: SourceId) -> MemoryStore:
 
 def put(store: MemoryStore, source: SourceId, first: int, last: int, writer: str = "w") -> None:
     id = ChunkId(WriterId(f"{writer}-{source}"), first)
-    store.put_chunk(Chunk(id, source, Seq(first), Seq(last), rows=last - first + 1, size=10, at=1000 + first), b"")
+    store.put_chunks([(Chunk(id, source, Seq(first), Seq(last), rows=last - first + 1, size=10, at=1000 + first), b"")])
 
 
 def test_a_long_index_is_read_in_parts_and_counted_as_a_whole() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from belvedere.backend.seam import Backend
 from belvedere.backend.served.base_service import BaseClient, BaseService
 from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.backend.served.server import StoreServer
@@ -18,10 +19,8 @@ from belvedere.backend.served.service import StoreService
 from belvedere.cli import context
 from belvedere.cli.main import cli
 from belvedere.cluster.catalog import catalogs
-from belvedere.cluster.client.connecting import ServedBase
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.ranges import Ranges
-from belvedere.cluster.client.stores import Connection
 from belvedere.cluster.roles.base_tables import adjust
 from belvedere.errors import CatalogError, DataError
 from belvedere.protocol.ring import MemberId
@@ -50,8 +49,8 @@ def db(store: LmdbStore) -> Iterator[ClusterDatabase]:
     server = StoreServer([StoreService(store), BaseService(store.base)])
     client = BaseClient(server.address)
 
-    def open_store(address: str) -> Connection:
-        return Connection(address, pool.store, ServedBase(client))
+    def open_store(address: str) -> Backend:
+        return Backend(address, pool.store, client)
 
     seeds = [coordinator.address for coordinator in pool.coordinators]
     with ClusterDatabase(seeds, pool.hub.transport(MemberId("client")), open_store, max_age=0.0) as made:

@@ -17,7 +17,7 @@ def chunk(number: int) -> ChunkId:
 def filled() -> MemoryStore:
     store = MemoryStore()
     for number in range(4):
-        store.put_chunk(Chunk(chunk(number), SourceId("s"), Seq(number), Seq(number)), b"x")
+        store.put_chunks([(Chunk(chunk(number), SourceId("s"), Seq(number), Seq(number)), b"x")])
         store.put_document(f"plans/{number}", b"p")
     return store
 

@@ -106,7 +106,7 @@ class Table:
             changes.ts = np.full(len(changes), self.seq, np.int64)
             payload = chunks.entry(self.orders, Seq(self.seq), changes)
             id = ChunkId(WriterId(writer), self.seq * 10 + number)
-            self.store.put_chunk(Chunk(id, SOURCE, Seq(self.seq), Seq(self.seq)), payload)
+            self.store.put_chunks([(Chunk(id, SOURCE, Seq(self.seq), Seq(self.seq)), payload)])
             if MemberId(writer) in self.distributors and self.rng.random() < 0.5:
                 self.distributors[MemberId(writer)].written(id, payload)
             found.append(InputPiece(id, SOURCE, Seq(after), Seq(self.seq)))

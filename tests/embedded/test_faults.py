@@ -175,3 +175,55 @@ def test_a_second_writer_is_refused():
         opened(files)
     db.close()
     opened(files).close()
+
+
+def every_kind_of_sync(db: Database, model: Model) -> None:
+    """Calls after each of which nobody syncs: records, new segments, snapshots with what they remove."""
+    for round in range(3):
+        for i in range(12):
+            model.unknown = {i: (round, i + 45)}
+            db.put("t", {"id": i, "g": round, "v": i + 45})
+            model.rows, model.unknown = model.variants()[1], {}
+        db.wait(db._committer.epoch, timeout=20)
+        db.checkpoint()
+
+
+def prepared() -> tuple[FaultyFiles, Database, Model]:
+    files, model = FaultyFiles(5), Model()
+    db = opened(files, snapshot_bytes=1 << 40, segment_bytes=1_500)  # snapshots only when asked for
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, g INT, v BIGINT)")
+    db.execute(f"CREATE MATERIALIZED VIEW sums AS {VIEWS['sums']}")
+    model.views = {"sums"}
+    return files, db, model
+
+
+def test_whichever_sync_fails_the_database_stops_with_its_reason_and_a_restart_mends_it():
+    files, db, model = prepared()
+    before = files._counts["sync"]
+    every_kind_of_sync(db, model)
+    syncs = files._counts["sync"] - before
+    db.close()
+    assert syncs > 60
+    for after in range(syncs):
+        files, db, model = prepared()
+        files.fail("sync", after=after, error=errno.EIO)
+        with pytest.raises((Closed, DiskError), match="scripted failure"):
+            every_kind_of_sync(db, model)
+        with pytest.raises(Closed, match="scripted failure"):
+            db.put("t", {"id": 1})
+        with pytest.raises(Closed, match="scripted failure"):
+            db.wait(db._committer.epoch + 1, timeout=20)
+        db.close()
+        db = opened(files.crash())
+        check(db, model)
+        db.close()
+
+
+def test_a_sync_that_fails_at_the_end_is_told_as_an_error_of_ours():
+    files = FaultyFiles(1)
+    db = opened(files, sync=False, snapshot=False)
+    db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, g INT, v BIGINT)")
+    db.put("t", {"id": 1})
+    files.fail("sync", error=errno.EIO, always=True)
+    with pytest.raises(Closed, match="scripted failure"):
+        db.close()

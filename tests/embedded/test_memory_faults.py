@@ -38,11 +38,11 @@ def test_a_write_stops_where_it_is_told_to(moment: Moment, there: list[bytes | N
 
 
 def test_half_of_a_chunk_is_not_in_the_index() -> None:
-    store = failing("put_chunk", Moment.HALFWAY)
+    store = failing("put_chunks", Moment.HALFWAY)
     with pytest.raises(StoreUnavailable):
-        store.put_chunk(chunk(1), b"x")
+        store.put_chunks([(chunk(1), b"x")])
     assert store.chunks() == []
-    store.put_chunk(chunk(1), b"x")
+    store.put_chunks([(chunk(1), b"x")])
     assert store.chunks() == [chunk(1)] and store.get_chunks([chunk(1).id]) == [b"x"]
 
 

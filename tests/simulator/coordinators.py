@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from belvedere.backend.memory import MemoryStore
@@ -354,8 +354,8 @@ class _Tables:
     def __init__(self, process: CoordinatorProcess) -> None:
         self._process = process
 
-    def usage(self) -> Mapping[str, int]:
-        return self._process.around.store.memory.usage()
+    def tables(self) -> list[str]:
+        return self._process.around.store.memory.tables()
 
     def drop_tables(self, tables: Sequence[str]) -> None:
         around = self._process.around

@@ -121,7 +121,7 @@ class DistributorProcess(Process):
         def failed(reason: str) -> None:
             self.call(lambda: self.tell(self.filter, eo.WriteFailed(chunk.id, reason)))
 
-        put = lambda: memory.put_chunk(chunk, payload)  # noqa: E731
+        put = lambda: memory.put_chunks([(chunk, payload)])  # noqa: E731
         self.around.store.ask(put, lambda done: self.call(lambda: written(done)), failed)
 
     def _distribute(self, distribute: Distribute) -> None:

@@ -41,7 +41,9 @@ _READS = (
     "sources",
     "read",
     "scan",
+    "range",
     "changed",
+    "tables",
     "usage",
 )
 

@@ -96,6 +96,17 @@ BREAKS = [
         ),
     ),
     Break(
+        name="a failed sync of a snapshot that is begun is taken for a full disk",
+        claim="a failed fsync stops everything",
+        file=f"{EMBEDDED}/snapshots.py",
+        find="            self._failed_with(error)\n            if wait:",
+        instead="            self._give_up(error)\n            if wait:",
+        noticed_by=(
+            "tests/embedded/test_faults.py::"
+            "test_whichever_sync_fails_the_database_stops_with_its_reason_and_a_restart_mends_it",
+        ),
+    ),
+    Break(
         name="a refusal points to the line below",
         claim="refusals say where",
         file="viewserver/belvedere/sql/parser.py",

@@ -19,13 +19,13 @@ import pyarrow as pa
 from belvedere import errors
 from belvedere.backend.seam import SourceInfo
 from belvedere.backend.served.base_service import BaseClient
-from belvedere.backend.served.ordered import encode_keys
 from belvedere.cluster.catalog.catalogs import ServedTable
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.inquiry import status_of
 from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.process.local import Child, LocalCluster
 from belvedere.engine.vec import Vec
+from belvedere.model.base_keys import encode_keys
 from belvedere.protocol.messages import Role
 from belvedere.types import BIGINT
 from tests.torture.lineage import Ranges, number

@@ -16,6 +16,11 @@ import _thread
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+BEGIN_SECONDS = 0.1
+"""After so long without a sign of life, a thread is started a second time. The later one of the two does nothing."""
 
 
 class Latch:
@@ -76,6 +81,10 @@ class Waiters:
                 self._latches.pop(latch, None)
         return True
 
+    @property
+    def waiting(self) -> bool:
+        return bool(self._latches)
+
     def notify(self) -> None:
         """The state changed; called after the change."""
         for latch in list(self._latches):
@@ -83,18 +92,54 @@ class Waiters:
                 latch.open()
 
 
-def start_thread(run: Callable[[], None], name: str, failed: Callable[[BaseException], None]) -> None:
-    """Start a daemon thread from a user's thread in one step: it runs, or an exception came first. `failed` gets why
-    the system made no second thread."""
+def start_thread(
+    run: Callable[[], None], name: str, failed: Callable[[BaseException], None], *, daemon: bool = True
+) -> None:
+    """Start a thread from a user's thread: it runs when this returns, and may run if an exception came first. `failed`
+    gets why the system made no second thread. `daemon`: the interpreter does not wait for it when it ends."""
+
+    begun, claim = Latch(), threading.Lock()
 
     def begin() -> None:
+        if not claim.acquire(blocking=False):
+            return
+        begun.open()
         # `Thread.start` waits on a Condition for the new thread: here no interrupt can come
         try:
-            threading.Thread(target=run, name=name, daemon=True).start()
+            threading.Thread(target=run, name=name, daemon=daemon).start()
         except BaseException as error:
             failed(error)
 
-    _thread.start_new_thread(begin, ())
+    while True:
+        _thread.start_new_thread(begin, ())
+        # Until it runs, a new thread goes by the number of the one that starts it. An exception that was set for that
+        # one can so meet the new one, before its first line, and end it.
+        if begun.wait(BEGIN_SECONDS):
+            return
+
+
+def uninterrupted(call: Callable[[], T]) -> T:
+    """What a call gives that no interrupt may tear: it runs in a thread of its own, to its end. An interrupt ends the
+    wait for it."""
+    done, results, errors = Latch(), list[T](), list[BaseException]()
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:
+            errors.append(error)
+        done.open()
+
+    def failed(error: BaseException) -> None:
+        errors.append(error)
+        done.open()
+
+    # no daemon: the interpreter takes such a thread away in the middle of whatever it does
+    start_thread(run, "belvedere-call", failed, daemon=False)
+    done.wait()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def _bounded(timeout: float | None) -> float:

@@ -46,16 +46,16 @@ def test_documents_may_be_big_and_names_long(store: Store) -> None:
 def test_chunks_come_back_as_they_were_put(store: Store) -> None:
     assert store.chunks() == [] and store.get_chunks([]) == []
     first, second = chunk(1, first=0, last=7), chunk(2, source="ß/2", first=8, last=2**62)
-    store.put_chunk(first, b"one")
-    store.put_chunk(second, b"")
-    store.put_chunk(first, b"one")
+    store.put_chunks([(first, b"one")])
+    store.put_chunks([(second, b"")])
+    store.put_chunks([(first, b"one")])
     assert sorted(store.chunks(), key=lambda c: c.id) == [first, second]
     assert store.get_chunks([second.id, first.id, second.id]) == [b"", b"one", b""]
 
 
 def test_a_repeated_chunk_changes_nothing(store: Store) -> None:
-    store.put_chunk(chunk(1, last=3), b"one")
-    store.put_chunk(chunk(1, last=3), b"one")
+    store.put_chunks([(chunk(1, last=3), b"one")])
+    store.put_chunks([(chunk(1, last=3), b"one")])
     assert store.chunks() == [chunk(1, last=3)]
     assert store.get_chunks([chunk(1).id]) == [b"one"]
 
@@ -63,16 +63,16 @@ def test_a_repeated_chunk_changes_nothing(store: Store) -> None:
 @pytest.mark.parametrize(("last", "payload"), [(9, b"one"), (3, b"two"), (9, b"two")])
 def test_an_id_with_another_content_is_refused(store: Store, last: int, payload: bytes) -> None:
     """Two writers of one name: whichever is second is told, and nothing of it is taken for durable."""
-    store.put_chunk(chunk(1, last=3), b"one")
+    store.put_chunks([(chunk(1, last=3), b"one")])
     with pytest.raises(Contradiction, match="chunk 1 of writer 'w' is in INPUT already with another content"):
-        store.put_chunk(chunk(1, last=last), payload)
+        store.put_chunks([(chunk(1, last=last), payload)])
     assert store.chunks() == [chunk(1, last=3)]
     assert store.get_chunks([chunk(1).id]) == [b"one"]
 
 
 def test_removed_chunks_are_gone_and_may_be_removed_again(store: Store) -> None:
     for number in range(5):
-        store.put_chunk(chunk(number), bytes(number))
+        store.put_chunks([(chunk(number), bytes(number))])
     store.remove_chunks([chunk(1).id, chunk(3).id, chunk(99).id])
     store.remove_chunks([chunk(1).id])
     store.remove_chunks([])
@@ -83,14 +83,14 @@ def test_removed_chunks_are_gone_and_may_be_removed_again(store: Store) -> None:
 
 def test_writers_are_told_apart(store: Store) -> None:
     for writer in ("d-1", "d-10", "d-1/2"):
-        store.put_chunk(chunk(7, writer=writer), writer.encode())
+        store.put_chunks([(chunk(7, writer=writer), writer.encode())])
     for writer in ("d-1", "d-10", "d-1/2"):
         assert store.get_chunks([chunk(7, writer=writer).id]) == [writer.encode()]
 
 
 def test_a_big_chunk(store: Store) -> None:
     payload = bytes(range(256)) * 40_000
-    store.put_chunk(chunk(1), payload)
+    store.put_chunks([(chunk(1), payload)])
     assert store.get_chunks([chunk(1).id]) == [payload]
 
 
@@ -100,7 +100,7 @@ def test_the_index_is_of_one_moment(store: Store) -> None:
 
     def put(writer: int) -> None:
         for number in range(each):
-            store.put_chunk(chunk(number, writer=f"w{writer}", first=number, last=number), b"x" * 100)
+            store.put_chunks([(chunk(number, writer=f"w{writer}", first=number, last=number), b"x" * 100)])
 
     threads = [threading.Thread(target=put, args=(writer,)) for writer in range(writers)]
     for thread in threads:
@@ -132,7 +132,7 @@ def test_the_first_chunks_of_each_source(store: Store) -> None:
     for source, runs in wanted.items():
         for first, last in reversed(runs):
             number += 1
-            store.put_chunk(chunk(number, f"w{number % 3}", source, first, last), b"x")
+            store.put_chunks([(chunk(number, f"w{number % 3}", source, first, last), b"x")])
     wanted["ß"].sort(key=lambda run: (run[0], -run[1]))
     for limit in (1, 2, 5, 1000, None):
         found: dict[str, list[tuple[int, int]]] = {}
@@ -146,7 +146,7 @@ def test_the_first_chunks_of_each_source(store: Store) -> None:
 def test_the_size_of_input(store: Store) -> None:
     assert store.input_size() == InputSize(0, 0, 0)
     for number in (1, 2, 3, 3, 2):
-        store.put_chunk(chunk(number), b"x")
+        store.put_chunks([(chunk(number), b"x")])
     assert store.input_size() == InputSize(3, 9, 21)
     store.remove_chunks([chunk(1).id, chunk(1).id, chunk(7).id])
     store.remove_chunks([chunk(1).id])

@@ -50,7 +50,7 @@ def push(store: LmdbStore) -> list[ChunkId]:
     found = []
     for seq, entry in store.base.read_log(source.id, START, 1 << 30, 1 << 30):
         found.append(ChunkId(WriterId("w"), seq))
-        store.put_chunk(Chunk(found[-1], source.id, Seq(seq - 1), seq, 1, len(entry)), entry)
+        store.put_chunks([(Chunk(found[-1], source.id, Seq(seq - 1), seq, 1, len(entry)), entry)])
         store.base.acknowledge({source.id: seq})
     return found
 
@@ -99,16 +99,16 @@ def test_input_takes_chunks_beyond_the_limit_but_not_for_ever(tmp_path: Path, mo
 
     taken = 140
     for number in range(taken):
-        store.put_chunk(chunk(number), b"x" * 10_000)
+        store.put_chunks([(chunk(number), b"x" * 10_000)])
     assert 1.6 * LIMIT < store.backlog.size() < 1.75 * LIMIT
-    store.put_chunk(Chunk(ChunkId(WriterId("v"), 1), SourceId("t"), Seq(1), Seq(2), 1, 100_000), b"x" * 100_000)
+    store.put_chunks([(Chunk(ChunkId(WriterId("v"), 1), SourceId("t"), Seq(1), Seq(2), 1, 100_000), b"x" * 100_000)])
     taken += 1
     with pytest.raises(StoreUnavailable, match=r"INPUT takes no chunk of source 's': 1\.8 MiB .* 1\.8 MiB are allowed"):
-        store.put_chunk(chunk(500), b"x" * 10_000)
-    store.put_chunk(chunk(0), b"x" * 10_000)  # it is there already
+        store.put_chunks([(chunk(500), b"x" * 10_000)])
+    store.put_chunks([(chunk(0), b"x" * 10_000)])  # it is there already
     assert store.input_size().chunks == taken
     store.remove_chunks([chunk(number).id for number in range(10)])
-    store.put_chunk(chunk(500), b"x" * 10_000)
+    store.put_chunks([(chunk(500), b"x" * 10_000)])
     store.close()
 
 

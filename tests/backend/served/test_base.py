@@ -22,7 +22,6 @@ from belvedere.backend.served.base_rows import BaseRows
 from belvedere.backend.served.base_service import BaseClient, BaseService
 from belvedere.backend.served.client import FlightStore
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.backend.served.ordered import decode_key, encode_keys
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
 from belvedere.engine.delta import Changes
@@ -30,6 +29,7 @@ from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError
 from belvedere.model import chunks
+from belvedere.model.base_keys import decode_key, encode_keys
 from belvedere.model.chunks import WrittenRow
 from belvedere.protocol.exactly_once import START, ChunkId, InputPiece, Seq, SourceId, WriterId
 from belvedere.sql.catalog import TableDef

@@ -45,7 +45,7 @@ def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
     first = open_store(tmp_path)
     write(first, 10, {1: b"a", 2: None}, logged=True)
     first.put_document("d", b"x")
-    first.put_chunk(chunk(1), b"payload")
+    first.put_chunks([(chunk(1), b"payload")])
     identity = first.identity()
     first.close()
     second = open_store(tmp_path)
@@ -151,8 +151,8 @@ def test_names_that_are_too_long_are_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    store.put_chunk(chunk(1), b"a" * 5000)
-    store.put_chunk(chunk(2), b"b" * 5000)
+    store.put_chunks([(chunk(1), b"a" * 5000)])
+    store.put_chunks([(chunk(2), b"b" * 5000)])
     store.close()
     data = tmp_path / "data.mdb"
     content = bytearray(data.read_bytes())
@@ -340,7 +340,9 @@ def test_an_index_without_an_order_gets_one(tmp_path: Path) -> None:
     """Directories of earlier versions have none."""
     store = LmdbStore(tmp_path)
     for number in range(5):
-        store.put_chunk(Chunk(ChunkId(WriterId("w"), number), SourceId("s"), Seq(9 - number), Seq(9), rows=2), b"x")
+        store.put_chunks(
+            [(Chunk(ChunkId(WriterId("w"), number), SourceId("s"), Seq(9 - number), Seq(9), rows=2), b"x")]
+        )
     store.environment.run(lambda txn: txn.drop(store.environment.db["order"], delete=False))
     assert store.chunks() == []
     store.close()

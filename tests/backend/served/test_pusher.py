@@ -14,11 +14,12 @@ import pytest
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.backend.served.ordered import encode_keys
-from belvedere.backend.served.pusher import Habits, Pushers, pack_request, unpack_request
+from belvedere.backend.served.pusher import Habits, Pushers
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.errors import CatalogError, PeerUnavailable
 from belvedere.model import chunks
+from belvedere.model.base_keys import encode_keys
+from belvedere.model.pushes import pack_request, unpack_request
 from belvedere.protocol.exactly_once import (
     Acknowledge,
     DuplicateFilter,
@@ -59,7 +60,7 @@ class Distributor:
                 instruction = pending.pop(0)
                 match instruction:
                     case Write(chunk, entries):
-                        self._input.put_chunk(chunk, chunks.encode(source, entries))
+                        self._input.put_chunks([(chunk, chunks.encode(source, entries))])
                         pending += self._filter.handle(WrittenChunk(chunk.id))
                     case Acknowledge(answered):
                         assert answered == request

@@ -169,7 +169,7 @@ def test_many_threads_share_a_client(served: tuple[MemoryStore, FlightStore]) ->
     def work(thread: int) -> None:
         for epoch in range(1, 15):
             write(client, epoch, dict.fromkeys(range(50), b"%d" % epoch), table=f"t{thread}")
-            client.put_chunk(chunk(epoch, writer=f"w{thread}"), b"x")
+            client.put_chunks([(chunk(epoch, writer=f"w{thread}"), b"x")])
 
     threads = [threading.Thread(target=work, args=(thread,)) for thread in range(5)]
     for thread in threads:

@@ -27,7 +27,7 @@ def write(store: LmdbStore, thread: int, epoch: int) -> None:
     content = values(*(value(thread, epoch, row) for row in range(ROWS)))
     store.write(epoch, [TableWrite(f"t{thread}", ids(*range(ROWS)), content, logged=True)])
     id = ChunkId(WriterId(f"w{thread}"), epoch)
-    store.put_chunk(Chunk(id, SourceId("s"), Seq(epoch), Seq(epoch)), b"%d" % epoch * 100)
+    store.put_chunks([(Chunk(id, SourceId("s"), Seq(epoch), Seq(epoch)), b"%d" % epoch * 100)])
     store.put_document(f"d{thread}", b"%d" % epoch)
 
 

@@ -51,12 +51,14 @@ class MemoryStore:
         rows = self.tables.get(table, {})
         return pa.array([_newest(rows.get(key.tobytes(), {}), below) for key in ids], pa.binary())
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         found = []
         for key, versions in self.tables.get(table, {}).items():
             value = _newest(versions, below)
             bucket = int(np.frombuffer(key, np.uint64)[0]) % BUCKETS
-            if value is not None and first <= bucket < stop:
+            if value is not None and first <= bucket < stop and (only is None or only[bucket]):
                 found.append((key, value))
         for start in range(0, len(found), 7):
             part = found[start : start + 7]

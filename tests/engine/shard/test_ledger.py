@@ -24,7 +24,7 @@ def written(store: MemoryStore, epoch: int, *values: bytes | None) -> tuple[Ledg
 
 
 def scanned(ledger: Ledger) -> dict[bytes, bytes]:
-    found = ledger.scan("t", 0, BUCKETS)
+    found = ledger.scan("t", 0, BUCKETS, np.ones(BUCKETS, np.bool_))
     return {id.tobytes(): value for ids, values in found for id, value in zip(ids, values.to_pylist(), strict=True)}
 
 

@@ -27,8 +27,10 @@ from belvedere.backend.seam import (
     chunk_is_taken,
     fitting,
     same_chunk,
+    without_keys,
 )
 from belvedere.errors import Damaged
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
 
 ID_BYTES = 16
@@ -96,6 +98,8 @@ class MemoryStore:
         self._sources: dict[SourceId, SourceInfo] = {}
         self._tables: dict[str, dict[bytes, _Versions]] = {}
         self._changed: dict[str, dict[int, set[bytes]]] = {}
+        self._keys: dict[str, dict[bytes, bytes]] = {}
+        """Of tables that are read in order: the key of each id."""
         self._collected = 0
         self._horizon = 0
         """Versions that only epochs before this one see may be gone."""
@@ -138,16 +142,18 @@ class MemoryStore:
 
     # --- INPUT
 
-    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
-        self._strike("put_chunk", Moment.BEFORE)
+    def put_chunks(self, chunks: Sequence[tuple[Chunk, bytes]]) -> None:
+        self._strike("put_chunks", Moment.BEFORE)
         with self._lock:
-            held, content = self._index.get(chunk.id), self._payloads.get(chunk.id)
-            if (held is not None and not same_chunk(held, chunk)) or content not in (None, bytes(payload)):
-                raise chunk_is_taken(chunk)
-            self._payloads.setdefault(chunk.id, bytes(payload))
-            self._strike("put_chunk", Moment.HALFWAY)
-            self._index.setdefault(chunk.id, chunk)
-        self._strike("put_chunk", Moment.AFTER)
+            for number, (chunk, payload) in enumerate(chunks):
+                held, content = self._index.get(chunk.id), self._payloads.get(chunk.id)
+                if (held is not None and not same_chunk(held, chunk)) or content not in (None, bytes(payload)):
+                    raise chunk_is_taken(chunk)
+                self._payloads.setdefault(chunk.id, bytes(payload))
+                if number == len(chunks) // 2:
+                    self._strike("put_chunks", Moment.HALFWAY)
+                self._index.setdefault(chunk.id, chunk)
+        self._strike("put_chunks", Moment.AFTER)
 
     def chunks(self, limit: int | None = None) -> list[Chunk]:
         self._strike("chunks", Moment.BEFORE)
@@ -214,7 +220,9 @@ class MemoryStore:
         values = self.read(table, ids, below)
         return values.slice(0, fitting([len(value or b"") for value in values.to_pylist()]))
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         self._strike("scan", Moment.BEFORE)
         with self._lock:
             self._check_horizon(table, below)
@@ -224,9 +232,25 @@ class MemoryStore:
         buckets = ids[:, 0] % _BUCKETS
         order = np.lexsort((ids[:, 1], ids[:, 0], buckets))
         order = order[(buckets[order] >= first) & (buckets[order] < stop)]
+        if only is not None:
+            order = order[only[buckets[order]]]
         for at in range(0, len(order), _SCAN_ROWS):
             part = order[at : at + _SCAN_ROWS]
             yield ids[part], pa.array([visible[i][1] for i in part.tolist()], pa.binary())
+
+    def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        self._strike("range", Moment.BEFORE)
+        with self._lock:
+            self._check_horizon(table, below)
+            rows, keys = self._tables.get(table, {}), self._keys.get(table, {})
+            if rows and not keys:
+                raise without_keys(table)
+            inside = sorted(((key, id) for id, key in keys.items() if key in wanted), reverse=wanted.reverse)
+            found = [(id, value) for _, id in inside if (value := rows[id].at(below)) is not None][: wanted.limit]
+        for at in range(0, len(found), _SCAN_ROWS):
+            part = found[at : at + _SCAN_ROWS]
+            ids = np.frombuffer(b"".join(id for id, _ in part), np.uint64).reshape(-1, 2)
+            yield ids, pa.array([value for _, value in part], pa.binary())
 
     def _check_horizon(self, table: str, below: int) -> None:
         check_horizon(table, below, self._horizon)
@@ -250,10 +274,13 @@ class MemoryStore:
         rows = self._tables.setdefault(write.table, {})
         logged = self._changed.setdefault(write.table, {}).setdefault(epoch, set()) if write.logged else None
         keys = write.ids.tobytes()
+        order = None if write.keys is None else write.keys.to_pylist()
         for number, value in enumerate(write.values.to_pylist()):
             if number == half:
                 self._strike("write", Moment.HALFWAY)
             key = keys[number * ID_BYTES : (number + 1) * ID_BYTES]
+            if order is not None:
+                self._keys.setdefault(write.table, {})[key] = order[number]
             versions = rows.get(key)
             if versions is None:
                 versions = rows[key] = _Versions()
@@ -276,11 +303,12 @@ class MemoryStore:
         with self._lock:
             self._fence = max(self._fence, min(horizon, tombstones))
             self._horizon = max(self._horizon, horizon)
-            for number, rows in enumerate(self._tables.values()):
+            for number, (name, rows) in enumerate(self._tables.items()):
                 if number == len(self._tables) // 2:
                     self._strike("collect", Moment.HALFWAY)
                 for key in [key for key, versions in rows.items() if versions.collect(horizon, tombstones)]:
                     del rows[key]
+                    self._keys.get(name, {}).pop(key, None)
             for logs in self._changed.values():
                 for epoch in [epoch for epoch in logs if epoch <= horizon]:
                     del logs[epoch]
@@ -298,7 +326,13 @@ class MemoryStore:
                     self._strike("drop_tables", Moment.HALFWAY)
                 self._tables.pop(table, None)
                 self._changed.pop(table, None)
+                self._keys.pop(table, None)
         self._strike("drop_tables", Moment.AFTER)
+
+    def tables(self) -> list[str]:
+        self._strike("tables", Moment.BEFORE)
+        with self._lock:
+            return list(self._tables)
 
     def usage(self) -> Mapping[str, int]:
         self._strike("usage", Moment.BEFORE)

@@ -1,5 +1,13 @@
-"""`Store`: where INPUT, documents and versioned tables of a pool live.
+"""What a backend is: six small protocols. Nothing above this folder names an implementation.
 
+    Documents     small values by name: plans, catalogs, pins, horizons
+    Input         INPUT: chunks of changes, and their index
+    StateTables   packed state by (bucket, id) and epoch
+    ViewTables    rows of views by key and epoch, in the order of keys, with the history of each view
+    Sources       what delivers changes, and who follows whom
+    BaseTables    tables that Belvedere itself owns, if the backend has such
+
+`Store` is a backend's first five, which most of them keep in one place; `opening.py` turns a URL into a `Backend`.
 Every implementation passes `tests/backend/conformance`.
 
 Calls block and are thread-safe; what they wrote is durable when they return. A call that raises `StoreUnavailable` may
@@ -11,27 +19,34 @@ is `id[0] % 16384`, and ids are ordered by `(id[0], id[1])`. A null value is a t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from belvedere.engine.delta import Changes
 from belvedere.errors import BelowHorizon, Contradiction, DataError
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
+from belvedere.sql.catalog import TableDef
+from belvedere.types import Column
 
 
 @dataclass(frozen=True)
 class TableWrite:
     """What one epoch changes in one table: ids (each once) and values (binary, null = tombstone).
 
-    `logged`: `changed` must be able to tell later which ids an epoch wrote (views; state tables do not need it)."""
+    `logged`: `changed` must be able to tell later which ids an epoch wrote (views; state tables do not need it).
+    `keys`: of tables that are read in order (views), the key of each row as bytes in order (`model.keys`), of removed
+    rows as well. A table has keys with every write, or never; an id has one key."""
 
     table: str
     ids: np.ndarray
     values: pa.BinaryArray
     logged: bool = False
+    keys: pa.BinaryArray | None = None
 
 
 @dataclass(frozen=True)
@@ -55,11 +70,8 @@ class InputSize:
     bytes: int
 
 
-class Store(Protocol):
-    def identity(self) -> str:
-        """A name that this store keeps for ever: two pools of one name on two stores are told apart by it."""
-
-    # --- documents: small values by name
+class Documents(Protocol):
+    """Small values by name."""
 
     def put_document(self, name: str, data: bytes) -> None: ...
 
@@ -70,11 +82,13 @@ class Store(Protocol):
 
     def remove_documents(self, names: Sequence[str]) -> None: ...
 
-    # --- INPUT
 
-    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
-        """The chunk, then its entry in the index. Repeating it changes nothing; an id that has another content already
-        is a `Contradiction`: names of writers are never used again."""
+class Input(Protocol):
+    """INPUT: what distributors have taken, until no plan needs it."""
+
+    def put_chunks(self, chunks: Sequence[tuple[Chunk, bytes]]) -> None:
+        """Chunks with their payloads, each before its entry in the index. Repeating it changes nothing; an id that has
+        another content already is a `Contradiction`: names of writers are never used again."""
 
     def chunks(self, limit: int | None = None) -> list[Chunk]:
         """The index, as it was at one moment: together for each source, in the order of `(first, -last)`, and of each
@@ -92,18 +106,14 @@ class Store(Protocol):
 
     def remove_chunks(self, ids: Sequence[ChunkId]) -> None: ...
 
-    def sources(self) -> list[SourceInfo]:
-        """Every source of the base tables that this pool follows, ended ones included until they are forgotten."""
 
-    def forget_sources(self, sources: Sequence[SourceId]) -> None:
-        """These have ended, and nobody needs to hear of them any more. Others, and unknown ones, are left alone."""
+class StateTables(Protocol):
+    """Versioned tables by id. Those of views are among them (`ViewTables`), and are collected and dropped here, too."""
 
-    # --- versioned tables
-    #
-    # `read`, `read_some` and `scan` are refused (`BelowHorizon`) where `below` is not above the horizon (`collect`):
-    # versions that they would have to see may be gone, and what is left looks like an answer. A scan may notice it
-    # when it has given some pieces. Nobody who is in time is refused: whoever computes epoch e asks below e, and
-    # e > committed >= horizon; readers ask below e + 1 while e is pinned or retained.
+    # `read`, `read_some`, `scan` and `range` are refused (`BelowHorizon`) where `below` is not above the horizon
+    # (`collect`): versions that they would have to see may be gone, and what is left looks like an answer. Those that
+    # answer in pieces may notice it when they have given some. Nobody who is in time is refused: whoever computes epoch
+    # e asks below e, and e > committed >= horizon; readers ask below e + 1 while e is pinned or retained.
 
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         """Of each id the value of its newest version `< below`; null where there is none or a tombstone. All of them in
@@ -112,9 +122,11 @@ class Store(Protocol):
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         """The same of the first ids only, at least one: the answer ends at about `READ_BYTES`."""
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones, ordered by
-        (bucket, id)."""
+        (bucket, id). `only` (bool[16384]): of these buckets alone; others are not even read."""
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         """Replaces what the same epoch wrote to the same id before. Versions need not come in order.
@@ -122,9 +134,6 @@ class Store(Protocol):
         Writes of epochs up to the bound on tombstones (see `collect`) are ignored without a word: these epochs are
         committed, so all they wrote is here, and a repetition that comes now, however late, could only bring back rows
         whose tombstones are gone."""
-
-    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Epochs in `(after, upto]`, ascending, with the ids that logged writes of that epoch touched (ascending)."""
 
     def collect(self, horizon: int, tombstones: int) -> None:
         """Reads below `horizon` will not come any more: of each id, versions older than its newest one `<= horizon`
@@ -139,11 +148,107 @@ class Store(Protocol):
 
     def drop_tables(self, tables: Sequence[str]) -> None: ...
 
+    def tables(self) -> list[str]:
+        """Names of all versioned tables."""
+
     def usage(self) -> Mapping[str, int]:
         """Versions by table, roughly, for people."""
 
+
+class ViewTables(Protocol):
+    """Versioned tables that are read by people: in the order of keys, and epoch by epoch."""
+
+    def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """Rows of a table that was written with keys, at versions `< below`, in pieces, in the order of the range. It
+        costs what it returns, whatever the size of the table. Rows that were written without keys are a `DataError`:
+        they are in no order, and nothing found would look like an answer."""
+
+    def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Epochs in `(after, upto]`, ascending, with the ids that logged writes of that epoch touched (ascending)."""
+
+
+class Sources(Protocol):
+    """What delivers changes."""
+
+    def sources(self) -> list[SourceInfo]:
+        """Every source of the base tables that this pool follows, ended ones included until they are forgotten."""
+
+    def forget_sources(self, sources: Sequence[SourceId]) -> None:
+        """These have ended, and nobody needs to hear of them any more. Others, and unknown ones, are left alone."""
+
+
+class Store(Documents, Input, StateTables, ViewTables, Sources, Protocol):
+    """All that a pool keeps, in one place."""
+
+    def identity(self) -> str:
+        """A name that this store keeps for ever: two pools of one name on two stores are told apart by it."""
+
     def close(self) -> None:
         """Give up the connection or the directory. No call may follow."""
+
+
+@dataclass(frozen=True)
+class OpenRange:
+    """A key range of a base table, a source of its own: encoded keys from `start` to `stop` (None: all that follow)."""
+
+    source: SourceId
+    start: bytes
+    stop: bytes | None
+    node: str
+
+
+class BaseTables(Protocol):
+    """Tables of which Belvedere is the owner. Definitions are the caller's: it knows the catalog."""
+
+    def create_table(self, table: TableDef, splits: Sequence[bytes] = ()) -> None: ...
+
+    def add_columns(self, table: str, columns: Sequence[Column]) -> None: ...
+
+    def drop_table(self, table: str) -> None: ...
+
+    def tables(self) -> dict[str, TableDef]: ...
+
+    def put(
+        self, table: TableDef, changes: Changes, *, own_clock: bool = True, request: str = ""
+    ) -> Mapping[SourceId, Seq]:
+        """All of the changes, durable when it returns, or none. `table` has its name in the store. `own_clock`: their
+        timestamps come from the backend's clock. Repeating a `request` changes nothing. Returns the positions."""
+
+    def ranges(self, table: str) -> list[OpenRange]:
+        """In the order of keys."""
+
+    def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
+        """Two ranges of one, at a key or in the middle of its rows."""
+
+    def merge(self, a: SourceId, b: SourceId) -> SourceId:
+        """One range of two neighbours."""
+
+    def move(self, source: SourceId, node: str) -> None:
+        """Another node pushes it."""
+
+    def within(self, timeout: float, stream: float | None = None) -> BaseTables:
+        """The same for calls that may take so many seconds."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend that is open. `bounded`: the store for calls that take at most so many seconds, and streams that take
+    at most as many as the second number says (None: as many as they may take)."""
+
+    url: str
+    store: Store
+    base: BaseTables | None = None
+    bounded: Callable[[float, float | None], Store] | None = None
+
+    def within(self, timeout: float, stream: float | None = None) -> Store:
+        return self.store if self.bounded is None else self.bounded(timeout, stream)
+
+    def close(self) -> None:
+        if self.base is not None:
+            self.base.close()
+        self.store.close()
 
 
 NO_VALUES: pa.BinaryArray = pa.array([], pa.binary())
@@ -196,6 +301,10 @@ def check_horizon(table: str, below: int, horizon: int) -> None:
         )
 
 
+def without_keys(table: str) -> DataError:
+    return DataError(f"table {table!r} was written without keys: it can be scanned, and has no order to be read in")
+
+
 def check_write(write: TableWrite) -> None:
     """Refuse a write whose ids and values cannot belong together."""
     ids, values = write.ids, write.values
@@ -205,6 +314,11 @@ def check_write(write: TableWrite) -> None:
         raise DataError(f"table {write.table!r}: {len(ids)} ids and {len(values)} values in one write")
     if not pa.types.is_binary(values.type):
         raise DataError(f"table {write.table!r}: values must be binary, found {values.type}")
+    if write.keys is not None and (len(write.keys) != len(ids) or write.keys.null_count):
+        raise DataError(
+            f"table {write.table!r}: {len(ids)} ids and {len(write.keys)} keys in one write, {write.keys.null_count} "
+            "of them null; every row has a key, one that is removed as well"
+        )
 
 
 def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
@@ -212,7 +326,7 @@ def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
     group: list[TableWrite] = []
     room = _WRITE_ROWS
     for write in writes:
-        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (write.values.nbytes + 1)))
+        rows = max(1, min(_WRITE_ROWS, _WRITE_BYTES * len(write.ids) // (_nbytes(write) + 1)))
         for piece in _write_pieces(write, rows):
             if len(piece.ids) > room and group:
                 yield group
@@ -223,6 +337,11 @@ def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
         yield group
 
 
+def _nbytes(write: TableWrite) -> int:
+    return int(write.values.nbytes) + (0 if write.keys is None else int(write.keys.nbytes))
+
+
 def _write_pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
     for at in range(0, len(write.ids), rows):
-        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged)
+        keys = None if write.keys is None else write.keys.slice(at, rows)
+        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged, keys)

@@ -94,8 +94,12 @@ def load(
                 _each(piece, check.puts, outcome)
             outcome.rows = 0
         if not outcome.problems:
-            for piece in _with_progress(path, kind, definition, options, "loading"):
-                _each(piece, lambda rows: tokens.append(db.put(definition.name, rows)), outcome)
+            try:
+                for piece in _with_progress(path, kind, definition, options, "loading"):
+                    _each(piece, lambda rows: tokens.append(db.put(definition.name, rows)), outcome)
+            except KeyboardInterrupt:
+                click.echo(f"{definition.name}: at least {outcome.rows:,} rows are loaded", err=True)
+                raise
         for token in tokens:
             db.wait(token)  # whoever reads next finds the rows in the views
         outcome.seconds = time.monotonic() - started

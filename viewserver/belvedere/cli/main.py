@@ -65,6 +65,7 @@ class Commands(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(exits.OK)
         except KeyboardInterrupt:
+            click.echo("interrupted; what was acknowledged before is kept", err=True)
             ctx.exit(exits.INTERRUPTED)
         except Exception as error:
             ctx.exit(exits.report(error, ctx.obj.statement if ctx.obj is not None else None))

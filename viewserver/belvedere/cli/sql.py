@@ -88,6 +88,9 @@ def run_at_prompt(db: AnyDatabase, text: str, settings: context.Settings) -> Non
         started = time.monotonic()
         try:
             result = execute(db, piece.sql)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            return
         except Exception as error:
             exits.report(error, piece.sql)
             return

@@ -21,7 +21,7 @@ from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.embedded.pins import Pin
 from belvedere.embedded.storage.changelog import Change
 from belvedere.embedded.storage.commit import Token
-from belvedere.embedded.storage.ordered import base_range, key_codec
+from belvedere.embedded.storage.ordered import base_range
 from belvedere.embedded.storage.views import Before, Row, ViewTable, arrow_schema, find_before
 from belvedere.embedded.subscribe import Subscription
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
@@ -30,6 +30,7 @@ from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, EpochExpired, NotYet
 from belvedere.model.describe import ViewShape
+from belvedere.model.keys import key_codec
 from belvedere.model.ranges import KeyRange
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.types import Column

@@ -8,11 +8,13 @@ numbers.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -36,16 +38,22 @@ from belvedere.sql.query import (
     UnionAll,
 )
 from belvedere.types import DOUBLE, Kind
+from belvedere.waiting import uninterrupted
 
 _UNEVEN = {"exp", "ln", "power"}
 """Functions that IEEE 754 does not define to the last bit: libraries differ."""
 
 
+@cache
+def duckdb() -> Any:
+    """The module, loaded when it is first needed. Its extension ends the process if an interrupt meets its
+    initialisation, so a thread that none can reach loads it."""
+    return uninterrupted(lambda: importlib.import_module("duckdb"))
+
+
 def connect(tables: Mapping[str, pa.Table]) -> tuple[Any, Callable[[str], str]]:
     """DuckDB over these tables, and how each of them is called there."""
-    import duckdb
-
-    connection = duckdb.connect(":memory:")
+    connection = duckdb().connect(":memory:")
     connection.execute("SET TimeZone = 'UTC'")
     names = {}
     for number, (name, table) in enumerate(tables.items()):
@@ -61,18 +69,17 @@ UNANSWERED = "this query can be a view but cannot be answered at once"
 def answering() -> Iterator[None]:
     """What DuckDB raises while it answers somebody's query, as errors of ours. A row that cannot be computed fails the
     whole query, as it does in Spark."""
-    import duckdb
-
+    module = duckdb()
     try:
         yield
-    except (duckdb.DataError, duckdb.InvalidInputException, pa.ArrowInvalid) as error:
+    except (module.DataError, module.InvalidInputException, pa.ArrowInvalid) as error:
         reason = str(error).split("\n")[0].partition(" Error: ")[2] or str(error).split("\n")[0]
         if reason.startswith("Division by zero"):  # it goes on with our own text of the expression
             reason = "division by zero"
         raise DataError(f"the query meets a row that cannot be computed: {reason}; leave it out with WHERE") from error
-    except duckdb.OutOfMemoryException as error:
+    except module.OutOfMemoryException as error:
         raise DataError("the query needs more memory than there is; make it smaller, or a view") from error
-    except duckdb.Error as error:
+    except module.Error as error:
         raise UnsupportedSql(f"{UNANSWERED}: {str(error).splitlines()[0]}", hint="make it a view") from error
 
 

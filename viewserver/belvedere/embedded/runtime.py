@@ -37,6 +37,9 @@ T = TypeVar("T")
 _RECORD_BYTES = 8 << 20
 RETRY_SECONDS = 0.5
 SWITCH_SECONDS = 0.0005
+GATHER_SECONDS = 0.0005
+"""How long the engine gathers groups after it has just computed: one step for several costs little more than for one,
+and writers do not wait for the interpreter meanwhile. A reader that waits for an epoch ends it."""
 
 Extra = dict[str, Any]
 
@@ -87,6 +90,8 @@ class Runtime:
         self.waiting_for_room: str | None = None
         self._work = Wakeup()
         self._commits = Waiters()
+        self._hurry = Wakeup()
+        self._stepped = 0.0
         self._groups: deque[Group] = deque()
         self._tasks: deque[_Task] = deque()
         self._stopping = False
@@ -116,6 +121,7 @@ class Runtime:
         task = _Task(function)
         self._tasks.append(task)
         self._work.set()
+        self._hurry.set()
         if self._ended and self._withdraw(task):
             raise self.closed()
         task.done.wait()
@@ -139,6 +145,7 @@ class Runtime:
         """Until the epoch is committed; false if that took too long."""
         if self.committed >= epoch:
             return True
+        self._hurry.set()
         done = self._commits.wait_for(lambda: self.committed >= epoch or self.failure is not None, timeout)
         if self.committed < epoch and self.failure is not None:
             raise self.closed()
@@ -146,6 +153,7 @@ class Runtime:
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
         """Until the condition, looked at after every commit, holds."""
+        self._hurry.set()
         done = self._commits.wait_for(lambda: condition() or self.failure is not None, timeout)
         if self.failure is not None and not condition():
             raise self.closed()
@@ -203,6 +211,7 @@ class Runtime:
         """One piece of work; false when there is none and none will come."""
         while not (self._groups or self._tasks or self._stopping or self.failure or self.builds.busy):
             self._work.wait()
+        self._gather()
         if self.failure is not None:
             return False
         stopping, tasks, groups = self._stopping, self._waiting_tasks(), self._take()
@@ -217,6 +226,14 @@ class Runtime:
         if self.builds.busy:
             self.builds.advance()
         return True
+
+    def _gather(self) -> None:
+        """Under load, let more groups come. One that comes alone is computed at once."""
+        if self._tasks or self._stopping or self.failure or self.builds.busy or self._commits.waiting:
+            return
+        left = self._stepped + GATHER_SECONDS - time.monotonic()
+        if left > 0:
+            self._hurry.wait(left)
 
     def _take(self) -> list[Group]:
         """Groups for one step: several at once when the engine lags, DDL alone."""
@@ -242,6 +259,7 @@ class Runtime:
             self.commit(last.epoch, deltas)
         self.sequence = last.sequence
         self.steps += 1
+        self._stepped = time.monotonic()
         self.processed(sum(g.rows for g in groups), sum(g.nbytes for g in groups))
 
     def _merge(self, groups: Sequence[Group]) -> dict[str, Changes]:

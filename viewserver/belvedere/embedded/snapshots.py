@@ -68,7 +68,9 @@ class Snapshots:
             writer = SnapshotWriter(self._files, epoch)
             manifest = self._write(writer)
         except OSError as error:
-            self._give_up(error)
+            self._failed_with(error)
+            if wait:
+                self._check()
             return
         self._publishing = threading.Thread(
             target=self._publish, args=(writer, manifest, epoch, sequence), name="belvedere-snapshot", daemon=True
@@ -127,11 +129,14 @@ class Snapshots:
             self._log.collect(sequence)
             self.collect()
         except OSError as error:
-            # every snapshot has files of its own, so one that found no room leaves nothing in doubt
-            if no_room(error):
-                self._give_up(error)
-            else:
-                self._stop(error)
+            self._failed_with(error)
+
+    def _failed_with(self, error: OSError) -> None:
+        # every snapshot has files of its own, so one that found no room leaves nothing in doubt
+        if no_room(error):
+            self._give_up(error)
+        else:
+            self._stop(error)
 
     def _stop(self, error: OSError) -> None:
         """What a failed sync left on the disk is unknown: the engine's thread stops at its next turn."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from belvedere.embedded.recompute import Recomputation, connect, uneven
+from belvedere.embedded.recompute import Recomputation, connect, duckdb, uneven
 from belvedere.embedded.recompute_failing import CannotTell, TolerantRecomputation
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.query import relations
@@ -111,8 +111,6 @@ def compare(
     """The rows of a view against its query, all of one epoch. `rows`: of the view and of what it reads. Views below are
     recomputed from base rows too, but for those with rows in quarantine: these are taken as they are, since their
     dependants see such rows as absent."""
-    import duckdb
-
     mine, failed = rows[view.name], quarantined.get(view.name, 0)
     known = below(catalog, [view])
     incomplete = {n: quarantined[n] for n in sorted(known) if quarantined.get(n)}
@@ -121,7 +119,7 @@ def compare(
     try:
         try:
             expected, failures = _recompute(catalog, view, connection, name, set(incomplete), failed > 0)
-        except (CannotTell, duckdb.Error) as error:
+        except (CannotTell, duckdb().Error) as error:
             return _not_compared(report, str(error).splitlines()[0])
         connection.register("mine", _plain(mine, view.columns))
         connection.register("theirs", _plain(expected, view.columns))
@@ -148,13 +146,11 @@ def _recompute(
 ) -> tuple[pa.Table, int]:
     """The rows, and how many cannot be computed. Errors that do not count (in a branch not taken, say) stop DuckDB too:
     then it is tried the other way."""
-    import duckdb
-
     if not fails:
         try:
             return Recomputation(catalog, connection, name, given).rows(view), 0
-        except duckdb.Error as error:
-            with contextlib.suppress(CannotTell, duckdb.Error):
+        except duckdb().Error as error:
+            with contextlib.suppress(CannotTell, duckdb().Error):
                 rows, failures = TolerantRecomputation(catalog, connection, name, given).rows_and_failures(view)
                 if not failures:
                     return rows, 0

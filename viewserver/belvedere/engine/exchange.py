@@ -25,12 +25,14 @@ class Outgoing:
 @dataclass(frozen=True)
 class TableChange:
     """What an epoch changed in one table of the store: ids (each once) and values, null where the row is gone. Several
-    for one table if there is very much. `logged`: readers will ask which rows an epoch changed (views, quarantine)."""
+    for one table if there is very much. `logged`: readers will ask which rows an epoch changed (views, quarantine).
+    `keys`: where rows are read in order, their keys, also of rows that are gone."""
 
     table: str
     ids: np.ndarray
     values: pa.BinaryArray
     logged: bool
+    keys: pa.BinaryArray | None = None
 
 
 @dataclass(slots=True)

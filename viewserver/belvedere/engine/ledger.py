@@ -45,6 +45,7 @@ class LedgerWrite:
 
     ids: np.ndarray
     values: pa.BinaryArray
+    keys: pa.BinaryArray | None = None
     _set: IdSet | None = None
 
     def find(self, ids: np.ndarray) -> np.ndarray:
@@ -76,7 +77,7 @@ class Ledger:
         self._store = store
         self.epoch = 0
         self.open: list[LedgerEpoch] = []
-        self._saving: dict[str, list[tuple[np.ndarray, pa.BinaryArray]]] = {}
+        self._saving: dict[str, list[Part]] = {}
         self.loads = self.loaded = self.absent = self.loaded_bytes = 0
         self.held = 0
         """Times that a row needed a key which was in memory."""
@@ -133,10 +134,10 @@ class Ledger:
         back[np.concatenate(order)] = np.arange(count)
         return pa.concat_arrays(parts).take(pa.array(back))
 
-    def scan(self, table: str, first: int, stop: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        """All rows of the buckets before the running epoch."""
+    def scan(self, table: str, first: int, stop: int, only: np.ndarray) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """All rows of the buckets `[first, stop)` that are in the mask, before the running epoch."""
         late = self._late(table)
-        for ids, values in self._store.scan(table, first, stop, self.epoch):
+        for ids, values in self._store.scan(table, first, stop, self.epoch, only):
             for written in late:
                 old = written.find(ids) >= 0
                 if old.any():
@@ -146,7 +147,7 @@ class Ledger:
         seen: list[LedgerWrite] = []
         for written in late:
             at = buckets_of(written.ids)
-            keep = (at >= first) & (at < stop) & np.asarray(pc.is_valid(written.values))
+            keep = (at >= first) & (at < stop) & only[at] & np.asarray(pc.is_valid(written.values))
             for newer in seen:
                 keep &= newer.find(written.ids) < 0
             seen.append(written)
@@ -155,9 +156,10 @@ class Ledger:
 
     # ------------------------------------------------------------------ writes
 
-    def save(self, table: str, ids: np.ndarray, values: pa.BinaryArray) -> None:
+    def save(self, table: str, ids: np.ndarray, values: pa.BinaryArray, keys: pa.BinaryArray | None = None) -> None:
+        """`keys` with every call for a table, or with none."""
         if len(ids):
-            self._saving.setdefault(table, []).append((ids, values))
+            self._saving.setdefault(table, []).append((ids, values, keys))
 
     def close_epoch(self) -> dict[str, list[LedgerWrite]]:
         """What was saved since the last call: the writes of the running epoch, which is open from now on."""
@@ -191,7 +193,7 @@ class Ledger:
         return gone
 
 
-Part = tuple[np.ndarray, pa.BinaryArray]
+Part = tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None]
 
 
 def _bounded(parts: list[Part]) -> Iterator[list[Part]]:
@@ -210,7 +212,12 @@ def _bounded(parts: list[Part]) -> Iterator[list[Part]]:
 def _joined(parts: list[Part]) -> LedgerWrite:
     if len(parts) == 1:
         return LedgerWrite(*parts[0])
-    return LedgerWrite(np.concatenate([p[0] for p in parts]), pa.concat_arrays([p[1] for p in parts]))
+    keys = [p[2] for p in parts]
+    return LedgerWrite(
+        np.concatenate([p[0] for p in parts]),
+        pa.concat_arrays([p[1] for p in parts]),
+        None if keys[0] is None else pa.concat_arrays(keys),
+    )
 
 
 def _plain(values: pa.Array) -> pa.BinaryArray:

@@ -24,8 +24,11 @@ class StateStore(Protocol):
         """Of the first of these ids, at least one and as many as are no burden, the value of the newest version
         `< below`; null where there is none or a tombstone."""
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones."""
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """All rows of buckets `[first, stop)` at versions `< below`, in pieces, without tombstones. `only`
+        (bool[16384]): of these buckets alone."""
 
 
 class KeyStore(Protocol):

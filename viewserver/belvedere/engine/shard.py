@@ -61,6 +61,7 @@ from belvedere.engine.stages import (
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.viewrows import (
+    KeyEncoder,
     decode_quarantine_rows,
     decode_view_rows,
     delta_table,
@@ -116,8 +117,11 @@ class Shard:
         memory_limit: int = 1 << 30,
         spill_directory: Path | None = None,
         tombstone_retention_ms: int = 10 * DAY_MS,
+        encode_keys: KeyEncoder | None = None,
     ):
-        """`memory_limit`: half of it is for rows on their way, half for state (see `evict`)."""
+        """`memory_limit`: half of it is for rows on their way, half for state (see `evict`). `encode_keys`: for stores
+        that keep the rows of views in the order of their keys."""
+        self._encode_keys = encode_keys
         self._ledger = Ledger(store)
         self._budget = Budget(memory_limit // 2, spill_directory)
         self._inbox = StageInbox(self._budget)
@@ -480,7 +484,7 @@ class Shard:
         self._running = None
         self._inbox.clear()
         writes = self._ledger.close_epoch()
-        return [TableChange(t, w.ids, w.values, t in logged) for t, pieces in writes.items() for w in pieces]
+        return [TableChange(t, w.ids, w.values, t in logged, w.keys) for t, pieces in writes.items() for w in pieces]
 
     def _save(self, running: Running) -> set[str]:
         """Hand everything that changed to the ledger; returns which tables are logged."""
@@ -521,8 +525,8 @@ class Shard:
     def _save_view(self, view: nodes.ViewNode, changed: ViewDelta, logged: set[str]) -> None:
         if changed.rows:
             self._view_rows[view.name] = self._view_rows.get(view.name, 0) + changed.rows
-            for ids, values in export_view(view, changed.chunks):
-                self._ledger.save(view_table(view), ids, values)
+            for ids, values, keys in export_view(view, changed.chunks, self._encode_keys):
+                self._ledger.save(view_table(view), ids, values, keys)
             logged.add(view_table(view))
         if changed.quarantine:
             self._ledger.save(quarantine_table(view), *export_quarantine(view, changed.quarantine))

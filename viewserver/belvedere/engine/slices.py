@@ -58,13 +58,11 @@ class Slices:
         return np.asarray(ids[(buckets >= self._first) & (buckets < self._stop)])
 
     def _rows(self, table: str, touched: np.ndarray) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        """Stored rows of my buckets in the slice that this epoch did not touch.
-
-        The buckets of a server are strewn over the slice: one scan that reads those of others as well costs less than
-        thousands that do not."""
+        """Stored rows of my buckets in the slice that this epoch did not touch. The buckets of a server are strewn over
+        the slice; the store reads these alone, so that together the servers read a table once."""
         known = IdSet(touched)
-        for ids, values in self._ledger.scan(table, self._first, self._stop):
-            fresh = self._mine[buckets_of(ids)] & (known.find(ids) < 0)
+        for ids, values in self._ledger.scan(table, self._first, self._stop, self._mine):
+            fresh = known.find(ids) < 0
             if fresh.all():
                 yield ids, values
             elif fresh.any():

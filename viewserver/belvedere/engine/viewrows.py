@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from belvedere.engine.operators.view import Quarantined
 from belvedere.engine.residency import distinct_ids
 from belvedere.engine.rowcodec import RowCodec
 from belvedere.engine.state.ragged import Ragged, fixed, join, split
+from belvedere.engine.vec import Vec
 from belvedere.plan import nodes
 from belvedere.types import Schema, Type
 
@@ -58,21 +60,34 @@ def decode_quarantine_rows(view: nodes.ViewNode, ids: np.ndarray, values: pa.Bin
     return Quarantined(delta, column.words(np.int32), code.words(np.uint8))
 
 
-def export_view(view: nodes.ViewNode, chunks: DeltaBuffer) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-    """What an epoch leaves of a view, in pieces: ids with their rows, null for those that are gone."""
+KeyEncoder: TypeAlias = Callable[[Schema, Sequence[Vec], int], pa.BinaryArray]
+"""Keys of rows, of which these are the key columns, as bytes in their order."""
+
+
+def export_view(
+    view: nodes.ViewNode, chunks: DeltaBuffer, encode: KeyEncoder | None = None
+) -> Iterator[tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None]]:
+    """What an epoch leaves of a view, in pieces: ids with their rows, null for those that are gone, and the keys of
+    both."""
     codec = _codec_of(view)
+    schema = tuple(view.schema[i] for i in view.key)
+
+    def keys(rows: Delta) -> pa.BinaryArray | None:
+        return None if encode is None else encode(schema, [rows.columns[i] for i in view.key], len(rows))
+
     come, gone = [], []
     for delta in chunks:
         fresh = delta.weight > 0
         rows = delta if fresh.all() else delta.filter(fresh)
         come.append(rows.id)
-        yield rows.id, codec.pack(rows.columns, len(rows)).arrow()
+        yield rows.id, codec.pack(rows.columns, len(rows)).arrow(), keys(rows)
         if rows is not delta:
-            gone.append(delta.id[~fresh])
+            gone.append(delta.filter(~fresh))
     if gone:
-        lost = np.concatenate(gone)
-        lost = lost[IdSet(np.concatenate(come)).find(lost) < 0]  # a row that goes and comes is there
-        yield lost, pa.nulls(len(lost), pa.binary())
+        there = IdSet(np.concatenate(come))
+        for part in gone:
+            lost = part.filter(there.find(part.id) < 0)  # a row that goes and comes is there
+            yield lost.id, pa.nulls(len(lost), pa.binary()), keys(lost)
 
 
 def export_quarantine(view: nodes.ViewNode, parts: Sequence[Quarantined]) -> tuple[np.ndarray, pa.BinaryArray]:

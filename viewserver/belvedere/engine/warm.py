@@ -60,7 +60,7 @@ def compile_kernels(say: Callable[[str], None] = _log.warning) -> None:
         _compile_beside(processes)
         for kernel, declared in kernels():  # what the other processes left, if one failed
             if not kernel.kept(declared):
-                kernel.compile(declared)
+                kernel.load(declared)
         if _all_kept():
             kernel_cache.mark_complete()
 
@@ -74,7 +74,7 @@ def warm() -> None:
     """Compile what is missing, and load everything: for processes whose first batch must not wait for either."""
     compile_kernels()
     for kernel, declared in kernels():
-        kernel.compile(declared)
+        kernel.load(declared)
 
 
 @contextlib.contextmanager

@@ -44,6 +44,12 @@ _Encoder = Callable[[Any], bytes]
 _MISFITS = (TypeError, ValueError, ArithmeticError)
 
 
+def key_codec(schema: Schema, key: Sequence[int]) -> KeyCodec:
+    """Keys of the columns at `key`, as databases order and keep them: any column may be NULL, so that what is known
+    of NULLs may change."""
+    return KeyCodec([Column(schema[i].name, schema[i].type) for i in key])
+
+
 class KeyCodec:
     """Keys of these columns; `Column.nullable` decides the form, so it is part of a stored key's format."""
 

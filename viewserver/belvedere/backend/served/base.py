@@ -22,12 +22,12 @@ from belvedere.backend.served.backlog import Backlog
 from belvedere.backend.served.base_rows import BaseRows, Pending
 from belvedere.backend.served.environment import MAX_NAME, Environment, Txn
 from belvedere.backend.served.keys import table_bytes
-from belvedere.backend.served.ordered import encode_keys
 from belvedere.backend.served.ranges import BaseTable, Range, RangeLayout
 from belvedere.backend.served.versions import count_up, next_number
 from belvedere.engine.delta import Changes
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError, StoreUnavailable
+from belvedere.model.base_keys import encode_keys
 from belvedere.model.change_codec import timestamps, widen
 from belvedere.model.chunks import Content, WrittenRow, build
 from belvedere.protocol.exactly_once import START, Seq, SourceId

@@ -7,11 +7,11 @@ for, are part of `Store`; what is here is for those who write and read base rows
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from belvedere.backend.seam import OpenRange
 from belvedere.backend.served import wire
 from belvedere.backend.served.base import ServedBaseTables
 from belvedere.backend.served.client import FlightCaller
@@ -98,16 +98,6 @@ class BaseService(Service):
     @staticmethod
     def _schema(table: TableDef) -> pa.Schema:
         return pa.schema([pa.field(column.name, column.type.arrow) for column in table.columns])
-
-
-@dataclass(frozen=True)
-class OpenRange:
-    """A key range of a base table: encoded keys from `start` to `stop` (None: all that follow)."""
-
-    source: SourceId
-    start: bytes
-    stop: bytes | None
-    node: str
 
 
 class BaseClient(FlightCaller):

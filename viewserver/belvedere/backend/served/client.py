@@ -19,9 +19,10 @@ from belvedere.backend.served import wire
 from belvedere.backend.served.server import Tls, client_options
 from belvedere.backend.served.service import PREFIX, chunk_from, chunk_to, source_from
 from belvedere.errors import BelvedereError, StoreUnavailable
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
 
-TIMEOUT = 60.0
+_TIMEOUT = 60.0
 """Seconds that a call may take."""
 _READ_IDS = 1 << 16
 """Ids of one call."""
@@ -47,7 +48,7 @@ class FlightCaller:
     streams: tuple[str, ...] = ()
     """Actions whose answers may take long."""
 
-    def __init__(self, address: str, *, timeout: float = TIMEOUT, tls: Tls | None = None) -> None:
+    def __init__(self, address: str, *, timeout: float = _TIMEOUT, tls: Tls | None = None) -> None:
         self.address = address
         self._once = flight.FlightCallOptions(timeout=timeout)
         self._long = flight.FlightCallOptions(timeout=max(timeout, _STREAM_TIMEOUT))
@@ -94,7 +95,7 @@ class FlightStore(FlightCaller):
     """A `Store` behind an address."""
 
     prefix = PREFIX
-    streams = ("scan", "changed", "get_chunks")
+    streams = ("scan", "range", "changed", "get_chunks")
 
     def identity(self) -> str:
         found: str = self._call("identity")["identity"]
@@ -120,8 +121,10 @@ class FlightStore(FlightCaller):
 
     # --- INPUT
 
-    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
-        self._call("put_chunk", {"chunk": chunk_to(chunk)}, [payload])
+    def put_chunks(self, chunks: Sequence[tuple[Chunk, bytes]]) -> None:
+        if chunks:
+            head = {"chunks": [chunk_to(chunk) for chunk, _ in chunks]}
+            self._call("put_chunks", head, [payload for _, payload in chunks])
 
     def chunks(self, limit: int | None = None) -> list[Chunk]:
         return [chunk_from(found) for found in self._call("chunks", {"limit": limit})["chunks"]]
@@ -157,17 +160,25 @@ class FlightStore(FlightCaller):
         (answer,) = self._stream("read_some", {"table": table, "below": below}, [wire.pack_ids(ids[:_READ_IDS])])
         return wire.unpack_values(answer)
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         head = {"table": table, "first": first, "stop": stop, "below": below}
-        for answer in self._stream("scan", head):
+        for answer in self._stream("scan", head, [] if only is None else [wire.pack_mask(only)]):
+            yield wire.unpack_pairs(answer)
+
+    def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        head = {"table": table, "below": below, "limit": wanted.limit, "reverse": wanted.reverse}
+        for answer in self._stream("range", head, [wanted.low] if wanted.high is None else [wanted.low, wanted.high]):
             yield wire.unpack_pairs(answer)
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         for write in writes:
             check_write(write)
         for group in write_groups(writes):
-            head = {"epoch": epoch, "tables": [[write.table, write.logged] for write in group]}
-            self._call("write", head, [wire.pack_pairs(write.ids, write.values) for write in group])
+            tables = [[write.table, write.logged, write.keys is not None] for write in group]
+            parts = [wire.pack_rows(write.ids, write.values, write.keys) for write in group]
+            self._call("write", {"epoch": epoch, "tables": tables}, parts)
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         for answer in self._stream("changed", {"table": table, "after": after, "upto": upto}):
@@ -184,6 +195,10 @@ class FlightStore(FlightCaller):
     def drop_tables(self, tables: Sequence[str]) -> None:
         if tables:
             self._call("drop_tables", {"tables": list(tables)})
+
+    def tables(self) -> list[str]:
+        found: list[str] = self._call("tables")["tables"]
+        return found
 
     def usage(self) -> Mapping[str, int]:
         found: Mapping[str, int] = self._call("usage")["usage"]

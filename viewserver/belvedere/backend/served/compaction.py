@@ -41,14 +41,14 @@ import logging
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from belvedere.backend.served import keys, versions
+from belvedere.backend.served import by_key, keys, versions
 from belvedere.backend.served.environment import Db, Environment, Operation, T, Txn
 from belvedere.backend.served.memtable import MemtableRows, RecentVersions
 from belvedere.engine.residency import distinct_ids
@@ -77,7 +77,7 @@ _BOUNDS = struct.Struct("<QQ")
 _RETRY_SECONDS = 1.0
 _PATIENCE_SECONDS = 30.0
 """A writer does not wait longer for room: whoever called it has given up by then, or soon will, and calls again."""
-_BY_TABLE = ("versions", "changed", "base_rows")
+_BY_TABLE = ("versions", "by_key", "changed", "base_rows")
 """Databases whose keys begin with the number of a table."""
 
 
@@ -258,6 +258,9 @@ class Compactor:
         tables, last = self._recent.merging(horizon)
         if not last:
             return
+        for table, entries in self._recent.merging_keys():
+            for at in range(0, len(entries), _STEP_ROWS):
+                self._run(partial(self._put_keys, table, entries[at : at + _STEP_ROWS]))
         for table, rows in tables.items():
             with self._environment.reading() as txn:
                 size = versions.find_size(txn, self._db, table)
@@ -278,6 +281,10 @@ class Compactor:
     def _put(self, table: int, rows: MemtableRows, horizon: int, newest: int, txn: Txn) -> None:
         self._keep_bounds(txn)  # what the horizon made superfluous goes with it
         self._noted.update(versions.put_rows(txn, self._db, table, rows, horizon, newest))
+
+    def _put_keys(self, table: int, entries: Sequence[by_key.Entry], txn: Txn) -> None:
+        if versions.find_size(txn, self._db, table) is not None:
+            by_key.put(txn, self._db["by_key"], table, entries)
 
     def _finish(self, txn: Txn, newest: dict[int, int], last: int, loads: int) -> bool:
         """All rows are in the tree: from now on reads rely on what it says of its newest epochs. False: they were read
@@ -352,7 +359,9 @@ class Compactor:
         graves = keys.inverted(bounds.tombstones) if bounds.tombstones else None
         cursor = txn.cursor(self._db["versions"])
         for at in range(0, len(packed), keys.KEY):
-            _collect_id(cursor, packed[at : at + keys.KEY], graves)
+            gone = _collect_id(cursor, packed[at : at + keys.KEY], graves)
+            if gone is not None:
+                by_key.remove(txn, self._db["by_key"], table, gone)
         removed = before - versions.entries(txn, self._db)
         if removed:
             versions.save_size(txn, self._db, table, versions.Size(size.count - removed, size.newest))
@@ -384,13 +393,20 @@ def _slices(ids: np.ndarray) -> Iterator[np.ndarray]:
         yield ids[at : at + _STEP_ROWS]
 
 
-def _collect_id(cursor: Any, key: bytes, graves: bytes | None) -> None:
-    """Of one id remove what lies behind its newest version up to the horizon; that one too if it is an old grave."""
+def _collect_id(cursor: Any, key: bytes, graves: bytes | None) -> bytes | None:
+    """Of one id remove what lies behind its newest version up to the horizon; that one too if it is an old grave.
+    Returns the key of a row of which nothing is left, if it has one."""
     prefix = key[: keys.PREFIX]
     if not cursor.set_range(key) or not cursor.key().startswith(prefix):
-        return
-    if (graves is not None and cursor.key()[keys.PREFIX :] >= graves and not cursor.value()) or cursor.next():
-        versions.remove(cursor, prefix)
+        return None
+    last = cursor.value()
+    if graves is None or keys.is_row(last) or cursor.key()[keys.PREFIX :] < graves:
+        if cursor.next():
+            versions.remove(cursor, prefix)
+        return None
+    versions.remove(cursor, prefix)
+    alone = not (cursor.set_range(prefix) and cursor.key().startswith(prefix))  # else there are newer versions
+    return last[1:] if last and alone else None
 
 
 def _old_changes(txn: Txn, changed: Db, horizon: int) -> bytes | None:

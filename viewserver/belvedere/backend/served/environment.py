@@ -47,8 +47,8 @@ from belvedere.errors import BelvedereError, Closed, Damaged, DiskError, FormatE
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
-"""What this version writes. A directory of a greater format is refused."""
+FORMAT = 2
+"""What this version writes and reads. 1 had no order of the rows of views."""
 MAX_NAME = 480
 """Bytes of a name that is a key (LMDB allows 511 for a whole key)."""
 
@@ -61,7 +61,7 @@ _GROUP = 1 << 17
 """Weight (rows) of one transaction at most, if it has more than one operation: it holds changed pages in memory."""
 _FIRST_MAP = 1 << 28
 _DATABASES = tuple(
-    "meta documents index order payloads tables sizes runs versions changed notes graves dropped"
+    "meta documents index order payloads tables sizes runs versions by_key changed notes graves dropped"
     " base_tables base_rows base_sources base_log base_acked base_requests base_graves".split()
 )
 _REPAIR_SECONDS = 1.0
@@ -155,6 +155,12 @@ class Environment:
             elif int(found) > FORMAT:
                 raise FormatError(
                     f"the store in {self.path} has format {int(found)}, this version of belvedere reads up to {FORMAT}"
+                )
+            elif int(found) < FORMAT:
+                raise FormatError(
+                    f"the store in {self.path} has format {int(found)}, in which views have no order; this version of "
+                    f"belvedere reads format {FORMAT}: write its tables to files with the version that made it "
+                    "(belvedere query 'SELECT * FROM …' --format parquet), and load them into a new directory"
                 )
             identity: bytes = txn.get(b"identity", db=meta)
         if found is None:

@@ -42,30 +42,40 @@ class Input:
         if not complete:
             environment.run(self._order_all)  # it was written before there was an order
 
-    def put(self, chunk: Chunk, payload: bytes) -> None:
-        key = _key(chunk.id)
-        content = xxhash.xxh3_64_digest(payload) + bytes(payload)
-        entry = json.dumps([chunk.source, chunk.first, chunk.last, chunk.rows, chunk.size, chunk.at]).encode()
+    def put(self, chunks: Sequence[tuple[Chunk, bytes]]) -> None:
+        given = []
+        for chunk, payload in chunks:
+            entry = json.dumps([chunk.source, chunk.first, chunk.last, chunk.rows, chunk.size, chunk.at]).encode()
+            given.append((chunk, _key(chunk.id), entry, xxhash.xxh3_64_digest(payload) + bytes(payload)))
 
-        def put(txn: Txn) -> str:
-            held = txn.get(key, db=self._db["index"])
-            if held is not None:
-                same = json.loads(held)[:-1] == json.loads(entry)[:-1]  # but for when it was received
-                return "" if same and txn.get(key, db=self._db["payloads"]) == content else _TAKEN
-            refused = self._backlog.refuse_chunk(txn)
-            if refused:
-                return refused
-            if txn.put(key, entry, db=self._db["index"], overwrite=False):
-                txn.put(key, content, db=self._db["payloads"])
-                txn.put(_place(key, chunk), _LENGTH.pack(len(key)) + key + entry, db=self._db["order"])
-                self._count(txn, [chunk], 1)
-            return ""
+        def put(txn: Txn) -> tuple[Chunk, str] | None:
+            for chunk, key, entry, content in given:
+                refused = self._put(txn, chunk, key, entry, content)
+                if refused:  # a result, no error: others share the transaction
+                    return chunk, refused
+            return None
 
-        refused = self._environment.run(put)
+        trouble = self._environment.run(put) if given else None
+        if trouble is None:
+            return
+        chunk, refused = trouble
         if refused == _TAKEN:
             raise chunk_is_taken(chunk)
-        if refused:
-            raise StoreUnavailable(f"INPUT takes no chunk of source {chunk.source!r}: {refused}")
+        raise StoreUnavailable(f"INPUT takes no chunk of source {chunk.source!r}: {refused}")
+
+    def _put(self, txn: Txn, chunk: Chunk, key: bytes, entry: bytes, content: bytes) -> str:
+        """Why it is not taken; empty if it is there."""
+        held = txn.get(key, db=self._db["index"])
+        if held is not None:
+            same = json.loads(held)[:-1] == json.loads(entry)[:-1]  # but for when it was received
+            return "" if same and txn.get(key, db=self._db["payloads"]) == content else _TAKEN
+        refused = self._backlog.refuse_chunk(txn)
+        if not refused:
+            txn.put(key, entry, db=self._db["index"])
+            txn.put(key, content, db=self._db["payloads"])
+            txn.put(_place(key, chunk), _LENGTH.pack(len(key)) + key + entry, db=self._db["order"])
+            self._count(txn, [chunk], 1)
+        return refused
 
     def chunks(self, limit: int | None) -> list[Chunk]:
         found: list[Chunk] = []

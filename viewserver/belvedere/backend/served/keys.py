@@ -26,8 +26,8 @@ _WORD = struct.Struct(">Q")
 _NUMBER = struct.Struct(">I")
 _LAST = 2**64 - 1
 
-ROW = b"\1"
-"""First byte of a stored value; a tombstone is stored as no bytes at all."""
+ROW, GONE = b"\1", b"\0"
+"""First byte of a stored value, and of a tombstone that carries the key of its row; others are no bytes at all."""
 TOMBSTONE = b""
 
 
@@ -87,10 +87,16 @@ def unpack_keys(packed: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return words[:, 0], words[:, 1], (np.uint64(_LAST) - words[:, 2]).astype(np.int64)
 
 
-def cells(values: pa.BinaryArray) -> list[bytes]:
-    """Values as they are stored, in order."""
+def is_row(cell: bytes) -> bool:
+    """Whether this is stored for a row, not for a tombstone."""
+    return cell[:1] == ROW
+
+
+def cells(values: pa.BinaryArray, keys: pa.BinaryArray | None = None) -> list[bytes]:
+    """Values as they are stored, in order. `keys`: of rows that are read by them."""
     found = pc.binary_join_element_wise(ROW, values, b"")
     if values.null_count:
-        found = pc.fill_null(found, TOMBSTONE)
+        gone = TOMBSTONE if keys is None else pc.binary_join_element_wise(GONE, keys, b"")
+        found = pc.coalesce(found, gone)
     stored: list[bytes] = found.to_numpy(zero_copy_only=False).tolist()
     return stored

@@ -21,6 +21,7 @@ from belvedere.backend.served.environment import MAX_NAME, Environment, Txn
 from belvedere.backend.served.input import Input
 from belvedere.backend.served.tables import VersionedTables
 from belvedere.errors import DataError
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
 
 
@@ -96,8 +97,8 @@ class LmdbStore:
 
     # --- INPUT
 
-    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
-        self._input.put(chunk, payload)
+    def put_chunks(self, chunks: Sequence[tuple[Chunk, bytes]]) -> None:
+        self._input.put(chunks)
 
     def chunks(self, limit: int | None = None) -> list[Chunk]:
         return self._input.chunks(limit)
@@ -125,8 +126,13 @@ class LmdbStore:
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         return self._tables.read_some(table, ids, below)
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        return self._tables.scan(table, first, stop, below)
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        return self._tables.scan(table, first, stop, below, only)
+
+    def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        return self._tables.range(table, wanted, below)
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         self._tables.write(epoch, writes)
@@ -142,6 +148,9 @@ class LmdbStore:
 
     def drop_tables(self, tables: Sequence[str]) -> None:
         self._tables.drop(tables)
+
+    def tables(self) -> list[str]:
+        return self._tables.names()
 
     def usage(self) -> Mapping[str, int]:
         return self._tables.usage()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,10 +25,12 @@ import pyarrow as pa
 
 from belvedere.backend.served import keys, wire
 from belvedere.engine.state.index import HashIndex
+from belvedere.engine.state.ordered import SortedSlots
 
 _SALT = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 """Turns ids into others: an id of zeros is a free place to the index."""
-_RUN = struct.Struct("<IQ")
+_RUN = struct.Struct("<IQI")
+"""Table, epoch, and whether rows have keys."""
 _FIRST = 64
 _ROW_BYTES = 160
 """What a row costs in memory beside its value, about."""
@@ -57,20 +59,28 @@ class MemtableRows:
         return keys.unrotated(self.high, self.low)
 
 
-def newest(parts: Sequence[MemtableRows]) -> MemtableRows:
-    """Of each id the version with the greatest epoch; of equal ones that of the first part."""
+def joined(parts: Sequence[MemtableRows]) -> MemtableRows:
+    """Rows one after the other."""
     parts = [part for part in parts if len(part)]
     if not parts:
         return MemtableRows(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64), [])
     if len(parts) == 1:
         return parts[0]
     high, low, epochs = (np.concatenate([getattr(part, name) for part in parts]) for name in ("high", "low", "epochs"))
+    return MemtableRows(high, low, epochs, [cell for part in parts for cell in part.cells])
+
+
+def newest(parts: Sequence[MemtableRows]) -> MemtableRows:
+    """Of each id the version with the greatest epoch; of equal ones that of the first part."""
+    rows = joined(parts)
+    if sum(len(part) > 0 for part in parts) < 2:
+        return rows
+    high, low, epochs, cells = rows.high, rows.low, rows.epochs, rows.cells
     order = np.lexsort((-epochs, low, high))  # stable: of equal epochs the first part comes first
     high, low = high[order], low[order]
     first = np.ones(len(order), np.bool_)
     first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
     chosen = order[first]
-    cells = [cell for part in parts for cell in part.cells]
     return MemtableRows(high[first], low[first], epochs[chosen], [cells[at] for at in chosen.tolist()])
 
 
@@ -84,12 +94,21 @@ class Memtable:
         self._older = np.empty(_FIRST, np.int64)
         self._owner = np.empty(_FIRST, np.int32)
         self._cells: list[bytes] = []
+        self._keys: list[tuple[np.ndarray, pa.BinaryArray]] = []
+        """Slots and the keys of their rows, as they came."""
+        self._sorted: SortedSlots | None = None
+        """Slots in the order of keys, once somebody reads in that order."""
+        self._entered = 0
+        """So many pieces of `_keys` are in it."""
 
     def __len__(self) -> int:
         return len(self._cells)
 
-    def put(self, ids: np.ndarray, epoch: int, cells: list[bytes]) -> None:
-        slots, _ = self._index.insert(ids ^ _SALT)
+    def put(self, ids: np.ndarray, epoch: int, cells: list[bytes], row_keys: pa.BinaryArray | None = None) -> None:
+        slots, fresh = self._index.insert(ids ^ _SALT)
+        if row_keys is not None and fresh.any():
+            every = bool(fresh.all())
+            self._keys.append((slots, row_keys) if every else (slots[fresh], row_keys.filter(pa.array(fresh))))
         self._head = _room(self._head, self._index.limit)
         heads = self._head[slots]
         known = heads != NONE
@@ -165,6 +184,30 @@ class Memtable:
         chosen = at[inside]
         return MemtableRows(high[inside], low[inside], self._epochs[chosen], [self._cells[i] for i in chosen.tolist()])
 
+    def keys(self) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and ids, as they came."""
+        for slots, row_keys in self._keys:
+            yield from zip(row_keys.to_pylist(), self._ids(slots), strict=True)
+
+    def ordered(self, low: bytes, high: bytes | None, count: int, reverse: bool) -> list[tuple[bytes, bytes]]:
+        """The first keys of a range in order, with their ids."""
+        fresh = self._keys[self._entered :]
+        if fresh:
+            slots, row_keys = np.concatenate([s for s, _ in fresh]), pa.concat_arrays([k for _, k in fresh])
+            if self._sorted is None:
+                self._sorted = SortedSlots.of([slots], [row_keys])
+            else:
+                self._sorted.insert(slots, row_keys)
+            self._entered = len(self._keys)
+        if self._sorted is None:
+            return []
+        found = self._sorted.select(low, high, count, reverse)
+        return list(zip(self._sorted.keys(found).to_pylist(), self._ids(found), strict=True))
+
+    def _ids(self, slots: np.ndarray) -> list[bytes]:
+        packed = np.ascontiguousarray(self._index.ids(slots) ^ _SALT).tobytes()
+        return [packed[at : at + 16] for at in range(0, len(packed), 16)]
+
     def all(self, horizon: int) -> MemtableRows:
         """Every version, in the order of keys, but for those that nobody can ask for any more."""
         count = len(self._cells)
@@ -198,6 +241,7 @@ class Stored:
     epoch: int
     ids: np.ndarray
     cells: list[bytes]
+    keys: pa.BinaryArray | None = None
 
 
 @dataclass
@@ -209,7 +253,7 @@ class _Generation:
     """Number of the last run in it."""
 
     def put(self, write: Stored) -> None:
-        self.tables.setdefault(write.table, Memtable()).put(write.ids, write.epoch, write.cells)
+        self.tables.setdefault(write.table, Memtable()).put(write.ids, write.epoch, write.cells, write.keys)
         self.rows += len(write.cells)
         self.size += sum(map(len, write.cells)) + _ROW_BYTES * len(write.cells)
         self.last = max(self.last, write.run)
@@ -239,9 +283,9 @@ class RecentVersions:
         """Whether rows were being merged when something stopped it (asked by who merges)."""
         return self._merging is not None
 
-    def put(self, run: int, table: int, epoch: int, ids: np.ndarray, cells: list[bytes]) -> None:
+    def put(self, write: Stored) -> None:
         with self._lock:
-            self._active.put(Stored(run, table, epoch, ids, cells))
+            self._active.put(write)
 
     def read(self, table: int, ids: np.ndarray, below: int) -> tuple[list[bytes | None], np.ndarray]:
         """Of each id the newest version `< below` as stored (None: there is none here), and its epoch (or NONE)."""
@@ -267,6 +311,16 @@ class RecentVersions:
             generations = [g for g in (self._active, self._merging) if g is not None and table in g.tables]
             return newest([g.tables[table].visible(first, stop, below) for g in generations])
 
+    def ordered(
+        self, table: int, low: bytes, high: bytes | None, count: int, reverse: bool
+    ) -> list[tuple[list[tuple[bytes, bytes]], bool]]:
+        """Keys and ids of a range of keys, the first `count` ones of it, and whether these are all; of active rows and
+        of those that are being merged."""
+        with self._lock:
+            generations = [g for g in (self._active, self._merging) if g is not None and table in g.tables]
+            found = [g.tables[table].ordered(low, high, count, reverse) for g in generations]
+        return [(entries, len(entries) < count) for entries in found]
+
     def versions(self) -> dict[int, int]:
         """How many there are, by table."""
         found: dict[int, int] = {}
@@ -290,6 +344,13 @@ class RecentVersions:
             return {}, 0
         # Nobody changes it any more, so it can be read without the lock.
         return {number: held.all(horizon) for number, held in generation.tables.items()}, generation.last
+
+    def merging_keys(self) -> Iterator[tuple[int, list[tuple[bytes, bytes]]]]:
+        """Of what is being merged the keys with their ids, in order, by table."""
+        with self._lock:
+            generation = self._merging
+        for number, held in generation.tables.items() if generation is not None else ():
+            yield number, sorted(held.keys())
 
     def merged(self, last: int) -> None:
         """All of it is in the tree, and its runs are gone."""
@@ -317,11 +378,12 @@ class RecentVersions:
 # --- runs: writes as they came
 
 
-def pack_run(table: int, epoch: int, ids: np.ndarray, values: pa.BinaryArray) -> bytes:
-    content: bytes = wire.pack_pairs(ids, values).to_pybytes()
-    return _RUN.pack(table, epoch) + content
+def pack_run(table: int, epoch: int, ids: np.ndarray, values: pa.BinaryArray, row_keys: pa.BinaryArray | None) -> bytes:
+    content: bytes = wire.pack_rows(ids, values, row_keys).to_pybytes()
+    return _RUN.pack(table, epoch, row_keys is not None) + content
 
 
-def unpack_run(content: bytes) -> tuple[int, int, np.ndarray, pa.BinaryArray]:
-    table, epoch = _RUN.unpack_from(content)
-    return table, epoch, *wire.unpack_pairs(pa.py_buffer(content).slice(_RUN.size))
+def unpack_run(run: int, content: bytes) -> Stored:
+    table, epoch, keyed = _RUN.unpack_from(content)
+    ids, values, row_keys = wire.unpack_rows(pa.py_buffer(content).slice(_RUN.size), bool(keyed))
+    return Stored(run, table, epoch, ids, keys.cells(values, row_keys), row_keys)

@@ -15,10 +15,8 @@ restart some entries are pushed again, which nobody minds.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +31,6 @@ log = logging.getLogger(__name__)
 
 Push = Callable[[str, SourceId, str, bytes], None]
 """(address of a distributor, source, table, chunk of entries). Returns when they are acknowledged; raises otherwise."""
-
-_LENGTH = struct.Struct("<I")
 
 
 class PushedSource(Protocol):
@@ -259,19 +255,3 @@ class Pushers:
         for node in self.nodes.values():
             node.join(max(0.0, deadline - time.monotonic()))
         self.positions.save()
-
-
-# --- a request as bytes, for transports that carry bytes
-
-
-def pack_request(source: SourceId, table: str, payload: bytes) -> bytes:
-    head = json.dumps([source, table]).encode()
-    head += b" " * (-(len(head) + _LENGTH.size) % 8)
-    return _LENGTH.pack(len(head)) + head + payload
-
-
-def unpack_request(request: bytes | memoryview) -> tuple[SourceId, str, memoryview]:
-    (size,) = _LENGTH.unpack_from(request)
-    start = _LENGTH.size + size
-    source, table = json.loads(bytes(request[_LENGTH.size : start]))
-    return SourceId(source), table, memoryview(request)[start:]

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from belvedere.backend.addresses import location
 from belvedere.backend.served import wire
 from belvedere.backend.served.service import Answer, Service
 from belvedere.errors import BelvedereError, Closed, DiskError, StoreUnavailable
@@ -54,11 +55,6 @@ class StoreServer:
         """Returns when no call is running any more."""
         self._server.shutdown()
         self._thread.join()
-
-
-def location(scheme: str, host: str, port: int) -> str:
-    """As Flight wants it, with IPv6 hosts in brackets."""
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]

@@ -15,6 +15,7 @@ from belvedere.backend.seam import SourceInfo, Store, TableWrite
 from belvedere.backend.served import wire
 from belvedere.backend.served.wire import Message
 from belvedere.errors import DataError
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 
 Answer: TypeAlias = Iterator[pa.Buffer]
@@ -71,8 +72,9 @@ class StoreService(Service):
         self._store.remove_documents(message.head["names"])
         yield wire.pack({})
 
-    def _do_put_chunk(self, message: Message) -> Answer:
-        self._store.put_chunk(chunk_from(message.head["chunk"]), message.parts[0].to_pybytes())
+    def _do_put_chunks(self, message: Message) -> Answer:
+        payloads = [part.to_pybytes() for part in message.parts]
+        self._store.put_chunks(list(zip(map(chunk_from, message.head["chunks"]), payloads, strict=True)))
         yield wire.pack({})
 
     def _do_chunks(self, message: Message) -> Answer:
@@ -105,13 +107,22 @@ class StoreService(Service):
 
     def _do_scan(self, message: Message) -> Answer:
         head = message.head
-        for ids, values in self._store.scan(head["table"], head["first"], head["stop"], head["below"]):
+        only = wire.unpack_mask(message.parts[0]) if message.parts else None
+        for ids, values in self._store.scan(head["table"], head["first"], head["stop"], head["below"], only):
+            yield wire.pack_pairs(ids, values)
+
+    def _do_range(self, message: Message) -> Answer:
+        head = message.head
+        low, *high = (part.to_pybytes() for part in message.parts)
+        wanted = KeyRange(low, high[0] if high else None, head["limit"], head["reverse"])
+        for ids, values in self._store.range(head["table"], wanted, head["below"]):
             yield wire.pack_pairs(ids, values)
 
     def _do_write(self, message: Message) -> Answer:
         writes = []
-        for (table, logged), part in zip(message.head["tables"], message.parts, strict=True):
-            writes.append(TableWrite(table, *wire.unpack_pairs(part), logged))
+        for (table, logged, keyed), part in zip(message.head["tables"], message.parts, strict=True):
+            ids, values, keys = wire.unpack_rows(part, keyed)
+            writes.append(TableWrite(table, ids, values, logged, keys))
         self._store.write(message.head["epoch"], writes)
         yield wire.pack({})
 
@@ -130,6 +141,9 @@ class StoreService(Service):
     def _do_drop_tables(self, message: Message) -> Answer:
         self._store.drop_tables(message.head["tables"])
         yield wire.pack({})
+
+    def _do_tables(self, message: Message) -> Answer:
+        yield wire.pack({"tables": self._store.tables()})
 
     def _do_usage(self, message: Message) -> Answer:
         yield wire.pack({"usage": dict(self._store.usage())})

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.backend import seam
-from belvedere.backend.seam import TableWrite, check_horizon, check_write, fitting, write_groups
-from belvedere.backend.served import keys, memtable, versions
+from belvedere.backend.seam import TableWrite, check_horizon, check_write, fitting, without_keys, write_groups
+from belvedere.backend.served import by_key, keys, memtable, versions
 from belvedere.backend.served.compaction import Compactor
 from belvedere.backend.served.environment import Environment, Txn
 from belvedere.backend.served.memtable import NONE, MemtableRows, RecentVersions
 from belvedere.errors import DataError
+from belvedere.model.ranges import KeyRange
 
 _BUCKETS = 16_384
 _EPOCHS = 2**63 - 1
@@ -41,9 +42,9 @@ class VersionedTables:
 
     def _runs(self, txn: Txn) -> Iterator[memtable.Stored]:
         for key, content in txn.cursor(self._db["runs"]):
-            table, epoch, ids, values = memtable.unpack_run(content)
-            if versions.find_size(txn, self._db, table) is not None:
-                yield memtable.Stored(int.from_bytes(key, "big"), table, epoch, ids, keys.cells(values))
+            run = memtable.unpack_run(int.from_bytes(key, "big"), content)
+            if versions.find_size(txn, self._db, run.table) is not None:
+                yield run
 
     # --- reading
 
@@ -53,6 +54,12 @@ class VersionedTables:
         if number is None:
             self._check_horizon(table, below)
             return pa.nulls(len(ids), pa.binary())
+        found = self._read_fitting(number, ids, below)
+        self._check_horizon(table, below)
+        return _values(found)
+
+    def _read_fitting(self, number: int, ids: np.ndarray, below: int) -> list[bytes | None]:
+        """Values of the first ids, at least one, as they are stored: what an answer holds."""
         found: list[bytes | None] = []
         size, step = 0, _FIRST_IDS
         while len(found) < len(ids) and size < seam.READ_BYTES:
@@ -61,8 +68,7 @@ class VersionedTables:
             found += cells[:count]
             size += sum(len(cell or b"") for cell in cells[:count])
             step = max(1, min(2 * step, seam.READ_BYTES * len(found) // max(size, 1)))
-        self._check_horizon(table, below)
-        return pa.array([cell[1:] if cell else None for cell in found], pa.binary())
+        return found
 
     def _read(self, number: int, ids: np.ndarray, below: int) -> list[bytes | None]:
         """Values as they are stored; None or empty where there is none."""
@@ -85,7 +91,9 @@ class VersionedTables:
             if cell is not None:
                 cells[at] = cell
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         below = min(below, _EPOCHS)
         number = self._number(table)
         stop = min(stop, _BUCKETS)
@@ -94,17 +102,87 @@ class VersionedTables:
             return
         # Recent rows first: what leaves them meanwhile is in the tree when the tree is read.
         held = self._recent.visible(number, first, stop, below)
+        self._check_horizon(table, below)
+        if only is None:
+            for rows in self._scan(table, number, first, stop, below, held):
+                yield from _pieces(rows)
+            return
+        found: list[MemtableRows] = []
+        count = size = 0
+        for begin, end in _runs(only, first, stop):
+            for rows in self._scan(table, number, begin, end, below, held):
+                found.append(rows)
+                count, size = count + len(rows), size + sum(map(len, rows.cells))
+                if count >= _PIECE_ROWS or size >= _PIECE_BYTES:
+                    yield from _pieces(memtable.joined(found))
+                    found, count, size = [], 0, 0
+        yield from _pieces(memtable.joined(found))
+
+    def _scan(
+        self, table: str, number: int, first: int, stop: int, below: int, held: MemtableRows
+    ) -> Iterator[MemtableRows]:
+        """Rows of neighbouring buckets; `held`: recent ones."""
         tree = versions.VersionScan(keys.bucket_key(number, first), keys.bucket_key(number, stop), below)
-        taken = 0
+        taken = int(np.searchsorted(held.high, _high(first)))
+        last = len(held) if stop == _BUCKETS else int(np.searchsorted(held.high, _high(stop)))
         while True:
             with self._environment.reading() as txn:
                 rows, going_on = tree.piece(txn, self._db["versions"])
             self._check_horizon(table, below)
-            upto = len(held) if going_on == tree.stop else _before(held, going_on, taken)
-            yield from _pieces(memtable.newest([held.slice(taken, upto), rows]))
+            upto = last if going_on == tree.stop else _before(held, going_on, taken)
+            yield memtable.newest([held.slice(taken, upto), rows])
             taken = upto
             if going_on == tree.stop:
                 return
+
+    def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        below = min(below, _EPOCHS)
+        number = self._number(table)
+        if number is None or below <= 0:
+            self._check_horizon(table, below)
+            return
+        left = _EPOCHS if wanted.limit is None else wanted.limit
+        low, high, count = wanted.low, wanted.high, min(left, _FIRST_IDS)
+        while left:
+            ids, bound = self._in_order(number, low, high, count, wanted.reverse)
+            if not len(ids) and self._without_keys(number):
+                raise without_keys(table)
+            while left and len(ids):
+                cells = self._read_fitting(number, ids, below)
+                self._check_horizon(table, below)
+                live = [at for at, cell in enumerate(cells) if cell and keys.is_row(cell)][:left]
+                if live:
+                    yield ids[live], _values([cells[at] for at in live])
+                ids, left = ids[len(cells) :], left - len(live)
+            if bound is None:
+                break
+            low, high = (low, bound) if wanted.reverse else (bound + b"\0", high)
+            count = min(2 * count, _PIECE_ROWS)
+        self._check_horizon(table, below)
+
+    def _in_order(
+        self, number: int, low: bytes, high: bytes | None, count: int, reverse: bool
+    ) -> tuple[np.ndarray, bytes | None]:
+        """Ids of about `count` keys of a range, whether they have a row or not, in order; and the last of these keys,
+        None if there are no more."""
+        # Recent rows first: what leaves them meanwhile is in the tree when the tree is read.
+        parts = self._recent.ordered(number, low, high, count, reverse)
+        with self._environment.reading() as txn:
+            parts.append(by_key.piece(txn, self._db["by_key"], number, low, high, count, reverse))
+        found = dict(entry for entries, _ in parts for entry in entries)
+        ends = [entries[-1][0] for entries, complete in parts if not complete]
+        bound = None if not ends else max(ends) if reverse else min(ends)
+        known = sorted(found if bound is None else [k for k in found if (k >= bound if reverse else k <= bound)])
+        ids = np.frombuffer(b"".join([found[key] for key in known]), np.uint64).reshape(-1, 2)
+        return (ids[::-1] if reverse else ids), bound
+
+    def _without_keys(self, number: int) -> bool:
+        """Whether there are rows, and none of them has a key."""
+        if len(self._in_order(number, b"", None, 1, False)[0]):
+            return False
+        with self._environment.reading() as txn:
+            size = versions.find_size(txn, self._db, number)
+        return bool(self._recent.versions().get(number)) or (size is not None and size.count > 0)
 
     def _check_horizon(self, table: str, below: int) -> None:
         check_horizon(table, below, self._collector.bounds.horizon)
@@ -118,6 +196,10 @@ class VersionedTables:
                 return
             yield found
             after = found[0]
+
+    def names(self) -> list[str]:
+        with self._environment.reading() as txn:
+            return [name[1:].decode() for name in txn.cursor(self._db["tables"]).iternext(values=False)]
 
     def usage(self) -> Mapping[str, int]:
         held = self._recent.versions()
@@ -146,7 +228,7 @@ class VersionedTables:
     def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         rows = sum(len(write.ids) for write in writes)
         self._collector.make_room(rows)
-        cells = [keys.cells(write.values) for write in writes]
+        cells = [keys.cells(write.values, write.keys) for write in writes]
 
         def put(txn: Txn) -> list[tuple[int, int]]:
             # Asked here, in the order of commits: what was put under older bounds is merged before they are acted upon.
@@ -156,7 +238,7 @@ class VersionedTables:
 
         def keep(runs: list[tuple[int, int]]) -> None:
             for (run, number), write, stored in zip(runs, writes, cells, strict=False):  # none, if it came too late
-                self._recent.put(run, number, epoch, write.ids, stored)
+                self._recent.put(memtable.Stored(run, number, epoch, write.ids, stored, write.keys))
 
         self._environment.run(put, rows, keep)
         self._collector.added()
@@ -165,7 +247,8 @@ class VersionedTables:
         """The numbers of the run and of the table."""
         number = versions.open_table(txn, self._db, write.table)
         run = versions.count_up(txn, self._db, b"run")
-        txn.put(run.to_bytes(8, "big"), memtable.pack_run(number, epoch, write.ids, write.values), db=self._db["runs"])
+        content = memtable.pack_run(number, epoch, write.ids, write.values, write.keys)
+        txn.put(run.to_bytes(8, "big"), content, db=self._db["runs"])
         if write.logged:
             prefix = keys.table_bytes(number) + keys.ascending(epoch)
             versions.put_ids(txn, self._db["changed"], prefix, write.ids)
@@ -210,9 +293,25 @@ def _before(held: MemtableRows, key: bytes, start: int) -> int:
     return at
 
 
+def _high(bucket: int) -> np.uint64:
+    """The least rotated word of a bucket."""
+    return np.uint64(bucket << keys.REST)
+
+
+def _runs(only: np.ndarray, first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring buckets of a mask, within a range."""
+    edges = np.flatnonzero(np.diff(only[first:stop].astype(np.int8), prepend=0, append=0)) + first
+    yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+
+def _values(cells: Sequence[bytes | None]) -> pa.BinaryArray:
+    """What is stored, as values; null where there is no row."""
+    return pa.array([cell[1:] if cell and keys.is_row(cell) else None for cell in cells], pa.binary())
+
+
 def _pieces(rows: MemtableRows) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
     """Rows without tombstones, as a scan gives them, in pieces of a moderate size."""
-    live = [at for at, cell in enumerate(rows.cells) if cell]
+    live = [at for at, cell in enumerate(rows.cells) if keys.is_row(cell)]
     ids = rows.ids()
     begun, size = 0, 0
     for number, at in enumerate(live, 1):

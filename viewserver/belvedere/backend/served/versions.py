@@ -3,7 +3,8 @@
     tables    name -> number (uint32)
     sizes     number -> versions in the tree (int64), newest epoch in the tree (int64)
     runs      number of the run -> a write as it came, until all of it is in the tree (see `recent.py`)
-    versions  the key of `keys.py` -> b"" for a tombstone, else a 1 and the value: the tree
+    versions  the key of `keys.py` -> a 1 and the value, or a tombstone: b"", or a 0 and the row's key: the tree
+    by_key    see `by_key.py`
     changed   table, epoch, digest of the ids -> the ids of one logged write
     notes     epoch, table, digest -> ids of which versions are superfluous once the horizon has reached this epoch
     graves    epoch, table, digest -> ids that have a tombstone, of this epoch or an older one
@@ -230,7 +231,7 @@ def put_rows(txn: Txn, db: Dbs, table: int, rows: MemtableRows, horizon: int, ne
     noted[:-1] |= (rows.high[1:] == rows.high[:-1]) & (rows.low[1:] == rows.low[:-1])
     noted[-1] = True  # its older versions may come with the next rows
     noted[_put(txn.cursor(db["versions"]), wanted, rows.cells, keys.inverted(horizon))] = True
-    buried = np.fromiter((not cell for cell in rows.cells), np.bool_, len(rows))
+    buried = np.fromiter((not keys.is_row(cell) for cell in rows.cells), np.bool_, len(rows))
     save_size(txn, db, table, Size(size.count + entries(txn, db) - before, size.newest))
     ids = rows.ids()
     made: list[bytes] = []

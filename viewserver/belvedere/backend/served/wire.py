@@ -67,6 +67,15 @@ def unpack_ids(buffer: pa.Buffer) -> np.ndarray:
     return np.frombuffer(buffer, np.uint64).reshape(-1, 2)
 
 
+def pack_mask(mask: np.ndarray) -> bytes:
+    """A mask of buckets."""
+    return np.packbits(mask).tobytes()
+
+
+def unpack_mask(buffer: pa.Buffer) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(buffer, np.uint8)).view(np.bool_)
+
+
 def pack_pairs(ids: np.ndarray, values: pa.BinaryArray) -> pa.Buffer:
     keys = pa.Array.from_buffers(PAIRS.field("id").type, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
     return pa.record_batch([keys, values], schema=PAIRS).serialize()
@@ -74,9 +83,30 @@ def pack_pairs(ids: np.ndarray, values: pa.BinaryArray) -> pa.Buffer:
 
 def unpack_pairs(buffer: pa.Buffer) -> tuple[np.ndarray, pa.BinaryArray]:
     batch = pa.ipc.read_record_batch(buffer, PAIRS)
-    keys = batch.column(0)
-    words = np.frombuffer(keys.buffers()[1], np.uint64) if len(keys) else np.empty(0, np.uint64)
-    return words.reshape(-1, 2), batch.column(1)
+    return _ids(batch.column(0)), batch.column(1)
+
+
+KEYED = pa.schema([*PAIRS, pa.field("key", pa.binary(), nullable=False)])
+
+
+def pack_rows(ids: np.ndarray, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> pa.Buffer:
+    """Pairs, or with a key each."""
+    if keys is None:
+        return pack_pairs(ids, values)
+    names = pa.Array.from_buffers(PAIRS.field("id").type, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
+    return pa.record_batch([names, values, keys], schema=KEYED).serialize()
+
+
+def unpack_rows(buffer: pa.Buffer, keyed: bool) -> tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None]:
+    if not keyed:
+        return *unpack_pairs(buffer), None
+    batch = pa.ipc.read_record_batch(buffer, KEYED)
+    return _ids(batch.column(0)), batch.column(1), batch.column(2)
+
+
+def _ids(names: pa.Array) -> np.ndarray:
+    words = np.frombuffer(names.buffers()[1], np.uint64) if len(names) else np.empty(0, np.uint64)
+    return words.reshape(-1, 2)
 
 
 VALUES = pa.schema([pa.field("value", pa.binary())])

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
-from belvedere.backend.served import server as served
-from belvedere.backend.served.base_service import BaseClient
-from belvedere.backend.served.client import FlightStore
+from belvedere.backend.opening import Certificates, open_backend, served_url
+from belvedere.backend.seam import Backend
 from belvedere.cluster.client.database import TIMEOUT, ClusterDatabase
-from belvedere.cluster.client.stores import Connection
 from belvedere.cluster.transport.flight import FlightClient, Tls
-from belvedere.engine.delta import Changes
 from belvedere.errors import DataError
-from belvedere.protocol.exactly_once import Seq, SourceId
-from belvedere.sql.catalog import TableDef
 
 SCHEMES = {"belvedere": "grpc", "belvedere+tls": "grpc+tls"}
 EXAMPLE = "belvedere://host:port[,host:port…], the addresses of one or more coordinators"
@@ -31,10 +25,9 @@ def connect(
     tls = _tls(url, certificate, key, authority)
     caller = FlightClient(tls=tls)
 
-    def open_store(address: str) -> Connection:
-        files = None if tls is None else served.Tls(tls.certificate, tls.key, tls.authority)
-        store = FlightStore(address, timeout=timeout, tls=files)
-        return Connection(address, store, ServedBase(BaseClient(address, timeout=timeout, tls=files)), store.within)
+    def open_store(address: str) -> Backend:
+        files = None if tls is None else Certificates(tls.certificate, tls.key, tls.authority)
+        return open_backend(served_url(address), timeout=timeout, certificates=files)
 
     try:
         return ClusterDatabase(seeds, caller, open_store, timeout=timeout, on_close=caller.close)
@@ -64,21 +57,3 @@ def _tls(url: str, certificate: File, key: File, authority: File) -> Tls | None:
     if not (certificate and key and authority):
         raise DataError(f"{url!r}: members show certificates to each other; give certificate, key and authority")
     return Tls(Path(certificate), Path(key), Path(authority))
-
-
-class ServedBase:
-    """Base tables of the store role."""
-
-    def __init__(self, client: BaseClient) -> None:
-        self.client = client
-
-    def write(
-        self, table: TableDef, changes: Changes, *, own_clock: bool, request: str, timeout: float
-    ) -> Mapping[SourceId, Seq]:
-        return self.client.within(timeout).put(table, changes, own_clock=own_clock, request=request)
-
-    def table(self, name: str, timeout: float) -> TableDef | None:
-        return self.client.within(timeout).tables().get(name)
-
-    def close(self) -> None:
-        self.client.close()

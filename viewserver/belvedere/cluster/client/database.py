@@ -35,11 +35,11 @@ from belvedere.embedded.pins import Pin
 from belvedere.embedded.reading import named, to_table
 from belvedere.embedded.statements import NO_PREFIXES, Executing, Result
 from belvedere.embedded.storage import commit
-from belvedere.embedded.storage.ordered import key_codec
 from belvedere.engine import shard
-from belvedere.engine.delta import Changes, Delta, concat_deltas, empty_delta
+from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.errors import BelowHorizon, CatalogError, Closed, DataError, EpochExpired, NotYet, Unavailable
+from belvedere.model.keys import key_codec
 from belvedere.plan.nodes import Plan
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql import parse_statement
@@ -258,12 +258,7 @@ class ClusterDatabase(KeyReads, Executing):
             owner = f"{'view' if isinstance(served, ServedView) else 'table'} {shape.name!r}"
             which = order.positions(shape.schema[: shape.visible], columns, owner)
             codec = key_codec(shape.schema, shape.key)
-            range = wanted(codec, owner)
-            parts = [
-                order.select(piece, shape.key, codec, range)
-                for piece in self.rows.pieces(served, known.epoch, deadline)
-            ]
-            rows = order.select(concat_deltas(parts), shape.key, codec, range) if parts else empty_delta(shape.schema)
+            rows = self.rows.range(served, codec, wanted(codec, owner), known.epoch, deadline)
             return to_table(shape, rows).select(which)
 
         return self._read(at, after, timeout, read)

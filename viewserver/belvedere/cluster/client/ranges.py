@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from belvedere.backend.served.base_service import BaseClient, OpenRange
-from belvedere.backend.served.ordered import decode_key, encode_keys
+from belvedere.backend.seam import BaseTables, OpenRange
 from belvedere.cluster.catalog.catalogs import ServedTable
-from belvedere.cluster.client.connecting import ServedBase
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.embedded import order
 from belvedere.errors import CatalogError, DataError
+from belvedere.model.base_keys import decode_key, encode_keys
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.sql.catalog import TableDef
 
@@ -42,9 +41,9 @@ class Ranges:
         if not isinstance(found, ServedTable):
             raise CatalogError(f"{found.definition.name!r} is a view; base tables have key ranges")
         base = database.stores.connection(deadline).base
-        if not isinstance(base, ServedBase):
-            raise CatalogError("this store does not administer key ranges")
-        self._client: BaseClient = base.client
+        if base is None:
+            raise CatalogError("this backend does not administer key ranges")
+        self._client: BaseTables = base
         self.table: TableDef = found.stored
         self._types = [self.table.columns[at].type for at in self.table.key_positions]
 

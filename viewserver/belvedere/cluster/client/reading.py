@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,13 @@ from belvedere.cluster.catalog.catalogs import ServedTable, ServedView
 from belvedere.cluster.client.pool import Deadline, Pool
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.transport import calls
+from belvedere.embedded import order
 from belvedere.engine import shard
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.model.describe import ViewShape
+from belvedere.model.keys import KeyCodec
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.ring import BUCKETS, buckets_of
 from belvedere.sql.catalog import TableDef
@@ -31,6 +35,8 @@ Served = ServedView | ServedTable
 
 OWNER_SECONDS = 1.0
 """How long a view server may take for an answer before the store is asked instead."""
+RANGE_ROWS = 1 << 16
+"""Rows that are asked for at a time."""
 SILENT_SECONDS = 3.0
 """How long a view server that did not answer is not asked again: the store knows everything."""
 
@@ -69,6 +75,35 @@ class RowReader:
             piece = decode(served, ids, values)
             if len(piece):
                 yield piece
+
+    def range(self, served: Served, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline) -> Delta:
+        """The rows of a range, in its order."""
+        if isinstance(served, ServedView):
+            parts = list(self._in_order(served, codec, wanted, epoch, deadline))
+            return concat_deltas(parts) if parts else empty_delta(served.shape.schema)
+        # Base tables are read from DELTA, which has no order: all of it is looked at.
+        key = shape_of(served).key
+        parts = [order.select(piece, key, codec, wanted) for piece in self.pieces(served, epoch, deadline)]
+        return order.select(concat_deltas(parts), key, codec, wanted) if parts else self.rows(served, epoch, deadline)
+
+    def _in_order(
+        self, served: ServedView, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline
+    ) -> Iterator[Delta]:
+        """Part by part: what breaks off is asked for again, so a part must not be too much."""
+        left = wanted.limit
+        while left is None or left > 0:
+            count = RANGE_ROWS if left is None else min(left, RANGE_ROWS)
+            answer = self._stores(deadline).range(table_of(served), replace(wanted, limit=count), epoch + 1)
+            parts = [decode(served, ids, values) for ids, values in answer]
+            yield from parts
+            found = sum(map(len, parts))
+            if found < count:
+                return
+            deadline.progressed()
+            left = None if left is None else left - found
+            end = parts[-1].slice(len(parts[-1]) - 1, len(parts[-1]))
+            last = codec.encode([end.columns[i].to_arrow() for i in served.shape.key], 1)[0].as_py()
+            wanted = replace(wanted, high=last) if wanted.reverse else replace(wanted, low=last + b"\0")
 
     def rows(self, served: Served, epoch: int, deadline: Deadline) -> Delta:
         parts = list(self.pieces(served, epoch, deadline))

@@ -11,16 +11,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
-from belvedere.backend.seam import SourceInfo, Store
+from belvedere.backend.seam import Backend, BaseTables, SourceInfo, Store
 from belvedere.cluster.client.pool import LOOK_SECONDS, CallDeadline, Deadline, Pool, repeat
 from belvedere.engine.delta import Changes
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.ring import buckets_of
 from belvedere.sql.catalog import TableDef
@@ -32,49 +32,24 @@ LEAST_SECONDS = 0.1
 """What one try has, also if the time was spent waiting for a write to come into sight."""
 
 
-class BaseTables(Protocol):
-    """Where base rows are written."""
-
-    def write(
-        self, table: TableDef, changes: Changes, *, own_clock: bool, request: str, timeout: float
-    ) -> Mapping[SourceId, Seq]:
-        """All of the changes, durable when it returns, or none. `table` has its name in the store. `own_clock`: their
-        timestamps come from the store's clock. Repeating a `request` changes nothing. Returns the positions."""
-
-    def table(self, name: str, timeout: float) -> TableDef | None:
-        """A table as the store has it."""
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Connection:
-    """One store, open. `bounded`: the store for calls that take at most so many seconds, and streams (scans, histories)
-    that take at most as many as the second number says; None: as many as it may take."""
-
-    address: str
-    store: Store
-    base: BaseTables
-    bounded: Callable[[float, float | None], Store] | None = None
-
-    def within(self, deadline: Deadline) -> Store:
-        """The store for one try."""
-        if self.bounded is None:
-            return self.store
-        left = seconds_for(deadline)
-        return self.bounded(left, None if deadline.renewable else left)
-
-    def close(self) -> None:
-        self.base.close()
-        self.store.close()
-
-
-Open = Callable[[str], Connection]
+Open = Callable[[str], Backend]
 
 
 def seconds_for(deadline: Deadline) -> float:
     """How long one try may take."""
     return max(deadline.left(LONGEST_SECONDS), LEAST_SECONDS)
+
+
+def _bounded(backend: Backend, deadline: Deadline) -> Store:
+    """The store for one try."""
+    left = seconds_for(deadline)
+    return backend.within(left, None if deadline.renewable else left)
+
+
+def _base(backend: Backend) -> BaseTables:
+    if backend.base is None:
+        raise errors.CatalogError(f"the backend {backend.url} has no base tables of its own to write to")
+    return backend.base
 
 
 class Stores:
@@ -83,22 +58,22 @@ class Stores:
     def __init__(self, pool: Pool, open: Open) -> None:
         self._pool, self._open = pool, open
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection: tuple[str, Backend] | None = None
+        """With the address."""
         self._closed = False
 
     def __call__(self, deadline: Deadline) -> PatientStore:
         return PatientStore(self, deadline)
 
-    def connection(self, deadline: Deadline) -> Connection:
+    def connection(self, deadline: Deadline) -> Backend:
         address = self._pool.store_address(deadline)
         with self._lock:
             if self._closed:
                 raise errors.Closed("the connection is closed")
-            if self._connection is None or self._connection.address != address:
-                if self._connection is not None:
-                    self._connection.close()
-                self._connection = self._open(address)
-            return self._connection
+            if self._connection is None or self._connection[0] != address:
+                self._give_up()
+                self._connection = address, self._open(address)
+            return self._connection[1]
 
     def failed(self, deadline: Deadline) -> None:
         """It did not answer: perhaps another one is there by now."""
@@ -108,9 +83,12 @@ class Stores:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._connection is not None:
+            self._connection[1].close()
+            self._connection = None
 
 
 class PatientStore:
@@ -120,9 +98,9 @@ class PatientStore:
         self._stores, self._deadline = stores, deadline
 
     def _try(self, what: str, call: Callable[[Store], T]) -> T:
-        return self._connected(what, lambda to: call(to.within(self._deadline)))
+        return self._connected(what, lambda to: call(_bounded(to, self._deadline)))
 
-    def _connected(self, what: str, call: Callable[[Connection], T]) -> T:
+    def _connected(self, what: str, call: Callable[[Backend], T]) -> T:
         def attempt(_: float) -> T:
             connection = self._stores.connection(self._deadline)
             try:
@@ -153,15 +131,16 @@ class PatientStore:
         return self._try("listing sources", lambda store: store.sources())
 
     def write_base(self, table: TableDef, changes: Changes, own_clock: bool, request: str) -> Mapping[SourceId, Seq]:
-        def write(to: Connection) -> Mapping[SourceId, Seq]:
-            seconds = seconds_for(self._deadline)
-            return to.base.write(table, changes, own_clock=own_clock, request=request, timeout=seconds)
+        def write(to: Backend) -> Mapping[SourceId, Seq]:
+            base = _base(to).within(seconds_for(self._deadline))
+            return base.put(table, changes, own_clock=own_clock, request=request)
 
         return self._connected(f"writing to table {table.name!r}", write)
 
     def base_table(self, name: str) -> TableDef | None:
         return self._connected(
-            f"asking for table {name!r}", lambda to: to.base.table(name, seconds_for(self._deadline))
+            f"asking for table {name!r}",
+            lambda to: _base(to).within(seconds_for(self._deadline)).tables().get(name),
         )
 
     # --- versioned tables
@@ -172,6 +151,10 @@ class PatientStore:
     def changed(self, table: str, after: int, upto: int) -> list[tuple[int, np.ndarray]]:
         return self._try(f"reading the history of {table!r}", lambda store: list(store.changed(table, after, upto)))
 
+    def range(self, table: str, wanted: KeyRange, below: int) -> list[tuple[np.ndarray, pa.BinaryArray]]:
+        """All of it at once: who wants much asks for it in parts."""
+        return self._try(f"reading {table!r}", lambda store: list(store.range(table, wanted, below)))
+
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """A scan that breaks off goes on behind the last row that came: rows are ordered by bucket and id."""
         last: np.ndarray | None = None
@@ -179,7 +162,7 @@ class PatientStore:
         while True:
             start = first if last is None else int(buckets_of(last[None])[0])
             try:
-                store = self._stores.connection(self._deadline).within(self._deadline)
+                store = _bounded(self._stores.connection(self._deadline), self._deadline)
                 for piece in store.scan(table, start, stop, below):
                     ids, values = _behind(last, *piece)
                     if len(ids):

@@ -26,11 +26,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from belvedere import __version__, allocator, errors
-from belvedere.backend.seam import Store
-from belvedere.backend.served.server import location
+from belvedere.backend.addresses import location
+from belvedere.backend.seam import Backend, BaseTables, Store
 from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.coordination.seam import Coordination, SessionState, check_cluster
 from belvedere.cluster.process.health import Health
@@ -46,9 +46,6 @@ from belvedere.protocol import wire
 from belvedere.protocol.driving import Note
 from belvedere.protocol.messages import Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
-
-if TYPE_CHECKING:
-    from belvedere.cluster.roles.base_tables import Administration  # compiles catalogs: more than most roles need
 
 TICK_SECONDS = 0.1
 """Of roles whose machines know no time: an idle process should cost next to nothing."""
@@ -84,7 +81,7 @@ class Surroundings:
     coordination: Coordination
     store: Store
     store_address: str
-    base: Administration | None
+    base: BaseTables | None
     """The store's base tables, where it has any."""
     transport: Transport
     trouble: Troubles
@@ -94,15 +91,6 @@ class Surroundings:
     """Where /metrics, /healthz and /readyz are; empty if nowhere."""
     tick: Callable[[], None]
     """To be called in every round of the loop."""
-
-
-@dataclass(frozen=True)
-class OpenStore:
-    store: Store
-    base: Administration | None = None
-
-    def close(self) -> None:
-        self.store.close()
 
 
 class Incarnation(abc.ABC):
@@ -305,7 +293,7 @@ class Process:
         make: Callable[[Surroundings], Incarnation],
         connect: Callable[[ProcessOptions], Coordination],
         transport: Callable[[ProcessOptions, MemberId, Store], Transport],
-        open_store: Callable[[ProcessOptions, str], OpenStore],
+        open_store: Callable[[ProcessOptions, str], Backend],
         log: Log,
     ) -> None:
         self.options, self.log = options, log
@@ -319,7 +307,7 @@ class Process:
         """Why the last incarnation ended, if it failed."""
         self._make, self._connect, self._transport, self._open_store = make, connect, transport, open_store
         self._stopping = threading.Event()
-        self._store: tuple[str, OpenStore] | None = None
+        self._store: tuple[str, Backend] | None = None
 
     def _serve_health(self) -> Health | None:
         if self.options.http_port is None:
@@ -470,7 +458,7 @@ class Process:
             self.trouble.zookeeper.clear()
             return coordination
 
-    def _find_store(self, coordination: Coordination) -> OpenStore:
+    def _find_store(self, coordination: Coordination) -> Backend:
         """The store's client: where the options say, or where the member with role store is."""
         pauses = Pauses()
         while True:
@@ -496,7 +484,7 @@ class Process:
         state = None if found is None else wire.decode(found.data)
         return _store_address(coordination.members(), state.cluster if isinstance(state, PoolState) else "")
 
-    def _client(self, address: str) -> OpenStore:
+    def _client(self, address: str) -> Backend:
         if self._store is None or self._store[0] != address:
             if self._store is not None:
                 self._store[1].close()

@@ -18,6 +18,7 @@ from belvedere import errors
 from belvedere.backend.seam import InputSize, SourceInfo, Store, TableWrite, write_groups
 from belvedere.cluster.process.logs import Log
 from belvedere.cluster.process.loop import Pauses
+from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
 
 T = TypeVar("T")
@@ -92,8 +93,8 @@ class Retrying:
     def remove_documents(self, names: Sequence[str]) -> None:
         self.insist(lambda: self._store.remove_documents(names))
 
-    def put_chunk(self, chunk: Chunk, payload: bytes) -> None:
-        self.insist(lambda: self._store.put_chunk(chunk, payload))
+    def put_chunks(self, chunks: Sequence[tuple[Chunk, bytes]]) -> None:
+        self.insist(lambda: self._store.put_chunks(chunks))
 
     def chunks(self, limit: int | None = None) -> list[Chunk]:
         return self.insist(lambda: self._store.chunks(limit))
@@ -119,13 +120,15 @@ class Retrying:
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         return self.insist(lambda: self._store.read_some(table, ids, below))
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """Bucket by bucket range: a scan that breaks off goes on behind the last id that came."""
         last: np.ndarray | None = None
         pauses = Pauses()
         while self._wanted():
             try:
-                for ids, values in self._store.scan(table, first, stop, below):
+                for ids, values in self._store.scan(table, first, stop, below, only):
                     ids, values = _after(last, ids, values)
                     if len(ids):
                         last = ids[-1].copy()
@@ -137,6 +140,10 @@ class Retrying:
             self.trouble.clear()
             return
         raise Superseded
+
+    def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """All of it before the first piece is given: one that breaks off would have to be asked for from a key on."""
+        return iter(self.insist(lambda: list(self._store.range(table, wanted, below))))
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         """Group by group, as the store would cut it: whether the result is wanted is asked before each."""
@@ -154,6 +161,9 @@ class Retrying:
 
     def drop_tables(self, tables: Sequence[str]) -> None:
         self.insist(lambda: self._store.drop_tables(tables))
+
+    def tables(self) -> list[str]:
+        return self.insist(self._store.tables)
 
     def usage(self) -> Mapping[str, int]:
         return self.insist(self._store.usage)

@@ -4,28 +4,12 @@ names in the store are never used again, so a table that a catalog has dropped i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
+from belvedere.backend.seam import BaseTables
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.catalog.document import load
-from belvedere.sql.catalog import TableDef
-from belvedere.types import Column
 
 
-class Administration(Protocol):
-    """What is needed of the store (`store.served.base_service.BaseClient`)."""
-
-    def create_table(self, table: TableDef, splits: Sequence[bytes] = ()) -> None: ...
-
-    def add_columns(self, table: str, columns: Sequence[Column]) -> None: ...
-
-    def drop_table(self, table: str) -> None: ...
-
-    def tables(self) -> dict[str, TableDef]: ...
-
-
-def adjust(base: Administration, document: bytes) -> None:
+def adjust(base: BaseTables, document: bytes) -> None:
     """Make, widen and drop tables as this catalog wants them."""
     wanted = {table.stored.name: table.stored for table in catalogs.compile(document).tables.values()}
     known = base.tables()

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from belvedere import errors
+from belvedere.backend.opening import TIMEOUT
 from belvedere.backend.seam import InputSize, Store
-from belvedere.backend.served.client import TIMEOUT
 from belvedere.cluster.catalog.ddl import CatalogService
 from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.process.loop import Pauses, Worker

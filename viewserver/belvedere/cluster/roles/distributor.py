@@ -18,17 +18,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from belvedere import errors
-from belvedere.backend.served.pusher import unpack_request
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.process.loop import Busy
 from belvedere.cluster.process.process import NO_PART, Incarnation, Surroundings
 from belvedere.cluster.process.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
-from belvedere.cluster.roles.push import PUSH
 from belvedere.cluster.roles.work import DistributorWork, failure, newest_catalog
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.seam import Handler, Payload
 from belvedere.model import chunks
+from belvedere.model.pushes import PUSH, unpack_request
 from belvedere.protocol import exactly_once as input
 from belvedere.protocol.driving import Distribute, DistributorEvent, Note, Received, Send, Settle
 from belvedere.protocol.exactly_once import Chunk, RequestId, SourceEntry, SourceId, WriterId
@@ -119,7 +118,7 @@ class DistributorMember(Incarnation):
         payload = chunks.encode(chunk.source, entries)
         chunk = replace(chunk, size=len(payload), at=int(time.time() * 1000))
         try:
-            self.around.store.put_chunk(chunk, payload)
+            self.around.store.put_chunks([(chunk, payload)])
         except errors.BelvedereError as error:
             self.around.trouble.store.set(str(error))
             event: input.Event = input.WriteFailed(chunk.id, str(error))

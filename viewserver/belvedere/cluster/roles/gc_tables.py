@@ -47,7 +47,7 @@ class Sweep:
 
     def sweep(self, document: bytes, committed: Epoch, horizon: Epoch) -> list[str]:
         """Drop what is garbage from the horizon on. `document`: the catalog of the committed epoch."""
-        found = garbage(document, self._store.usage())
+        found = garbage(document, self._store.tables())
         self._noted = {name: self._noted.get(name, committed) for name in found}
         due = [name for name, epoch in self._noted.items() if epoch <= horizon]
         if due:

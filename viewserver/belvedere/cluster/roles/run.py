@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from belvedere.backend.seam import Store
+from belvedere.backend.opening import Certificates, open_backend, served_url
+from belvedere.backend.seam import Backend, Store
 from belvedere.cluster.coordination.seam import Coordination
 from belvedere.cluster.process import logs
 from belvedere.cluster.process.options import TEST_PROTOCOL, ProcessOptions
-from belvedere.cluster.process.process import Incarnation, OpenStore, Process, Surroundings
+from belvedere.cluster.process.process import Incarnation, Process, Surroundings
 from belvedere.cluster.transport.seam import Transport
 from belvedere.errors import DataError
 from belvedere.protocol.messages import Role
@@ -102,17 +103,11 @@ def transport(options: ProcessOptions, member: MemberId, store: Store) -> Transp
     )
 
 
-def open_store(options: ProcessOptions, address: str) -> OpenStore:
+def open_store(options: ProcessOptions, address: str) -> Backend:
     if options.role is Role.STORE:
         from belvedere.cluster.roles.store import StoreDirectory
 
-        return OpenStore(StoreDirectory(options))
-    from belvedere.backend.served.client import FlightStore
-    from belvedere.backend.served.server import Tls
-
-    tls = None if options.tls is None else Tls(options.tls.certificate, options.tls.key, options.tls.authority)
-    if options.role is Role.COORDINATOR:
-        from belvedere.backend.served.base_service import BaseClient
-
-        return OpenStore(FlightStore(address, tls=tls), BaseClient(address, tls=tls))
-    return OpenStore(FlightStore(address, tls=tls))
+        return Backend(str(options.directory), StoreDirectory(options))
+    tls = options.tls
+    certificates = None if tls is None else Certificates(tls.certificate, tls.key, tls.authority)
+    return open_backend(served_url(address), certificates=certificates, base=options.role is Role.COORDINATOR)

@@ -14,15 +14,15 @@ from belvedere import errors
 from belvedere.backend.seam import Store
 from belvedere.backend.served.base_service import BaseService
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.backend.served.pusher import Pushers, pack_request
+from belvedere.backend.served.pusher import Pushers
 from belvedere.backend.served.server import StoreServer, Tls
 from belvedere.backend.served.service import StoreService
 from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.process.process import Incarnation, Surroundings
-from belvedere.cluster.roles.push import PUSH
 from belvedere.cluster.transport.flight import SLOWEST_BYTES_PER_SECOND, FlightClient, Watch, cut
 from belvedere.cluster.transport.flight import Tls as FlightTls
 from belvedere.cluster.transport.seam import Handler, Payload, Receiver
+from belvedere.model.pushes import PUSH, pack_request
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Member, Message, Role
 from belvedere.protocol.ring import MemberId

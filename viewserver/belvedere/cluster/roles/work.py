@@ -31,7 +31,9 @@ from belvedere.cluster.roles.batch_buffer import Kept
 from belvedere.cluster.roles.read_cache import ReadCache
 from belvedere.engine.delta import Changes
 from belvedere.engine.shard import DAY_MS, Held, Outgoing, Shard, ShardCatalog, StageError, route_changes
+from belvedere.engine.vec import Vec
 from belvedere.engine.version import ENGINE_VERSION
+from belvedere.model.keys import key_codec
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Adopt, Compute, Computed, Distribute, Distributed, Open, Persist, WorkFailed
 from belvedere.protocol.exactly_once import ChunkId, InputPiece
@@ -39,6 +41,7 @@ from belvedere.protocol.messages import NEVER, Attempt, Batch, Counts, Epoch, Ep
 from belvedere.protocol.reads import Ownership
 from belvedere.protocol.ring import MemberId, Ring, RingVersion, buckets_of
 from belvedere.sql.catalog import TableDef
+from belvedere.types import Schema
 
 NO_CATALOG = ""
 """The catalog before the first DDL: nothing in it, and no document."""
@@ -150,6 +153,12 @@ class _Counts:
         return {stage: tuple(counts) for stage, counts in found.items()}
 
 
+def encode_keys(schema: Schema, columns: Sequence[Vec], count: int) -> pa.BinaryArray:
+    """Keys of rows, as the store keeps them in order and readers ask for them."""
+    codec = key_codec(schema, range(len(schema)))
+    return codec.encode([column.to_arrow() for column in columns], count)
+
+
 class _State:
     """The versioned tables of a store, as a shard reads them."""
 
@@ -159,8 +168,10 @@ class _State:
     def load(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         return self._store.read_some(table, ids, below)
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        return self._store.scan(table, first, stop, below)
+    def scan(
+        self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        return self._store.scan(table, first, stop, below, only)
 
 
 class ServerWork:
@@ -188,6 +199,7 @@ class ServerWork:
             memory_limit=memory_limit // 2,
             spill_directory=spill_directory,
             tombstone_retention_ms=tombstone_retention_ms,
+            encode_keys=encode_keys,
         )
         self._shard = self._make_shard()
         self._generation: Generation | None = None
@@ -293,7 +305,7 @@ class ServerWork:
         except StageError as error:
             raise WorkError(error.reason, ", ".join(error.views)) from error
         self._open = None
-        writes = [TableWrite(change.table, change.ids, change.values, change.logged) for change in changes]
+        writes = [TableWrite(change.table, change.ids, change.values, change.logged, change.keys) for change in changes]
         self.recent.add(persist.epoch, writes)
         with self._owning:
             self._ownership.process(persist.epoch, persist.attempt)

@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from belvedere import errors
-from belvedere.backend.served.server import location
+from belvedere.backend.addresses import location
 from belvedere.cluster.transport import failures, frames, sockets
 from belvedere.cluster.transport.inbox import SenderInbox
 from belvedere.cluster.transport.outbox import OutboxEntry, OutboxLink

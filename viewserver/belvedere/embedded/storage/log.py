@@ -219,8 +219,13 @@ class InputLog:
             self.segments.pop(0)
 
     def close(self) -> None:
-        if self._appender is not None:
+        appender, self._appender = self._appender, None
+        if appender is None:
+            return
+        try:
             if not self._sync and self._failed is None:
-                self._appender.sync()
-            self._appender.close()
-            self._appender = None
+                appender.sync()
+        except OSError as error:
+            raise self._stop(self.segments[-1].path, error) from error
+        finally:
+            appender.close()

@@ -18,9 +18,8 @@ import pyarrow as pa
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.ordered import KeyOrder, SortedSlots
 from belvedere.engine.vec import Vec
-from belvedere.model.keys import KeyCodec
+from belvedere.model.keys import KeyCodec, key_codec
 from belvedere.model.ranges import KeyRange
-from belvedere.types import Column, Schema
 
 T = TypeVar("T")
 _PIECE_ROWS = 1 << 16
@@ -39,11 +38,6 @@ class SlotTable(Protocol):
     def live_slots(self) -> np.ndarray: ...
 
     def gather(self, slots: np.ndarray, columns: Sequence[int]) -> tuple[Vec, ...]: ...
-
-
-def key_codec(schema: Schema, key: Sequence[int]) -> KeyCodec:
-    """Keys as the embedded database orders them, in memory only: any column may be NULL."""
-    return KeyCodec([Column(schema[i].name, schema[i].type) for i in key])
 
 
 class OrderedRows:

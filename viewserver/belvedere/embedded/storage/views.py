@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from belvedere.embedded.storage.ordered import OrderedRows, key_codec
+from belvedere.embedded.storage.ordered import OrderedRows
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.operators.view import Quarantined
 from belvedere.engine.state.index import HashIndex
@@ -26,6 +26,7 @@ from belvedere.engine.state.pyvalues import converter
 from belvedere.engine.state.table import Table
 from belvedere.engine.vec import Status, Vec
 from belvedere.model.describe import ViewShape
+from belvedere.model.keys import key_codec
 from belvedere.model.ranges import KeyRange
 from belvedere.types import INT, Schema
 

@@ -23,6 +23,7 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic as _intrinsic
 
 from belvedere.engine.state.kernel_cache import KernelCache
+from belvedere.waiting import uninterrupted
 
 _log = logging.getLogger(__name__)
 _JIT: dict[str, Any] = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
@@ -49,7 +50,11 @@ intrinsic: Any = _intrinsic
 
 
 class Kernel(CPUDispatcher):
-    """A compiled function that Python calls, with the types that it may be called with."""
+    """A compiled function that Python calls, with the types that it may be called with.
+
+    Code is loaded in a thread that no interrupt reaches: one between two calls of LLVM leaves objects that two owners
+    free, and that ends the process.
+    """
 
     def __init__(self, function: Any, declared: tuple[str, ...]) -> None:
         super().__init__(function, targetoptions={"nopython": True, **_JIT})
@@ -62,6 +67,13 @@ class Kernel(CPUDispatcher):
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         """Numba comes here for types that this process has not met: code from the cache, or from the compiler."""
+        return uninterrupted(lambda: self._load_for(args, kws))
+
+    def load(self, declared: tuple[Any, ...]) -> None:
+        """Have the code for these types in this process, from the cache or from the compiler."""
+        uninterrupted(lambda: self.compile(declared))
+
+    def _load_for(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
         given = tuple(self.typeof_pyval(arg) for arg in args)
         if given in self.declared:
             return super()._compile_for_args(*args, **kws)

@@ -78,6 +78,10 @@ class SortedSlots:
         )
         return found
 
+    def keys(self, slots: np.ndarray) -> pa.BinaryArray:
+        """The keys of slots that are in it."""
+        return self._keys.gather(slots, [0])[0].to_arrow()
+
     @property
     def blocks(self) -> int:
         """Blocks in use."""

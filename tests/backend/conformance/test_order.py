@@ -1,0 +1,201 @@
+"""Tables that are written with keys: rows in the order of keys, by range, at any epoch, whatever else was done."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from belvedere.backend.seam import Store, TableWrite
+from belvedere.backend.served.by_key import LIMIT
+from belvedere.backend.served.lmdb_store import LmdbStore
+from belvedere.errors import BelowHorizon, DataError
+from belvedere.model.keys import after_prefix
+from belvedere.model.ranges import KeyRange
+from tests.backend.conformance.conftest import KINDS, make
+from tests.backend.conformance.rows import LAST, collect, ids, values
+
+ALL = KeyRange()
+EPOCH = 1_780_000_000_000
+"""Epochs are milliseconds of our time."""
+
+
+def write(store: Store, epoch: int, rows: dict[bytes, bytes | None], table: str = "t") -> None:
+    keys = pa.array(list(rows), pa.binary())
+    store.write(epoch, [TableWrite(table, ids_of(*rows), values(*rows.values()), True, keys)])
+
+
+def ids_of(*keys: bytes) -> np.ndarray:
+    return ids(*[NUMBERS.setdefault(key, len(NUMBERS)) for key in keys])
+
+
+NUMBERS: dict[bytes, int] = {}
+
+
+def ordered(store: Store, wanted: KeyRange = ALL, below: int = LAST, table: str = "t") -> list[bytes]:
+    """Values in the order in which they come; no piece is empty."""
+    found: list[bytes] = []
+    for piece, content in store.range(table, wanted, below):
+        assert len(piece) == len(content) > 0 and not content.null_count
+        found += content.to_pylist()
+    return found
+
+
+def test_rows_come_in_the_order_of_keys(store: Store) -> None:
+    assert ordered(store) == []
+    write(store, 10, {b"b": b"2", b"": b"0", b"c\0": b"4", b"a": b"1", b"c": b"3", b"\xff\xff": b"5"})
+    assert ordered(store) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert ordered(store, KeyRange(reverse=True)) == [b"5", b"4", b"3", b"2", b"1", b"0"]
+    assert ordered(store, KeyRange(b"a", b"c")) == [b"1", b"2"]
+    assert ordered(store, KeyRange(b"a", b"c\0", 2, reverse=True)) == [b"3", b"2"]
+    assert ordered(store, KeyRange(b"c", after_prefix(b"c"))) == [b"3", b"4"]
+    assert ordered(store, KeyRange(limit=0)) == [] and ordered(store, KeyRange(b"x", b"y")) == []
+    assert ordered(store, table="other") == []
+
+
+def test_a_range_is_as_of_its_epoch(store: Store) -> None:
+    write(store, 10, {b"a": b"1", b"b": b"2"})
+    write(store, 20, {b"a": None, b"c": b"3"})
+    write(store, 30, {b"a": b"4", b"b": None})
+    assert [ordered(store, below=below) for below in (10, 11, 20, 21, 31)] == [
+        [],
+        [b"1", b"2"],
+        [b"1", b"2"],
+        [b"2", b"3"],
+        [b"4", b"3"],
+    ]
+
+
+def test_a_limit_counts_rows_and_not_what_is_gone(store: Store) -> None:
+    keys = [b"%04d" % number for number in range(2000)]
+    write(store, 10, dict.fromkeys(keys, b"old"))
+    write(store, 20, dict.fromkeys(keys[:1500], None))
+    assert ordered(store, KeyRange(limit=3)) == [b"old"] * 3
+    assert len(ordered(store, KeyRange(limit=1000))) == 500
+    assert len(ordered(store, KeyRange(limit=1501, reverse=True), below=20)) == 1501
+
+
+def test_long_keys_keep_their_order(store: Store) -> None:
+    stem = b"x" * (LIMIT - 16)
+    keys = [stem[:-1], stem, stem + b"a" * 40, stem + b"b", stem + b"b" * 3000, stem + b"c", stem[:-1] + b"y", b"y"]
+    write(store, 10, {key: b"%d" % number for number, key in reversed(list(enumerate(keys)))})
+    everything = [b"%d" % number for number in range(len(keys))]
+    assert ordered(store) == everything
+    assert ordered(store, KeyRange(reverse=True)) == everything[::-1]
+    for at, key in enumerate(keys):
+        assert ordered(store, KeyRange(key)) == everything[at:]
+        assert ordered(store, KeyRange(b"", key, reverse=True)) == everything[:at][::-1]
+        assert ordered(store, KeyRange(key, limit=1)) == everything[at : at + 1]
+    write(store, 20, {keys[4]: None})
+    collect(store, 30, 30)
+    assert ordered(store) == everything[:4] + everything[5:]
+
+
+def test_a_row_that_comes_back_has_its_place_again(store: Store) -> None:
+    write(store, 10, {b"a": b"1", b"b": b"2", b"c": b"3"})
+    write(store, 20, {b"b": None})
+    collect(store, 30, 30)
+    assert ordered(store) == [b"1", b"3"]
+    write(store, 40, {b"b": b"4"})
+    assert ordered(store) == [b"1", b"4", b"3"]
+    write(store, 50, {b"b": None})
+    write(store, 60, {b"b": b"5"})
+    collect(store, 55, 55)  # what is removed is not the last of the row
+    assert ordered(store) == [b"1", b"5", b"3"]
+
+
+def test_what_is_dropped_is_gone_and_the_name_is_free(store: Store) -> None:
+    write(store, 10, {b"a": b"1", b"b": b"2"})
+    store.drop_tables(["t"])
+    assert ordered(store) == []
+    write(store, 20, {b"b": b"3"})
+    assert ordered(store) == [b"3"]
+
+
+def test_a_range_below_the_horizon_is_refused(store: Store) -> None:
+    write(store, 10, {b"a": b"1"})
+    write(store, 20, {b"a": b"2"})
+    collect(store, 15, 15)
+    with pytest.raises(BelowHorizon, match="'t'"):
+        ordered(store, below=11)
+    assert ordered(store, below=16) == [b"1"]
+
+
+def test_a_range_of_rows_without_keys_is_refused(store: Store) -> None:
+    store.write(10, [TableWrite("t", ids(1, 2), values(b"1", None), True)])
+    with pytest.raises(DataError, match="'t' was written without keys"):
+        ordered(store)
+
+
+def test_keys_that_do_not_fit_the_rows_are_refused(store: Store) -> None:
+    with pytest.raises(DataError, match="2 ids and 1 keys"):
+        store.write(10, [TableWrite("t", ids(1, 2), values(b"1", b"2"), True, pa.array([b"a"], pa.binary()))])
+    with pytest.raises(DataError, match="1 of them null"):
+        store.write(10, [TableWrite("t", ids(1), values(None), True, pa.array([None], pa.binary()))])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_random_histories_are_as_sorted_in_python(kind: str, seed: int, tmp_path: Path) -> None:
+    """Writes, late and repeated ones among them, removals, collections; ranges at every epoch that may be asked for."""
+    rng = random.Random(seed)
+    parts = [b"", b"\0", b"\0\xff", b"a", b"ab", b"b", b"\xff", b"z" * 300, b"z" * 600, b"z" * 600 + b"q"]
+    keys = list({rng.choice(parts) + rng.choice(parts) + bytes([rng.randrange(4)]) for _ in range(60)})
+    history: dict[int, dict[bytes, bytes | None]] = {}
+    horizon, epoch = 0, EPOCH
+    with ExitStack() as stack:
+        store = make(kind, tmp_path / "store", stack)
+        for _ in range(40):
+            epoch += rng.randrange(1, 3)
+            rows = {key: None if rng.random() < 0.4 else b"%d" % epoch for key in rng.sample(keys, rng.randrange(1, 9))}
+            history[epoch] = rows
+            write(store, epoch, rows)
+            if rng.random() < 0.3:
+                late = rng.choice([at for at in history if at > horizon])
+                write(store, late, history[late])
+            if rng.random() < 0.2:
+                horizon = rng.randrange(max(horizon, EPOCH), epoch + 1)
+                collect(store, horizon, horizon)
+            below = rng.randrange(max(horizon, EPOCH) + 1, epoch + 2)
+            low, high = sorted(rng.choice(keys) for _ in range(2))
+            wanted = KeyRange(
+                rng.choice([low, b""]), rng.choice([high, None]), rng.choice([None, 1, 5]), rng.random() < 0.5
+            )
+            assert ordered(store, wanted, below) == _expected(history, wanted, below)
+
+
+def _expected(history: dict[int, dict[bytes, bytes | None]], wanted: KeyRange, below: int) -> list[bytes]:
+    state: dict[bytes, bytes | None] = {}
+    for epoch in sorted(history):
+        if epoch < below:
+            state.update(history[epoch])
+    found = sorted((k for k, v in state.items() if v is not None and k in wanted), reverse=wanted.reverse)
+    return [state[key] for key in found][: wanted.limit]  # type: ignore[misc]
+
+
+def test_order_survives_a_restart_with_rows_that_were_not_merged(tmp_path: Path) -> None:
+    for merge_rows in (1, 10**6):
+        path = tmp_path / f"store-{merge_rows}"
+        store = LmdbStore(path, merge_rows=merge_rows, collect_pause=0.0)
+        write(store, 10, {b"b": b"2", b"a": b"1", b"c" * 600: b"3"})
+        write(store, 20, {b"a": None})
+        store.close()
+        store = LmdbStore(path, merge_rows=merge_rows, collect_pause=0.0)
+        assert ordered(store) == [b"2", b"3"] and ordered(store, below=11) == [b"1", b"2", b"3"]
+        store.close()
+
+
+def test_nothing_is_left_of_the_order_of_rows_that_are_gone(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "store", merge_rows=1, collect_pause=0.0)
+    keys = [b"%d" % number * 200 for number in range(10)]
+    write(store, 10, dict.fromkeys(keys, b"x"))
+    write(store, 20, dict.fromkeys(keys[1:], None))
+    collect(store, 30, 30)
+    with store.environment.reading() as txn:
+        assert txn.stat(store.environment.db["by_key"])["entries"] == 1
+    assert ordered(store) == [b"x"]
+    store.close()

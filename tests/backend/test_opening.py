@@ -1,0 +1,57 @@
+"""A backend is named by a URL; one that nobody knows is refused with those that are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from belvedere.backend.opening import open_backend, served_url
+from belvedere.backend.served.base_service import BaseService
+from belvedere.backend.served.lmdb_store import LmdbStore
+from belvedere.backend.served.server import StoreServer
+from belvedere.backend.served.service import StoreService
+from belvedere.errors import DataError
+
+
+def test_memory_is_a_backend_of_its_own_each_time() -> None:
+    one, other = open_backend("memory:"), open_backend("memory:")
+    one.store.put_document("a", b"1")
+    assert one.store.get_document("a") == b"1" and other.store.get_document("a") is None
+    assert one.base is None and one.within(1.0) is one.store
+    one.close()
+
+
+def test_a_served_store_is_opened_by_its_address(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "store")
+    server = StoreServer([StoreService(store), BaseService(store.base)])
+    backend = open_backend(served_url(server.address))
+    backend.store.put_document("a", b"1")
+    assert store.get_document("a") == b"1" == backend.within(5.0).get_document("a")
+    assert backend.base is not None and backend.base.within(5.0).tables() == {}
+    backend.close()
+    alone = open_backend(served_url(server.address), base=False)
+    assert alone.base is None and alone.store.identity() == store.identity()
+    alone.close()
+    server.close()
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "memory", "memory:x", "mem:", "hbase://zk1/pool", "served:host:1", "Served://host:1", "/tmp/store"]
+)
+def test_a_url_that_nobody_knows_is_refused_with_those_that_are_known(url: str) -> None:
+    with pytest.raises(DataError, match=r"names no backend that is known; there are memory: or served://host:port"):
+        open_backend(url)
+
+
+@pytest.mark.parametrize("url", ["served://", "served://host", "served://host:", "served://host:0", "served://h:99999"])
+def test_a_store_needs_a_host_and_a_port(url: str) -> None:
+    with pytest.raises(DataError, match="a host and a port are needed, as in served://host:7001"):
+        open_backend(url)
+
+
+def test_what_is_no_address_of_a_store_is_refused() -> None:
+    assert served_url("grpc+tls://h:1") == "served+tls://h:1" and served_url("grpc://[::1]:5") == "served://[::1]:5"
+    with pytest.raises(DataError, match="'http://h:1' is no address of a store"):
+        served_url("http://h:1")

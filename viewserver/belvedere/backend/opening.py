@@ -1,0 +1,68 @@
+"""From a URL to a backend: the one place that knows which implementations there are.
+
+    memory:                     in this process, gone with it: for trying out, and for tests
+    served://host:port          a process of role store (`served+tls://` with certificates)
+
+Imports are lazy: who follows one URL loads one implementation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from belvedere.backend.seam import Backend
+from belvedere.errors import DataError
+
+SERVED = {"served": "grpc", "served+tls": "grpc+tls"}
+TIMEOUT = 60.0
+"""Seconds that a call to a backend may take. Late writers are not later than this."""
+KNOWN = "memory: or served://host:port"
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files that members show to each other."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+def open_backend(
+    url: str, *, timeout: float = TIMEOUT, certificates: Certificates | None = None, base: bool = True
+) -> Backend:
+    """The backend that a URL names. `base`: with its base tables, for those who write or administer them."""
+    scheme, separator, rest = url.partition(":")
+    if scheme == "memory" and separator and not rest:
+        from belvedere.backend.memory import MemoryStore
+
+        return Backend(url, MemoryStore())
+    if scheme in SERVED and rest.startswith("//"):
+        return _served(url, f"{SERVED[scheme]}:{rest}", timeout, certificates, base)
+    raise DataError(f"{url!r} names no backend that is known; there are {KNOWN}")
+
+
+def served_url(address: str) -> str:
+    """The URL of a store that listens at an address of Arrow Flight."""
+    scheme, _, rest = address.partition("://")
+    named = {flight: name for name, flight in SERVED.items()} | {"grpc+tcp": "served"}
+    if scheme not in named or not rest:
+        raise DataError(f"{address!r} is no address of a store; they begin with grpc:// or grpc+tls://")
+    return f"{named[scheme]}://{rest}"
+
+
+def _served(url: str, address: str, timeout: float, certificates: Certificates | None, base: bool) -> Backend:
+    from belvedere.backend.served.client import FlightStore
+    from belvedere.backend.served.server import Tls
+
+    _, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise DataError(f"{url!r} is no URL of a store: a host and a port are needed, as in served://host:7001")
+    tls = None if certificates is None else Tls(certificates.certificate, certificates.key, certificates.authority)
+    store = FlightStore(address, timeout=timeout, tls=tls)
+    if not base:
+        return Backend(url, store, None, store.within)
+    from belvedere.backend.served.base_service import BaseClient
+
+    return Backend(url, store, BaseClient(address, timeout=timeout, tls=tls), store.within)

@@ -1,0 +1,86 @@
+"""The order of rows that are read by their keys: of each id of such a table, where its key stands.
+
+    by_key    table, key -> id, and the whole key where it is longer than LMDB allows (see `belvedere.model.long_keys`)
+
+An entry is there as long as the tree has any version of the id: it is put before the first one, and removed with the
+last, a tombstone, which carries the key. So a read in order finds every id that may have a row at the epoch it asks
+for, and looks for the version as any read does; ids without one are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from belvedere.backend.served import keys
+from belvedere.backend.served.environment import Db, Txn
+from belvedere.model.keys import after_prefix
+from belvedere.model.long_keys import HASH_BYTES, is_hashed, run_of, stored_key
+
+_TABLE = 4
+LIMIT = 511 - _TABLE
+_CUT = LIMIT - HASH_BYTES
+_ID = 16
+
+Entry = tuple[bytes, bytes]
+"""A key and its id."""
+
+
+def put(txn: Txn, by_key: Db, table: int, entries: Iterable[Entry]) -> None:
+    """Entries that are there already are left alone, and cost no page. In the order of keys this is fastest."""
+    cursor, name = txn.cursor(by_key), keys.table_bytes(table)
+    for key, id in entries:
+        stored = stored_key(key, LIMIT)
+        cursor.put(name + stored, id + key if is_hashed(stored, LIMIT) else id, overwrite=False)
+
+
+def remove(txn: Txn, by_key: Db, table: int, key: bytes) -> None:
+    txn.delete(keys.table_bytes(table) + stored_key(key, LIMIT), db=by_key)
+
+
+def piece(
+    txn: Txn, by_key: Db, table: int, low: bytes, high: bytes | None, count: int, reverse: bool
+) -> tuple[list[Entry], bool]:
+    """The first entries from `low` up to `high` (from the upper end if `reverse`), `count` of them or some more, in
+    order; and whether these are all."""
+    cursor, name = txn.cursor(by_key), keys.table_bytes(table)
+    found: list[Entry] = []
+    stored = _down(cursor, name, low, high) if reverse else _up(cursor, name, low, high)
+    # Long keys that agree up to the cut stand together without an order: they come all at once.
+    for _, run in groupby(stored, lambda entry: _run(entry[0])):
+        if len(found) >= count:
+            return found, False
+        whole = [(value[_ID:] or key, value[:_ID]) for key, value in run]
+        whole.sort(reverse=reverse)
+        found += [entry for entry in whole if low <= entry[0] and (high is None or entry[0] < high)]
+    return found, True
+
+
+def _run(stored: bytes) -> bytes:
+    return run_of(stored) if is_hashed(stored, LIMIT) else stored
+
+
+def _up(cursor: Any, name: bytes, low: bytes, high: bytes | None) -> Iterator[Entry]:
+    if not cursor.set_range(name + low[:_CUT]):
+        return
+    for key, value in cursor.iternext():
+        stored = key[_TABLE:]
+        if key[:_TABLE] != name or (high is not None and stored[:_CUT] > high[:_CUT]):
+            return
+        yield stored, value
+
+
+def _down(cursor: Any, name: bytes, low: bytes, high: bytes | None) -> Iterator[Entry]:
+    if high is not None and len(high) < _CUT:
+        above: bytes | None = name + high
+    else:  # behind the run of the bound
+        above = after_prefix(name if high is None else name + high[:_CUT])
+    there = cursor.set_range(above) if above is not None else False
+    if not (cursor.prev() if there else cursor.last()):
+        return
+    for key, value in cursor.iterprev():
+        stored = key[_TABLE:]
+        if key[:_TABLE] != name or stored[:_CUT] < low[:_CUT]:
+            return
+        yield stored, value
