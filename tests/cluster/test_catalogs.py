@@ -13,11 +13,22 @@ import pytest
 
 import belvedere
 from belvedere.backend.served import versions
-from belvedere.cluster.catalog import catalogs, ddl
+from belvedere.cluster.catalog import catalogs, ddl, plan
 from belvedere.cluster.roles.coordinator import CoordinatorMember
-from belvedere.errors import BelvedereError, CatalogError, Damaged, FormatError, PeerUnavailable, SqlError
+from belvedere.engine.expr.functions import FUNCTIONS
+from belvedere.errors import (
+    BelvedereError,
+    CatalogError,
+    Damaged,
+    Defect,
+    FormatError,
+    Incompatible,
+    PeerUnavailable,
+    SqlError,
+)
 from belvedere.plan.nodes import Plan, topological
-from belvedere.sql.catalog import ViewDef
+from belvedere.sql.catalog import Catalog, ViewDef
+from belvedere.sql.query import Query
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
 SPEND = "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY 1"
@@ -347,3 +358,38 @@ def test_names_that_the_store_could_not_take_are_refused(letter: str) -> None:
     manifest = MANIFEST.replace("{name: big}", f"{{name: {'b' * 401}}}")
     with pytest.raises(CatalogError, match="has 401 bytes"):
         catalogs.apply_manifest(catalogs.empty(), manifest)
+
+
+def test_a_view_that_this_version_refuses_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = catalogs.empty()
+    for sql in (
+        "CREATE TABLE orders (id BIGINT PRIMARY KEY, s STRING)",
+        "CREATE MATERIALIZED VIEW shouted AS SELECT id, upper(s) AS u FROM orders",
+    ):
+        changed = catalogs.execute(document, sql)
+        assert changed is not None
+        document = changed
+
+    def newer(sql: str, known: Catalog) -> Query:
+        raise SqlError("no function upper", line=1, column=12)
+
+    catalogs.compile.cache_clear()
+    monkeypatch.setattr(plan, "_memory", plan._Memory())
+    with monkeypatch.context() as patch:
+        patch.setattr("belvedere.embedded.ddl.bind_query", newer)
+        with pytest.raises(
+            Incompatible, match=r"view 'shouted' .*no function upper.*; replace or drop it .* upper\(s\)"
+        ):
+            catalogs.compile(document)
+    assert list(catalogs.compile(document).catalog.views) == ["shouted"]
+
+
+def test_a_view_that_cannot_be_computed_is_refused_before_it_is_in_the_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise TypeError("no such kernel")
+
+    document = catalogs.execute(catalogs.empty(), "CREATE TABLE orders (id BIGINT PRIMARY KEY, s STRING)")
+    assert document is not None
+    monkeypatch.setitem(FUNCTIONS, "upper", broken)
+    with pytest.raises(Defect, match="view 'shouted' cannot be computed"):
+        catalogs.execute(document, "CREATE MATERIALIZED VIEW shouted AS SELECT id, upper(s) AS u FROM orders")

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from belvedere.cluster.roles.push import PUSH
 
 from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.roles.store import NODES, StoreDirectory
 from belvedere.cluster.transport.flight import FlightTransport
 from belvedere.errors import StoreUnavailable
 from belvedere.model.base_keys import encode_keys
-from belvedere.model.pushes import unpack_request
+from belvedere.model.pushes import PUSH, unpack_request
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import MemberId
 from belvedere.sql.catalog import TableDef

@@ -7,6 +7,7 @@ and give a hint where one exists.
     ├── SqlError                 a statement that cannot be accepted; carries a position in the text
     │   └── UnsupportedSql       valid SQL that lies outside the scope
     ├── CatalogError             a table or view that is missing, exists already, is needed by others, or forms a cycle
+    ├── Defect                   a statement that this program should carry out and cannot; nothing of it happened
     ├── DataError                values that do not fit their column; nothing of the call was written
     ├── NotYet                   a read that could not include a token's write in time
     ├── EpochExpired             an epoch older than what is retained
@@ -48,6 +49,10 @@ class UnsupportedSql(SqlError):
 
 class CatalogError(BelvedereError):
     """A name that is unknown, taken, needed by others, or part of a cycle."""
+
+
+class Defect(BelvedereError):
+    """A statement that is right and cannot be carried out: a mistake of this program, found before it did harm."""
 
 
 class DataError(BelvedereError):

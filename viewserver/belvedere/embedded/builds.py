@@ -17,7 +17,7 @@ from belvedere.embedded import ddl
 from belvedere.embedded.storage.views import ViewTable, difference
 from belvedere.engine.build import Build
 from belvedere.engine.delta import Delta
-from belvedere.errors import BelvedereError, Closed, DiskError
+from belvedere.errors import BelvedereError, CatalogError, Closed, Defect, DiskError
 from belvedere.model.describe import ViewShape, schema_of, table_of
 from belvedere.plan.nodes import ViewNode
 from belvedere.plan.planner import plan_views
@@ -42,6 +42,30 @@ class Building:
     announced: bool = False
 
 
+@dataclass(slots=True)
+class Unbuilt:
+    """Views whose build could not even begin."""
+
+    operation: dict[str, Any]
+    error: Exception
+    announced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedView:
+    """A view that was in service and is not any more: what `ddl.view_json` wrote of it, and why it is refused."""
+
+    value: dict[str, Any]
+    reason: str
+
+    @property
+    def problem(self) -> str:
+        return (
+            f"view {self.value['name']!r} is out of service: this version refuses its query ({self.reason}); create it "
+            f"again with a query that this version reads, or drop it. The query is: {self.value['sql']}"
+        )
+
+
 def shape_of(node: ViewNode, definition: ViewDef) -> ViewShape:
     """What readers need to know of a planned view."""
     return ViewShape(definition.name, node.version, node.schema, node.visible, node.key, definition.retention_ms)
@@ -50,6 +74,16 @@ def shape_of(node: ViewNode, definition: ViewDef) -> ViewShape:
 def no_room(error: BaseException | None) -> bool:
     """Whether a failure passes when somebody makes room on the disk."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+_EXPECTED = (BelvedereError, ArithmeticError, ValueError, MemoryError)
+
+
+def _abandonment(operation: dict[str, Any], error: Exception) -> dict[str, Any]:
+    """The operation that ends a build: of an error that views may meet, or of a defect."""
+    names = [view["name"] for view in operation["views"]]
+    reason = f"{type(error).__name__}: {error}"
+    return {"op": "abandon", "views": names, "reason": reason, "defect": not isinstance(error, _EXPECTED)}
 
 
 def _labelled(shape: ViewShape, deltas: Iterator[Delta]) -> Iterator[tuple[ViewShape, Delta]]:
@@ -66,12 +100,22 @@ class Builds:
         """Plan nodes of the views in service, by name."""
         self.announce: Callable[[dict[str, Any]], object] | None = None
         """Writes an operation to the log; None while the log is replayed."""
-        self.failures: dict[str, str] = {}
+        self.failures: dict[str, BelvedereError] = {}
         """Why the last build of a view failed."""
+        self.refused: dict[str, RefusedView] = {}
+        """Views that this program cannot read, though the one before could; by name."""
+        self._unbuilt: Unbuilt | None = None
 
     @property
     def busy(self) -> bool:
-        return self.current is not None and not self.current.announced and self.announce is not None
+        under_way = self.current or self._unbuilt
+        return under_way is not None and not under_way.announced and self.announce is not None
+
+    @property
+    def pending(self) -> dict[str, Any] | None:
+        """The operation whose build is under way, or failed and is not yet said to."""
+        under_way = self.current or self._unbuilt
+        return None if under_way is None else under_way.operation
 
     def hidden(self, node: ViewNode) -> ViewTable | None:
         """The table of a view that is being built."""
@@ -117,6 +161,8 @@ class Builds:
 
     def _drop_view(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
         name = operation["name"]
+        if self.refused.pop(name, None) is not None:
+            return {}
         self._runtime.engine.drop([self.nodes.pop(name)])
         self._runtime.catalog = self._runtime.catalog.without(name)
         self._runtime.retire([self._runtime.tables[name]], epoch)
@@ -124,6 +170,17 @@ class Builds:
         return {"drops": [name]}
 
     def _create_views(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
+        """Begin to build. What fails here would fail again at every start, so it ends the build and nothing else."""
+        try:
+            self._begin(epoch, operation)
+        except OSError:
+            raise
+        except Exception as error:
+            self._give_up()
+            self._unbuilt = Unbuilt(operation, error)
+        return {}
+
+    def _begin(self, epoch: int, operation: dict[str, Any]) -> None:
         catalog = self._runtime.catalog
         definitions = []
         for value in operation["views"]:
@@ -138,23 +195,42 @@ class Builds:
             self.current.tables[node] = table
         # what running operators hold is taken over before the next epoch: from then on their changes are forwarded
         self._advance_once(self.current)
-        return {}
 
     def resume(self, epoch: int, operation: dict[str, Any]) -> None:
         """Start a build again that a snapshot found under way."""
         self._create_views(epoch, operation)
 
     def _abandon(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
-        if self.current is not None:
-            self._runtime.engine.abandon(self.current.build)
-            self.current = None
+        self._give_up()
+        kind = Defect if operation.get("defect") else CatalogError
         for view in operation["views"]:
-            self.failures[view] = operation["reason"]
+            self.failures[view] = kind(f"view {view!r} could not be built: {operation['reason']}")
         return {}
 
-    def _activate(self, epoch: int, operation: dict[str, Any]) -> None:
+    def _give_up(self) -> None:
+        if self.current is not None:
+            self._runtime.engine.abandon(self.current.build)
+        self.current = self._unbuilt = None
+
+    def _refuse(self, unbuilt: Unbuilt) -> dict[str, Any]:
+        """Views that were complete when this was logged, and cannot be read now: what they replaced is gone as well."""
+        self._unbuilt = None
+        gone = [view["name"] for view in unbuilt.operation["views"] if view["name"] in self.nodes]
+        for value in unbuilt.operation["views"]:
+            self.refused[value["name"]] = RefusedView(value, str(unbuilt.error))
+        # those above were replaced together with those below: nothing else reads what goes
+        runtime = self._runtime
+        runtime.engine.drop([self.nodes.pop(name) for name in gone])
+        for name in gone:
+            runtime.catalog = runtime.catalog.without(name)
+        runtime.tables = {name: table for name, table in runtime.tables.items() if name not in gone}
+        return {"drops": gone}
+
+    def _activate(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any] | None:
         current = self.current
-        assert current is not None
+        if current is None:
+            assert self._unbuilt is not None
+            return self._refuse(self._unbuilt)
         while not current.build.done:
             self._piece(current)
         runtime = self._runtime
@@ -192,28 +268,34 @@ class Builds:
             self.nodes[node.name] = node
             runtime.shapes[table.shape.name, table.shape.version] = table.shape
             self.failures.pop(node.name, None)
+            self.refused.pop(node.name, None)
         self.current = None
         # readers take the whole dict: all views of a cone change at once; a name is known only when its rows are there
         runtime.tables = fresh
         runtime.catalog = catalog
         runtime.publish(epoch)
+        return None
 
     # ------------------------------------------------------------------ the build
 
     def advance(self) -> None:
         """One piece; when nothing is left, or it fails, say so in the log."""
+        if self._unbuilt is not None:
+            self._announce(self._unbuilt, _abandonment(self._unbuilt.operation, self._unbuilt.error))
+            return
         current = self.current
-        assert current is not None and self.announce is not None
-        names = [d.name for d in current.definitions]
+        assert current is not None
         try:
             self._piece(current)
-        except (BelvedereError, ArithmeticError, ValueError, MemoryError) as error:
-            self._announce(current, {"op": "abandon", "views": names, "reason": f"{type(error).__name__}: {error}"})
+        except OSError:
+            raise
+        except Exception as error:  # only operators of the new views were at work
+            self._announce(current, _abandonment(current.operation, error))
             return
         if current.build.done:
-            self._announce(current, {"op": "activate", "views": names})
+            self._announce(current, {"op": "activate", "views": [d.name for d in current.definitions]})
 
-    def _announce(self, current: Building, operation: dict[str, Any]) -> None:
+    def _announce(self, current: Building | Unbuilt, operation: dict[str, Any]) -> None:
         assert self.announce is not None
         try:
             self.announce(operation)

@@ -30,6 +30,7 @@ from belvedere.embedded.storage.files import Files
 from belvedere.embedded.storage.ordered import base_range
 from belvedere.embedded.storage.views import Row, ViewTable
 from belvedere.engine.delta import Changes
+from belvedere.engine.trial import try_out
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError, DiskError
 from belvedere.model import change_codec as codec
@@ -208,7 +209,7 @@ class Database(Statements):
         with self._ddl:
             self._settle_ddl()
             # one build at a time; whoever follows sees what the one before made
-            self._wait_unless_full(lambda: self._runtime.builds.current is None, "another view is being built, which")
+            self._wait_unless_full(lambda: self._runtime.builds.pending is None, "another view is being built, which")
             match statement:
                 case st.CreateTable():
                     return self._create_table(statement)
@@ -268,6 +269,9 @@ class Database(Statements):
     def _drop(self, statement: st.Drop) -> Token:
         found = self.catalog.find(statement.name)
         if found is None or isinstance(found, TableDef) != (statement.kind == "table"):
+            refused = self._runtime.builds.refused
+            if found is None and statement.kind == "view" and statement.name in refused:
+                return self._applied(self._submit_ddl({"op": "drop_view", "name": statement.name}))
             if found is None and statement.if_exists:
                 return Token(self.epoch)
             if found is None:
@@ -302,7 +306,7 @@ class Database(Statements):
         else:
             views, after = [view], catalog.with_view(view)
         plan = self._runtime.call(lambda: self._runtime.engine.plan)
-        plan_views(after, views, plan)  # what cannot be planned is refused before it is in the log
+        try_out(plan_views(after, views, plan))  # what cannot be planned or computed is refused before it is in the log
         failures = self._runtime.builds.failures
         failures.pop(views[0].name, None)
         token = self._submit_ddl({"op": "create_views", "views": [ddl.view_json(v) for v in views]})
@@ -316,7 +320,7 @@ class Database(Statements):
 
         self._wait_unless_full(built, f"view {views[0].name!r} is created and")
         if views[0].name in failures:
-            raise CatalogError(f"view {views[0].name!r} could not be built: {failures[views[0].name]}")
+            raise failures[views[0].name]
         return Token(self.epoch)
 
     def apply_manifest(self, text: str, *, wait: bool = True) -> list[Token]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from belvedere.errors import CatalogError
+from belvedere.errors import BelvedereError, CatalogError
 from belvedere.model.describe import schema_of, table_json, table_of
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
@@ -62,12 +62,17 @@ def catalog_json(catalog: Catalog) -> dict[str, Any]:
     }
 
 
-def catalog_of(value: dict[str, Any]) -> Catalog:
-    """The reverse of `catalog_json`."""
+def catalog_of(value: dict[str, Any]) -> tuple[Catalog, list[tuple[dict[str, Any], str]]]:
+    """The reverse of `catalog_json`; and the views that this version of the program cannot read, with the reason, as
+    well as those over them."""
     catalog = Catalog({t["name"]: table_of(t) for t in value["tables"]})
+    refused = []
     for view in value["views"]:
-        catalog = catalog.with_view(bind_view(view, catalog))
-    return catalog
+        try:
+            catalog = catalog.with_view(bind_view(view, catalog))
+        except BelvedereError as error:
+            refused.append((view, str(error)))
+    return catalog, refused
 
 
 def in_order(catalog: Catalog) -> list[ViewDef]:

@@ -160,7 +160,7 @@ class Instance:
         runtime.on_stop = self.committer.close
         runtime.builds.announce = self._announce
         if history_lost and self.snapshots is not None:
-            self.snapshots.take(wait=True)
+            self.snapshots.take(wait=True, anew=True)
         runtime.start()
         if self.snapshots is not None:
             parts.callback(self.snapshots.join)

@@ -181,7 +181,7 @@ class Reader(Statements):
         self._refresh()
         with self._guard:
             if self._bound is None:
-                self._bound = ddl.catalog_of(self._catalog_json)
+                self._bound, _ = ddl.catalog_of(self._catalog_json)
             return self._bound
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from belvedere.embedded import ddl
-from belvedere.embedded.builds import shape_of
+from belvedere.embedded.builds import RefusedView, shape_of
 from belvedere.embedded.runtime import Runtime, is_ddl
 from belvedere.embedded.storage.changelog import Position
 from belvedere.embedded.storage.commit import Group, GroupEntry, MicroClock
@@ -61,15 +61,21 @@ class Recovery:
             runtime.changelog.reset(runtime.committed)
         if manifest["pending"] is not None:
             runtime.builds.resume(runtime.committed, manifest["pending"])
+        known = set(runtime.builds.refused)
         self._replay()
-        if runtime.changelog.epoch > runtime.committed:
-            # only without sync: the output survived a power cut and its input did not
+        if runtime.changelog.epoch > runtime.committed or runtime.builds.refused.keys() - known:
+            # Only without sync: the output survived a power cut and its input did not. Or it has rows of a view that
+            # is out of service now.
             runtime.changelog.reset(runtime.committed)
             self.history_lost = True
 
     def _load(self, snapshot: StoredSnapshot) -> None:
         runtime, manifest = self._runtime, snapshot.manifest
-        runtime.catalog = ddl.catalog_of(manifest["catalog"])
+        runtime.catalog, refused = ddl.catalog_of(manifest["catalog"])
+        runtime.builds.refused = {v["name"]: RefusedView(v, reason) for v, reason in refused}
+        self.history_lost = bool(refused)
+        for value, reason in manifest.get("refused", ()):
+            runtime.builds.refused[value["name"]] = RefusedView(value, reason)
         for name, table in runtime.catalog.tables.items():
             runtime.engine.add_table(table)
             runtime.engine.tables[name].load(snapshot.table(manifest["tables"][name]))
@@ -96,7 +102,7 @@ class Recovery:
         """The plan in force then, or a new one if that belongs to another version of this program."""
         catalog = self._runtime.catalog
         try:
-            kept = list(plan_of(manifest["plan"]))
+            kept = [view for view in plan_of(manifest["plan"]) if view.name in catalog.views]
         except (KeyError, Damaged):
             kept = []
         if manifest["signature"] == self._runtime.engine.signature(kept):

@@ -56,12 +56,12 @@ class Snapshots:
     def publishing(self) -> bool:
         return self._publishing is not None and self._publishing.is_alive()
 
-    def take(self, *, wait: bool = False) -> None:
-        """Write a snapshot of the committed epoch."""
+    def take(self, *, wait: bool = False, anew: bool = False) -> None:
+        """Write a snapshot of the committed epoch; with `anew` also if there is one, whose history is gone."""
         self.join()
         runtime = self._runtime
         epoch, sequence = runtime.committed, runtime.sequence
-        if epoch == self.epoch and self.count:
+        if epoch == self.epoch and self.count and not anew:
             return
         self._log.rotate()
         try:
@@ -95,13 +95,13 @@ class Snapshots:
             for digest, arrays in runtime.engine.dump_state().items()
             for name, values in arrays.items()
         }
-        building = runtime.builds.current
         return {
             "epoch": runtime.committed,
             "sequence": runtime.sequence,
             "clock": self._clock.last,
             "catalog": ddl.catalog_json(runtime.catalog),
-            "pending": None if building is None else building.operation,
+            "refused": [[view.value, view.reason] for view in runtime.builds.refused.values()],
+            "pending": runtime.builds.pending,
             "tables": {name: writer.add_table(table.dump()) for name, table in runtime.engine.tables.items()},
             "views": [
                 {**t.shape.to_json(), "since": t.since, "file": writer.add_arrays(t.dump())}

@@ -23,6 +23,7 @@ def collect(
     written, committed = committer.epoch, runtime.committed
     progress = runtime.builds.progress
     problems = [p for p in (runtime.waiting_for_room, snapshots.problem if snapshots is not None else None) if p]
+    problems += [view.problem for view in runtime.builds.refused.values()]
     return {
         "epoch": committed,
         "written_epoch": written,

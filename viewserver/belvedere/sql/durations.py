@@ -14,6 +14,7 @@ _UNITS = {
     **dict.fromkeys(("w", "week", "weeks"), 7 * 86_400_000),
 }
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+_INTERVAL = re.compile(r"(\s*\b\d+\s+(millisecond|second|minute|hour|day|week)s?)+\s*", re.IGNORECASE)
 EXAMPLE = "write it like 500ms, 30s, 10m, 1h or 7d"
 
 
@@ -26,4 +27,9 @@ def parse_duration(text: str) -> int | None:
             return None
         total += Decimal(found[1]) * _UNITS[found[2].lower()]
         position = found.end()
-    return int(total) if text.strip() else None
+    return int(total) if text.strip() and total == int(total) else None
+
+
+def parse_interval(text: str) -> int | None:
+    """Milliseconds of what stands after INTERVAL: whole numbers and units in full, `1 hour 30 minutes`."""
+    return parse_duration(text) if _INTERVAL.fullmatch(text) else None

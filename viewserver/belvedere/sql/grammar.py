@@ -19,7 +19,16 @@ from sqlglot import exp
 _TAIL = "[{order}] [{limit}] [{offset}]"
 _SELECT = "SELECT [ALL] [{distinct}] {expressions,}"
 _FROM = "{from_} [{joins*}]"
+_ALIAS = "( AS {alias} | <name> {alias} )"
 UNION = f"{{this}} UNION <union> {{expression}} {_TAIL}"
+
+NOT_NAMES = frozenset(
+    """ALL AND ANTI AS ASC BETWEEN BY CASE COLLATE CROSS DESC DISTINCT ELSE END ESCAPE EXCEPT EXISTS FALSE FETCH FILTER
+    FOR FROM FULL GROUP HAVING IN INNER INTERSECT INTERVAL INTO IS JOIN LATERAL LEFT LIKE LIMIT MINUS NATURAL NOT NULL
+    NULLS OFFSET ON OR ORDER OUTER OVER PARTITION QUALIFY RIGHT SELECT SEMI SET TABLESAMPLE THEN TRUE UNION USING VALUES
+    WHEN WHERE WINDOW WITH WITHIN""".split()
+)
+"""Words of clauses. As a name they need AS or quotes: `FROM t ORDER` is half a clause, no table called ORDER."""
 
 
 def _after_with(query: str) -> str:
@@ -37,11 +46,11 @@ FORMS: dict[type[exp.Expr], str] = {
         f"( {_SELECT} [ {_FROM} ] | {_FROM} {_SELECT} ) [{{where}}] [{{group}}] [{{having}}] {_TAIL}"
     ),
     exp.Union: _after_with(UNION),
-    exp.Subquery: f"[{{with_}}] ~( {{this}} ~) [ [AS] {{alias}} ] [{{joins*}}] {_TAIL}",
+    exp.Subquery: f"[{{with_}}] ~( {{this}} ~) [ {_ALIAS} ] [{{joins*}}] {_TAIL}",
     exp.With: "WITH {expressions,}",
     exp.CTE: "{alias} [AS] ~( {this} ~)",
     exp.From: "FROM {this}",
-    exp.Table: "{this} [ [AS] {alias} ] [{joins*}]",
+    exp.Table: f"{{this}} [ {_ALIAS} ] [{{joins*}}]",
     exp.TableAlias: "{this} [ ~( {columns,} ~) ]",
     exp.Join: "( COMMA {this} | [{side!}] [{kind!}] JOIN {this} [ ON {on} | USING ~( {using,} ~) ] )",
     exp.Where: "WHERE {this}",
@@ -52,7 +61,7 @@ FORMS: dict[type[exp.Expr], str] = {
     exp.Ordered: "{this} <direction>",
     exp.Limit: "LIMIT {expression}",
     exp.Offset: "OFFSET {expression}",
-    exp.Alias: "{this} [AS] {alias}",
+    exp.Alias: f"{{this}} {_ALIAS}",
     exp.Star: "<leaf> [ ( EXCEPT | EXCLUDE ) ~( {except_,} ~) ]",
     # Writes
     exp.Insert: "INSERT INTO [TABLE] {this} {expression}",
@@ -101,8 +110,8 @@ FORMS: dict[type[exp.Expr], str] = {
     # Functions with a grammar of their own
     exp.Case: "CASE [{this}] {ifs*} [ ELSE {default} ] END",
     exp.If: "( WHEN {this} THEN {true} | IF ~( {this} COMMA {true} [ COMMA {false} ] ~) )",
-    exp.Cast: "( {to} {this} | {this} :: {to} )",
-    exp.TryCast: "( ( CAST | TRY_CAST ) ~( {this} AS {to} ~) | {this} :: {to} | {to} {this} | <suffixed> )",
+    exp.Cast: "( <typed> {this} | {this} :: {to} )",
+    exp.TryCast: "( ( CAST | TRY_CAST ) ~( {this} AS {to} ~) | {this} :: {to} | <suffixed> )",
     exp.DataType: "<type> [ ~( {expressions,} ~) ]",
     exp.DataTypeParam: "{this}",
     exp.Extract: "EXTRACT ~( {this} FROM {expression} ~)",

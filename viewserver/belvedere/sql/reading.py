@@ -16,9 +16,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from belvedere.sql import refusals
-from belvedere.sql.grammar import FORMS, INSIDE, ONLY, UNION, WITHOUT_WORDS
+from belvedere.sql.binder.datatypes import BINDABLE
+from belvedere.sql.grammar import FORMS, INSIDE, NOT_NAMES, ONLY, UNION, WITHOUT_WORDS
 from belvedere.sql.parser import QUOTED, SqlText, parse, split_words
-from belvedere.sql.types_by_name import TYPE_NAMES
+from belvedere.sql.types_by_name import is_type
 
 Ends = frozenset[int]
 _NONE: Ends = frozenset()
@@ -297,12 +298,28 @@ def _type(match: _Match, node: exp.Expr, at: int) -> Ends:
     if token is None or token.token_type in QUOTED:
         return _NONE
     name = match.words[at][0].lower()
-    if name not in TYPE_NAMES and name not in ("decimal", "dec", "numeric"):
-        return frozenset((at + 1,)) if isinstance(node.this, exp.DataType.Type) else _NONE
+    if not is_type(name):
+        # Of other dialects' names (NUMBER) the tree shows only what they mean there; what has no meaning is left to the
+        # binder, whose refusal knows what to use instead.
+        foreign = isinstance(node.this, exp.DataType.Type) and node.this not in BINDABLE
+        return frozenset((at + 1,)) if foreign else _NONE
     ends = {at + 1}
     if name == "double" and match.word(at + 1, "PRECISION"):
         ends.add(at + 2)
     return frozenset(ends)
+
+
+def _name(match: _Match, node: exp.Expr, at: int) -> Ends:
+    """A name without AS in front of it: any word that is quoted or begins no clause."""
+    return _NONE if match.token(at) is None or match.words[at][0] in NOT_NAMES else frozenset((at,))
+
+
+def _typed(match: _Match, node: exp.Expr, at: int) -> Ends:
+    """DATE '2020-01-01'. sqlglot takes `INT 5` for a cast as well; in Spark it is none."""
+    constant = match.token(at + 1)
+    if constant is None or constant.token_type is not TokenType.STRING:
+        return _NONE
+    return frozenset((at + 1,)) if match.words[at][0] in ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ") else _NONE
 
 
 def _amount(match: _Match, node: exp.Expr, at: int) -> Ends:
@@ -352,17 +369,19 @@ def _negated(match: _Match, node: exp.Expr, at: int) -> Ends:
 
 
 def _suffixed(match: _Match, node: exp.Expr, at: int) -> Ends:
-    """5L, 1.5BD: one token of the text, a cast in the tree."""
-    token = match.token(at)
-    if token is None or token.token_type is not TokenType.NUMBER or not token.text[-1:].isalpha():
+    """5L, 1.5BD: one word of the text, cut by the tokenizer into a number, `::` and the suffix, all at one place."""
+    number, suffix = match.token(at), match.token(at + 2)
+    if number is None or suffix is None or number.start != suffix.start:
         return _NONE
-    return frozenset((at + 1,)) if token.text.rstrip("LSYDFBlsydfb") == node.this.name else _NONE
+    return frozenset((at + 3,)) if number.text == node.this.name else _NONE
 
 
 _RULES: dict[str, Callable[[_Match, exp.Expr, int], Ends]] = {
     "leaf": _leaf,
     "boolean": _boolean,
+    "name": _name,
     "type": _type,
+    "typed": _typed,
     "amount": _amount,
     "union": _union,
     "direction": _direction,

@@ -14,8 +14,8 @@ from sqlglot.tokenizer_core import Token
 
 from belvedere.errors import SqlError
 from belvedere.sql import functions
-from belvedere.sql.parser import SqlText, first_offset, offset_before, word
-from belvedere.sql.types_by_name import KNOWN, TYPE_NAMES
+from belvedere.sql.parser import Dialect, SqlText, first_offset, offset_before, word
+from belvedere.sql.types_by_name import KNOWN, is_type
 
 AGGREGATES = "aggregates: " + ", ".join(sorted(functions.AGGREGATES))
 _SORT = "a view is a set of rows: sort when you read it"
@@ -327,10 +327,12 @@ def of_word(source: SqlText, token: Token) -> SqlError:
     if source.tokens[0].text.upper() == "FROM" and word(source, ("SELECT",)) is None:
         return source.error("SELECT is missing", source.tokens[0], "SELECT * FROM t")
     before = source.tokens[max(source.tokens.index(token) - 1, 0)]
-    if token.text == "(" and before.text.lower() in TYPE_NAMES:
+    if token.text == "(" and is_type(before.text.lower()):
         return source.unsupported(
             f"type {before.text.lower()} with a size is not supported", before, "use string, and left(s, n) to cut it"
         )
+    if before.text.upper() in ("AS", "::") and token.token_type in Dialect.Parser.TYPE_TOKENS:
+        return source.unsupported(f"type {token.text.lower()} is not supported", token, f"types: {KNOWN}")
     hint = _HINTS.get(token.text.upper().split(" ")[0], "remove it, or check the words around it")
     return source.unsupported(f"{token.text!r} is not supported here", token, hint)
 

@@ -26,9 +26,11 @@ def create_table(cursor: Cursor) -> CreateTable:
             raise cursor.source.unsupported(
                 f"{cursor.peek()} is not supported", cursor.token, "only PRIMARY KEY constraints are kept"
             )
-        if cursor.peek() in ("PRIMARY", "CONSTRAINT"):
-            if cursor.accept("CONSTRAINT"):
-                cursor.identifier("a constraint name")
+        if cursor.peek() == "CONSTRAINT" and cursor.peek(2) in ("PRIMARY", "UNIQUE", "CHECK", "FOREIGN"):
+            raise cursor.source.unsupported(
+                "names of constraints are not kept", cursor.token, "without a name: PRIMARY KEY (a, b)"
+            )
+        if cursor.peek() == "PRIMARY":
             cursor.expect("PRIMARY", "KEY", hint="only PRIMARY KEY constraints are kept")
             if key or inline:
                 cursor.fail("a second PRIMARY KEY")

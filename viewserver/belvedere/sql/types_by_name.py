@@ -21,13 +21,19 @@ _INSTEAD = {
     **dict.fromkeys(("tinyint", "smallint", "byte", "short"), "int"),
     "timestamp_ntz": "timestamp (always UTC)",
 }
+_DECIMALS = ("decimal", "dec", "numeric")
 KNOWN = "boolean, int, bigint, double, decimal(p,s), string, binary, date, timestamp"
+
+
+def is_type(name: str) -> bool:
+    """Whether a type has this name, in lower case."""
+    return name in TYPE_NAMES or name in _DECIMALS
 
 
 def named_type(name: str, sizes: Sequence[int]) -> Type:
     """The type of that name; a ValueError says what would work."""
     name = name.lower()
-    if name in ("decimal", "dec", "numeric"):
+    if name in _DECIMALS:
         precision = sizes[0] if sizes else 10
         scale = sizes[1] if len(sizes) > 1 else 0
         if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision or len(sizes) > 2:

@@ -11,7 +11,7 @@ from belvedere.errors import CatalogError
 from belvedere.sql.binder import bind_tree
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.sql.cursor import Cursor
-from belvedere.sql.durations import EXAMPLE, parse_duration
+from belvedere.sql.durations import EXAMPLE, parse_duration, parse_interval
 from belvedere.sql.parser import SqlText, statements
 from belvedere.sql.query import Query, relations
 from belvedere.sql.reading import read
@@ -68,9 +68,10 @@ def _retention(cursor: Cursor) -> int:
     if interval and text.strip().isdigit():
         unit, _ = cursor.identifier("a unit such as HOUR")
         text = f"{text} {unit}"
-    found = parse_duration(text)
+    found = parse_interval(text) if interval else parse_duration(text)
     if found is None:
-        raise cursor.source.error(f"{text!r} is not a duration", token, EXAMPLE)
+        what, hint = ("an interval", "INTERVAL '1' HOUR, or RETENTION '1h'") if interval else ("a duration", EXAMPLE)
+        raise cursor.source.error(f"{text!r} is not {what}", token, hint)
     return found
 
 

@@ -28,6 +28,7 @@ from belvedere.cluster.catalog.plan import (
     store_tables,
 )
 from belvedere.embedded import ddl
+from belvedere.engine.trial import try_out
 from belvedere.errors import CatalogError
 from belvedere.model.describe import schema_json
 from belvedere.plan import nodes
@@ -248,7 +249,8 @@ class _Batch:
         self._fresh.update((view.name, view) for view in views)
         # planned here, since these definitions know where in the user's text they come from
         newest = {v.definition.name: v.node for view_group in self._compiled.view_groups for v in view_group.views}
-        plan_views(catalog, views, nodes.Plan(()), [node for name, node in newest.items() if name not in self._fresh])
+        leaves = [node for name, node in newest.items() if name not in self._fresh]
+        try_out(plan_views(catalog, views, nodes.Plan(()), leaves))
         self._know(catalog)
 
     def _know(self, catalog: Catalog) -> None:

@@ -20,6 +20,7 @@ from belvedere.embedded import ddl
 from belvedere.embedded.builds import shape_of
 from belvedere.engine import shard
 from belvedere.engine.graph import Arranged
+from belvedere.errors import BelvedereError, Incompatible
 from belvedere.model.describe import ViewShape, table_json
 from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views
@@ -186,7 +187,7 @@ class _Scope:
         physical = {t.definition.name: t.physical for t in self._tables}
         bound: list[ViewDef] = []
         for view in self._view_group.views:
-            bound.append(ddl.bind_view(view.value, known))
+            bound.append(_bind(view, known))
             known = known.with_view(bound[-1])
         own = {view.name for view in bound}
         reads = {view.name: q.relations(view.query) for view in bound}
@@ -209,6 +210,18 @@ class _Scope:
             },
             {name: frozenset(r for r in read if r in own) for name, read in reads.items()},
         )
+
+
+def _bind(view: documents.ViewDocument, known: Catalog) -> ViewDef:
+    """A member that left a view out, as the embedded database does, would let its state fall behind what members of the
+    version before go on with. So it takes no part, and they go on."""
+    try:
+        return ddl.bind_view(view.value, known)
+    except BelvedereError as error:
+        raise Incompatible(
+            f"view {view.name!r} of the catalog is refused by this version ({error}); replace or drop it with the "
+            f"version that made it, then start this one. Its query is: {view.value['sql']}"
+        ) from error
 
 
 def _renamed(query: q.Query, physical: Mapping[str, str]) -> q.Query:

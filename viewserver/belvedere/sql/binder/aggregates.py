@@ -63,7 +63,9 @@ class AggregateCollector:
                 raise Ungrouped(expr.name)
             return ColumnRef(len(names) + expr.index - PENDING, expr.type, expr.name)
         if isinstance(expr, Call):
-            return Call(expr.name, tuple(self.rewrite(a, groups, names) for a in expr.args), expr.type)
+            # A constant stays one: a scale, a unit or a pattern that equals a group by chance must not become a column.
+            args = (a if isinstance(a, Literal) else self.rewrite(a, groups, names) for a in expr.args)
+            return Call(expr.name, tuple(args), expr.type)
         return expr
 
 

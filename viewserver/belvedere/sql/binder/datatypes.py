@@ -35,6 +35,8 @@ _PLAIN = {
     _Name.TIMESTAMP: TIMESTAMP,
     _Name.TIMESTAMPLTZ: TIMESTAMP,
 }
+BINDABLE = frozenset([*_PLAIN, _Name.DECIMAL])
+"""What sqlglot may call a type that exists here."""
 _INSTEAD = {
     _Name.FLOAT: "double",
     _Name.TINYINT: "int",
@@ -54,7 +56,9 @@ def bind_type(source: SqlText, node: exp.DataType, cast: exp.Expr) -> Type:
     found = _PLAIN.get(name)
     if found is None:
         instead = _INSTEAD.get(name)
-        text = sql_text(node).lower()
+        # as written: sqlglot calls VARBINARY a binary
+        written = next((t.text.lower() for t in source.tokens if t.start == at and t.text[:1].isalpha()), None)
+        text = written or sql_text(node).lower()
         raise source.unsupported(
             f"type {text} is not supported", at, f"use {instead}" if instead else f"types: {KNOWN}"
         )
