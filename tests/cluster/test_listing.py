@@ -68,6 +68,19 @@ def test_a_short_index_is_read_whole_and_asks_for_no_figures() -> None:
     assert asked == ["sources", "chunks"] and listing.waiting({}) == WaitingCall(3, 10, 1000)
 
 
+def test_a_source_that_input_has_and_the_listing_has_not_is_listed_at_once() -> None:
+    """However young the listing is: its rows would wait, and rows of a daughter behind those of its parent."""
+    store = store_with(A)
+    put(store, A, 0, 2)
+    listing = Listing(store, clock=lambda: 7.0)
+    assert [fact.id for fact in listing.read()[1]] == [A]
+    store.list_source(SourceInfo(B, "t", frozenset((A,)), None, "node"))
+    assert [fact.id for fact in listing.read()[1]] == [A], "nothing has come of it"
+    put(store, B, 0, 0)
+    chunks, facts = listing.read()
+    assert positions(chunks) == {A: 2, B: 0} and {fact.id for fact in facts} == {A, B}
+
+
 def test_a_leader_reads_sources_anew_in_each_term(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing is good for a second; what a leader of the next term sees must not be older than its takeover."""
     made: list[Listing] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from belvedere import errors
@@ -243,6 +244,64 @@ def test_what_others_did_meanwhile_is_not_overlooked() -> None:
         table.run(table.plan(epoch))
     assert len(table.rows("spend")) == len(table.groups())
     assert table.views() == history(5, 1)[5]
+
+
+def read_everything(table: Table, epoch: int) -> int:
+    """Every row of `spend` that a server answers for at the epoch is the one in the store; returns how many are."""
+    node = table.compiled.view_groups[0].views[0].node
+    known = b"".join(sorted(table.store._tables[view_table(node)]))
+    answered = 0
+    for id in np.frombuffer(known, np.uint64).reshape(-1, 1, 2):
+        stored = table.store.read(view_table(node), id, epoch + 1).to_pylist()
+        for work in table.servers.values():
+            answer = work.read(view_table(node), id, Epoch(epoch))
+            if answer is not None and answer[0].all():
+                assert answer[1].to_pylist() == stored
+                answered += 1
+    return answered
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_others_wrote_meanwhile_are_not_answered_from_memory(seed: int) -> None:
+    """A bucket goes to a server that comes, and back when it leaves: what its first owner remembers is old by then."""
+    table = begun(seed, 2)
+    for epoch, servers in enumerate((2, 2, 3, 3, 2, 2, 4, 4, 2, 2), 2):
+        if servers != len(table.servers):
+            table.scale(servers)
+        table.run(table.plan(epoch))
+        assert read_everything(table, epoch)
+
+
+def test_rows_of_an_attempt_that_failed_are_not_remembered() -> None:
+    table = begun(9, 2)
+    plan = table.plan(2)
+    table.compute(plan, plan.stages)
+    table.finish(plan)
+    node = table.compiled.view_groups[0].views[0].node
+    ids = np.frombuffer(b"".join(table.rows("spend")), np.uint64).reshape(-1, 2)
+
+    def remembered(epoch: int) -> list[bytes | None]:
+        found = [work.recent.read(view_table(node), ids, epoch) for work in table.servers.values()]
+        return [value for known, values in found for value in values.filter(pa.array(known)).to_pylist()]
+
+    assert remembered(2) != remembered(1)
+    table.generation()
+    assert remembered(2) == remembered(1), "epoch 2 is not committed, and will be done again"
+    table.run(plan)
+    assert read_everything(table, 2)
+
+
+def test_batches_that_nobody_will_compute_are_let_go() -> None:
+    table = begun(4, 1)
+    (work,) = table.servers.values()
+    plan = table.plan(2)
+    table.distribute(plan)
+    assert work.kept.batches
+    table.generation()
+    assert work.kept.batches == 0, "of an attempt that was given up"
+    table.distribute(plan)
+    table.commit(plan)
+    assert work.kept.batches == 0, "of an epoch that is committed"
 
 
 def test_batches_beyond_memory_go_through_a_file(tmp_path: Path) -> None:

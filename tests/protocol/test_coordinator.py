@@ -171,6 +171,40 @@ def test_epochs_grow_with_the_pool() -> None:
     assert first[1] <= 5 < first[4] <= 20
 
 
+def test_planning_waits_while_two_epochs_are_open_and_then_takes_all_that_came() -> None:
+    """A plan that is made early takes less, and what comes meanwhile waits for the one after it."""
+    table = pool(7, servers=1)
+    table.write("a")
+    table.run_until(lambda: not table.chunks)
+    holding, held = True, list[tuple[Any, Any]]()
+    carry_out = table._carry_out
+    reads = 0
+
+    def slow_disk(name: Any, instruction: Any) -> None:
+        nonlocal reads
+        reads += isinstance(instruction, d.ReadInput)
+        if isinstance(instruction, d.Persist) and holding:
+            held.append((name, instruction))
+        else:
+            carry_out(name, instruction)
+
+    table._carry_out = slow_disk  # type: ignore[method-assign]
+    for epochs in (1, 2):
+        table.write("a")
+        table.run_until(lambda epochs=epochs: len(table.leader().epochs.open) == epochs)  # type: ignore[misc]
+    before = reads
+    for _ in range(3):
+        table.write("a")
+        table.run(300)
+    assert reads == before and len(table.leader().epochs.open) == 2
+    holding = False
+    for name, instruction in held:
+        carry_out(name, instruction)
+    table.run_until(lambda: not table.chunks)
+    assert [plan.rows for plan in table.commits] == [1, 1, 1, 3]
+    check_once(table, {"a": 6})
+
+
 def test_catalogs_that_do_not_follow_are_refused() -> None:
     table = pool(5)
     table.write("a")

@@ -84,6 +84,9 @@ def test_what_input_still_has_of_a_source_that_is_not_listed_comes_first() -> No
     assert made.bounds() == {B: 7}
     made.observe([chunk(3, A, 9, 9), chunk(2, B, 0, 7)], [fact(B, A)])
     assert made.bounds() == {A: 9}
+    assert made.strays() == (), "a source with a position is one of ours, listed or not"
+    made.observe([chunk(3, A, 9, 9), chunk(2, B, 0, 7)], [fact(B, A)])
+    assert made.strays() == ()
 
 
 def test_a_source_that_moves_is_closed_here_and_opened_there() -> None:

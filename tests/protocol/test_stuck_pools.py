@@ -87,6 +87,25 @@ def test_a_step_that_takes_longer_than_silence_is_borne_comes_to_its_end() -> No
     assert table.record is not None and table.record[0].stalled == ""
 
 
+def test_what_failed_is_tried_again_long_before_silence_is_noticed() -> None:
+    failed: list[int] = []
+
+    class FailingAtFirst(ViewServer):
+        def handle(self, event: Any) -> list[Any]:
+            if isinstance(event, d.Computed) and len(failed) < 3:
+                failed.append(event.attempt)
+                return super().handle(d.WorkFailed(event.epoch, event.attempt, "a lost answer"))
+            return super().handle(event)
+
+    table = pool(2, FailingAtFirst)
+    table.write("a")
+    table.run_until(lambda: bool(failed), 200_000)
+    begun = table.now
+    table.run_until(lambda: len(table.commits) == 1, 200_000)
+    assert len(failed) == 3 and table.leader().patience.silences == 0
+    assert table.now - begun < QUIET_MS, "three pauses of 100, 200 and 400 ms"
+
+
 def test_a_stalled_pool_says_so_to_whoever_changes_its_catalog() -> None:
     table = pool(3, Failing)
     table.run_until(lambda: table.leader() is not None)

@@ -82,6 +82,29 @@ def test_a_plan_that_was_prepared_in_an_earlier_term_is_forgotten(seed: int) -> 
     check_once(table, {"a": 3})
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_catalog_that_was_offered_in_an_earlier_term_is_forgotten(seed: int) -> None:
+    """Whoever offered it is told to look, and finds nothing: it must not come later."""
+    table = pool(seed, coordinators=2)
+    table.write("a")
+    table.run_until(lambda: leads(table) and len(table.commits) == 1)
+    first = table.leader()
+    table._tell(first.me, d.CatalogOffered(1, 1, b"offered", 1))
+    table.run_until(lambda: first._catalog.offer is not None and first._catalog.offer.durable)
+    table._tell(first.me, d.Elected(False))
+    (told,) = table.taken
+    assert told.ticket == 1 and "look whether the change has happened" in told.refused
+    table._tell(first.me, d.Elected(True))
+    table.run_until(lambda: leads(table) and table.leader() is first)
+    for commits in (2, 3):
+        table.write("a")
+        table.run_until(lambda commits=commits: len(table.commits) >= commits)  # type: ignore[misc]
+    assert {plan.catalog for plan in table.commits} == {0}
+    table._tell(first.me, d.CatalogOffered(2, 1, b"offered again", 1))
+    table.run_until(lambda: table.commits[-1].catalog == 1)
+    assert table.documents[table.commits[-1].catalog_document] == b"offered again"
+
+
 def test_pins_are_listed_again_after_the_horizon_was_raised() -> None:
     """A reader that found its pin not below the horizon relies on the second listing."""
     table = pool(5)

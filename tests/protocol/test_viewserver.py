@@ -125,6 +125,21 @@ def test_a_new_generation_undoes_to_what_the_leader_names_and_ignores_old_answer
     assert server.hear(Expect(Epoch(10), Attempt(1), 0, 0)) == []
 
 
+def test_answers_of_an_old_attempt_do_not_count_for_the_present_one() -> None:
+    """The same epoch and stage: what the old attempt sent was counted by its number, and it may have failed alone."""
+    server = Server()
+    for number in (1, 2):
+        server.hear(begin(10, number, stages=1), Expect(Epoch(10), Attempt(number), 0, 0))
+    computing = {Epoch(10): (ViewServerPhase.COMPUTING, 0)}
+    assert server.machine.phases() == computing
+    assert server.computed(10, 0, attempt=1) == []
+    assert server.machine.handle(d.WorkFailed(Epoch(10), Attempt(1), "the disk is full")) == []
+    assert server.machine.phases() == computing
+    assert kinds(server.computed(10, 0, attempt=2)) == ["Sent", "Persist"]
+    assert server.persisted(10, attempt=1) == [], "what is durable is what the old attempt wrote"
+    assert kinds(server.persisted(10, attempt=2)) == ["Done"]
+
+
 def test_a_failure_is_reported_with_its_view_and_nothing_goes_on_until_the_next_generation() -> None:
     server = Server()
     server.hear(begin(10, stages=1), Expect(Epoch(10), Attempt(1), 0, 0))

@@ -52,6 +52,7 @@ from belvedere.protocol.driving import (
 )
 from belvedere.protocol.messages import Epoch, EpochPlan, Member, PoolState, Role
 from belvedere.protocol.ring import MemberId
+from tests.simulator.conduct import check_patience, check_releases
 from tests.simulator.process import ADDRESS, CLUSTER, Process, Surroundings
 from tests.simulator.scheduler import MS, SECOND, Action
 from tests.simulator.zookeeper import Record
@@ -141,6 +142,7 @@ class CoordinatorProcess(Process):
                 self.end_session()
                 return
             self.tell(self.machine, Tick(now))
+            check_patience(self.machine, self.machine.options.quiet_ms)
             self._look_around()
             before, self._silences = self._silences, self.machine.patience.silences
             if self._silences > before:
@@ -177,6 +179,9 @@ class CoordinatorProcess(Process):
         self.tell(self.machine, SessionChanged(connected))
 
     # ------------------------------------------------------------------ instructions
+
+    def decided(self, machine: Any, instructions: Sequence[Any]) -> None:
+        check_releases(self.machine, instructions)
 
     def noted(self, note: Note) -> None:
         if note.event == "attempt failed" and " by ring " in str(note.fields["reason"]):

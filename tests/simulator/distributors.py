@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from belvedere.protocol.exactly_once import ChunkId, RequestId, SourceEntry, Sou
 from belvedere.protocol.flow import Distributor
 from belvedere.protocol.messages import Batch, Epoch, Role
 from belvedere.protocol.ring import MemberId
+from tests.simulator.conduct import check_reports
 from tests.simulator.process import Process, Surroundings
 from tests.simulator.scheduler import MS
 from tests.simulator.sources import Answer
@@ -84,6 +85,9 @@ class DistributorProcess(Process):
         self.tell(self.machine, event)
         if self.machine.released:
             self.leave()
+
+    def decided(self, machine: Any, instructions: Sequence[Any]) -> None:
+        check_reports(self.name, self.machine.attempt, instructions)
 
     def carry_out(self, instruction: Any) -> None:
         match instruction:

@@ -29,6 +29,7 @@ from belvedere.protocol.ring import MemberId
 from tests.simulator import faults, payloads, schema
 from tests.simulator import shape as shapes
 from tests.simulator.cluster import Cluster
+from tests.simulator.conduct import check_acknowledged
 from tests.simulator.coordinators import REFUSED, SILENCE, TICK, CoordinatorProcess
 from tests.simulator.distributors import DistributorProcess
 from tests.simulator.faults import Nemesis
@@ -409,6 +410,10 @@ class History:
         self.oracle.recorded(before, after, self.around.scheduler.clock())
         self.ddl.recorded()
         leader = self.cluster.leader()
+        if before is not None and after.committed > before.committed:
+            for process in self.cluster.processes.values():
+                if isinstance(process, CoordinatorProcess) and process.name == after.leader:
+                    check_acknowledged(process.machine, after.committed, before.generation)
         if self._lose_leader and before is not None and after.committed > before.committed and leader is not None:
             self._lose_leader = False
             self.trace.effects["leader lost right after a commit"] += 1

@@ -217,6 +217,7 @@ class Process:
     def tell(self, machine: Machine, event: Any) -> None:
         """Give an event to a machine and carry out what it says."""
         instructions = machine.handle(event)
+        self.decided(machine, instructions)
         if self.around.trace.enabled and (instructions or not isinstance(event, Tick)):
             self._record("◀", event)
         self._todo.extend(instructions)
@@ -282,6 +283,9 @@ class Process:
 
     def carry_out(self, instruction: Any) -> None:
         raise NotImplementedError
+
+    def decided(self, machine: Machine, instructions: Sequence[Any]) -> None:
+        """Roles look whether their machines may say so (`conduct`)."""
 
     def noted(self, note: Note) -> None:
         """For people; the driver of a coordinator has something to do as well."""

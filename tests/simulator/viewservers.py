@@ -34,6 +34,7 @@ from belvedere.protocol.driving import (
 )
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
 from belvedere.protocol.viewserver import ViewServer
+from tests.simulator.conduct import check_reports
 from tests.simulator.fibers import Fiber
 from tests.simulator.oracle import Wrong
 from tests.simulator.process import Process, Surroundings
@@ -151,6 +152,9 @@ class ViewServerProcess(Process):
             self._payloads.pop(message, None)  # kept by now, or not wanted
         if self.machine.released and self.alive:
             self.leave()
+
+    def decided(self, machine: Any, instructions: Sequence[Any]) -> None:
+        check_reports(self.name, self.machine.attempt, instructions)
 
     def carry_out(self, instruction: Any) -> None:
         match instruction:

@@ -20,6 +20,10 @@ Check = str | range
 command of the environment (`lint-imports`)."""
 
 
+HISTORIES = range(100)
+"""Of the simulator, as many as a rule may need to show; it stops at the first that goes wrong."""
+
+
 class Rotten(Exception):
     """The break does not fit the code any more."""
 

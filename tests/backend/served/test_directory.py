@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from belvedere.backend.seam import InputSize
 from belvedere.backend.served.environment import Environment
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.errors import Closed, Damaged, DataError, DiskError, FormatError, Locked
+from belvedere.errors import BelowHorizon, Closed, Damaged, DataError, DiskError, FormatError, Locked
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from tests.backend.conformance.rows import changed, collect, read, scan, write
 from tests.backend.conformance.test_documents import chunk
@@ -73,6 +74,24 @@ def test_bounds_and_what_is_to_be_collected_survive(tmp_path: Path) -> None:
     third.close()
 
 
+@pytest.mark.parametrize("merge_rows", [1, 500], ids=["collected from the tree", "never put into the tree"])
+def test_reads_below_the_horizon_stay_refused_after_a_restart(tmp_path: Path, merge_rows: int) -> None:
+    """What they would have to see is gone: a store that forgot its horizon would answer as if it had never been."""
+    first = open_store(tmp_path, merge_rows=merge_rows)
+    for epoch in (10, 20, 30):
+        write(first, epoch, {1: b"%d" % epoch}, logged=True)
+    collect(first, 30)
+    first.close()
+    second = open_store(tmp_path)
+    for below in (1, 20, 30):
+        with pytest.raises(BelowHorizon, match=f"below epoch {below} .* before 30"):
+            read(second, [1], below)
+        with pytest.raises(BelowHorizon):
+            scan(second, below=below)
+    assert read(second, [1], 31) == [b"30"]
+    second.close()
+
+
 def test_two_stores_have_two_identities(tmp_path: Path) -> None:
     one, two = open_store(tmp_path / "one"), open_store(tmp_path / "two")
     assert one.identity() != two.identity()
@@ -103,10 +122,20 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     env = lmdb.open(str(tmp_path), max_dbs=20)
     meta = env.open_db(b"meta")
     with env.begin(write=True) as txn:
-        txn.put(b"format", b"2", db=meta)
+        txn.put(b"format", b"3", db=meta)
     env.close()
-    with pytest.raises(FormatError, match="has format 2, this version of belvedere reads up to 1"):
+    with pytest.raises(FormatError, match="has format 3, this version of belvedere reads up to 2"):
         open_store(tmp_path)
+
+
+def test_a_directory_of_the_format_before_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+    """`format-1.tar.xz` was written by the version before views had an order."""
+    with tarfile.open(Path(__file__).with_name("format-1.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    with pytest.raises(
+        FormatError, match=r"has format 1, in which views have no order.*load them into a new directory"
+    ):
+        open_store(tmp_path / "format-1")
 
 
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:

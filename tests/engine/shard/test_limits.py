@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,45 @@ def test_a_store_that_fails_is_no_view_s_fault(monkeypatch: pytest.MonkeyPatch) 
     pool.undo()
     pool.epoch(1, changes)
     check_views(pool, views, history, queries)
+
+
+@pytest.mark.parametrize(
+    ("where", "call"), [(MemoryStore, "load"), (Shard, "_step"), (DeltaTable, "apply")], ids=["load", "step", "merge"]
+)
+def test_a_stage_that_failed_anywhere_leaves_no_trace(where: Any, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was loaded, computed or merged into a table when it failed is not taken for the state before it."""
+    names = ["aggregate", "left_if", "exists", "total"]
+    history = History(2, (R, S))
+    epochs = [{name: [history.changes(name, 30)] for name in ("r", "s")} for _ in range(4)]
+    plain, _, _ = pool_of(names)
+    want = [plain.epoch(number, changes) for number, changes in enumerate(epochs, 1)]
+    succeeding = getattr(where, call)
+    for at in (0, 3, 9):
+        pool, _, _ = pool_of(names)
+        for number in (1, 2):
+            pool.epoch(number, epochs[number - 1])
+        for shard in pool.shards:
+            shard.evict(0.5)
+        left = iter(range(at))
+
+        def failing(*args: Any, left: Iterator[int] = left) -> Any:
+            found = succeeding(*args)
+            if next(left, None) is None:
+                raise Damaged("chunk 5 is gone")
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(where, call, failing)
+            pool.begin(3, epochs[2], {})
+            try:
+                run_all(pool)
+            except (Damaged, StageError):
+                failed = True
+            else:
+                failed = False
+        assert failed or at > 3, "there are more of them"
+        pool.undo()
+        assert [pool.epoch(number, epochs[number - 1]) for number in (3, 4)] == want[2:], at
 
 
 def test_the_group_of_everything_exists_from_the_first_epoch_and_on_one_server() -> None:
