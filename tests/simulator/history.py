@@ -197,8 +197,12 @@ class History:
         the faults ended may do so once or twice, and nothing after it."""
         silences = self.trace.effects[SILENCE] - before
         strikes = 0 if self.nemesis is None else len(self.nemesis.struck)
-        if silences > MOST_SILENCES or before > SILENCES_PER_STRIKE * (strikes + 1):
-            told = f"{before} silences while there were faults, which struck {strikes} times, and {silences} after"
+        late = self.trace.effects["late call"]  # each may hold a member up for longer than anyone waits
+        if silences > MOST_SILENCES or before > SILENCES_PER_STRIKE * (strikes + late + 1):
+            told = (
+                f"{before} silences while there were faults, which struck {strikes} times, beside {late} late calls, "
+                f"and {silences} after"
+            )
             raise Wrong(f"the pool stood still too often: {told}")
         if self.around.scheduler.now - calm > LONGEST_CALM:
             seconds = (self.around.scheduler.now - calm) / SECOND

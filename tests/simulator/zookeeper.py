@@ -44,6 +44,8 @@ class Session:
     broken_until: int = 0
     told_members: tuple[Member, ...] | None = None
     told_turn: bool = False
+    told_at: int = 0
+    """When the last of what it is told arrives: ZooKeeper keeps the order within a session."""
 
 
 @dataclass
@@ -234,7 +236,8 @@ class ZooKeeper:
             else:
                 missed()
 
-        self._scheduler.after(self._delay(), arrive)
+        session.told_at = max(session.told_at + 1, self._scheduler.now + self._delay())
+        self._scheduler.at(session.told_at, arrive)
 
     # --- the record
 
