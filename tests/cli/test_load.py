@@ -53,7 +53,7 @@ def test_strict_writes_nothing_when_a_row_is_broken(shop: Shop, tmp_path: Path) 
 def test_a_value_that_only_the_database_refuses_is_found_too(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("belvedere.embedded.rows.MAX_VALUE_BYTES", 10)
+    monkeypatch.setattr("belvedere.model.rows.MAX_VALUE_BYTES", 10)
     shop.run("sql", "-c", "CREATE TABLE notes (id INT PRIMARY KEY, text STRING)")
     path = tmp_path / "notes.csv"
     path.write_text("id,text\n1,short\n2,much longer than that\n3,fine\n")

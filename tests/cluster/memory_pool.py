@@ -21,9 +21,9 @@ from belvedere.cluster.process.process import Process
 from belvedere.cluster.roles.run import maker
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.loopback import Hub, LoopbackTransport
-from belvedere.embedded.rows import GivenRows
 from belvedere.engine import shard
 from belvedere.model import chunks
+from belvedere.model.rows import GivenRows
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from belvedere.protocol.messages import Member, Role
 from belvedere.protocol.ring import BUCKETS, MemberId

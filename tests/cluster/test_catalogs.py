@@ -376,7 +376,7 @@ def test_a_view_that_this_version_refuses_is_named_with_what_to_do(monkeypatch: 
     catalogs.compile.cache_clear()
     monkeypatch.setattr(plan, "_memory", plan._Memory())
     with monkeypatch.context() as patch:
-        patch.setattr("belvedere.embedded.ddl.bind_query", newer)
+        patch.setattr("belvedere.model.ddl.bind_query", newer)
         with pytest.raises(
             Incompatible, match=r"view 'shouted' .*no function upper.*; replace or drop it .* upper\(s\)"
         ):

@@ -260,7 +260,7 @@ def pool_table(pool: FakePool) -> Any:
 
 
 def changes_of(db: ClusterDatabase) -> Any:
-    from belvedere.embedded.rows import GivenRows
+    from belvedere.model.rows import GivenRows
 
     changes = GivenRows(db.catalog.tables["orders"]).puts([order(1, 7, "2")])
     assert changes is not None

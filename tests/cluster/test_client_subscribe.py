@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from belvedere.cluster.client.database import ClusterDatabase
-from belvedere.embedded.subscribe import ViewChange
 from belvedere.errors import CatalogError, EpochExpired, NotYet, ViewReplaced
+from belvedere.model.view_change import ViewChange
 from tests.cluster.client_pool import create
 from tests.cluster.fake_pool import FakePool
 

@@ -15,10 +15,10 @@ from belvedere import errors
 from belvedere.backend.memory import MemoryStore, Moment
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.roles.work import Distribution, DistributorWork, ServerWork, WorkError, failure, ring_of
-from belvedere.embedded.rows import GivenRows
 from belvedere.engine.shard import view_table
 from belvedere.engine.version import ENGINE_VERSION
 from belvedere.model import chunks
+from belvedere.model.rows import GivenRows
 from belvedere.protocol.driving import Adopt, Compute, Distribute, Open, Persist
 from belvedere.protocol.exactly_once import Chunk, ChunkId, InputPiece, Seq, SourceId, WriterId
 from belvedere.protocol.flow import pieces_of

@@ -8,13 +8,14 @@ import threading
 import numpy as np
 import pytest
 
-from belvedere.embedded.storage.commit import Committer, Group, GroupEntry, MicroClock, Token
+from belvedere.embedded.storage.commit import Committer, Group, GroupEntry, MicroClock
 from belvedere.embedded.storage.faulty import FaultyFiles
 from belvedere.embedded.storage.log import InputLog
 from belvedere.engine.delta import Changes
 from belvedere.engine.vec import Vec
 from belvedere.errors import Closed, DiskError, NotYet
 from belvedere.model import change_codec as codec
+from belvedere.model.token import Token
 from belvedere.sql.catalog import TableDef
 from belvedere.types import BIGINT, Column
 

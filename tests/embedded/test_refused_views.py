@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import belvedere
-from belvedere.embedded import ddl
 from belvedere.errors import CatalogError, Defect, SqlError
+from belvedere.model import ddl
 
 TABLE = "CREATE TABLE t (id BIGINT PRIMARY KEY, s STRING)"
 OLD = "CREATE MATERIALIZED VIEW old AS SELECT upper(s) AS u, count(*) AS n FROM t GROUP BY upper(s)"

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import belvedere
-from belvedere.embedded import verify
-from belvedere.embedded.recompute import exact_mean, exact_sum
+from belvedere.model import verify
+from belvedere.model.recompute import exact_mean, exact_sum
 from tests.oracle.clock import clock
 from tests.views.format import FILES, State, parse, steps
 from tests.views.test_views import _do as carry_out

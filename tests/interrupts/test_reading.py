@@ -13,7 +13,7 @@ import pytest
 import belvedere
 from belvedere.embedded.database import Database
 from belvedere.embedded.reader import Reader
-from belvedere.embedded.subscribe import ViewChange
+from belvedere.model.view_change import ViewChange
 from tests.interrupts.injecting import Injected, Injector
 
 pytestmark = [

@@ -14,9 +14,9 @@ from random import Random
 import pytest
 
 import belvedere
-from belvedere.embedded.recompute import UNANSWERED
-from belvedere.embedded.storage.commit import Token
 from belvedere.errors import BelvedereError, CatalogError, Closed, DataError, SqlError
+from belvedere.model.recompute import UNANSWERED
+from belvedere.model.token import Token
 from belvedere.sql.query import relations
 from tests.sql.fuzz.mutations import corpora, mutated
 from tests.sql.fuzz.statements import Statements

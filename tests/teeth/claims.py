@@ -19,7 +19,7 @@ BREAKS = [
     Break(
         name="verification adds doubles as DuckDB does",
         claim="verification can be believed: cancellation is no alarm",
-        file=f"{EMBEDDED}/recompute.py",
+        file="viewserver/belvedere/model/recompute.py",
         find='    return call.function in ("sum", "avg") and call.type == DOUBLE',
         instead="    return False",
         noticed_by=("tests/embedded/test_verify.py::test_cancellation_is_no_alarm",),
@@ -27,7 +27,7 @@ BREAKS = [
     Break(
         name="verification forgives the last digits of every double",
         claim="verification can be believed: one bit is enough to differ",
-        file=f"{EMBEDDED}/verify.py",
+        file="viewserver/belvedere/model/verify.py",
         find="strict=True) if loose]",
         instead="strict=True) if loose or c.type.kind is Kind.DOUBLE]",
         noticed_by=("tests/embedded/test_verify.py::test_one_bit_is_enough_to_differ",),
@@ -133,7 +133,7 @@ BREAKS = [
     Break(
         name="a column of another type is taken for the one that is there",
         claim="refusals say what would work, and change nothing",
-        file=f"{EMBEDDED}/ddl.py",
+        file="viewserver/belvedere/model/ddl.py",
         find="        elif (before.type, before.nullable) != (column.type, column.nullable):",
         instead="        elif before.nullable != column.nullable:",
         noticed_by=("tests/embedded/test_manifests.py",),

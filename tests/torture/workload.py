@@ -25,7 +25,7 @@ from belvedere.cluster.catalog.catalogs import ServedTable
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.token import ClusterToken
-from belvedere.embedded import rows as given
+from belvedere.model import rows as given
 
 TABLES = {
     "orders": "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, amount BIGINT, price DECIMAL(12,2), "

@@ -14,8 +14,8 @@ import pytest
 
 import belvedere
 from belvedere.embedded.database import Database
-from belvedere.embedded.storage.commit import Token
 from belvedere.errors import BelvedereError
+from belvedere.model.token import Token
 from tests.oracle.clock import clock
 from tests.oracle.duck import Oracle
 from tests.oracle.values import arrow_name, same_bag, table_rows, text

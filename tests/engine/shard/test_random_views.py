@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.embedded.rows import GivenRows
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.engine import Engine
 from belvedere.engine.expr.literal import to_pylist
@@ -22,6 +21,7 @@ from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.routing import concat_changes
 from belvedere.engine.shard import BUCKETS, ShardCatalog, StagedGroup, decode_quarantine_rows, quarantine_table
 from belvedere.engine.state.table import Table
+from belvedere.model.rows import GivenRows
 from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views
 from belvedere.sql import bind_query

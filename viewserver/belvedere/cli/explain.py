@@ -12,7 +12,7 @@ import click
 from belvedere.cli import apply, context, script
 
 if TYPE_CHECKING:
-    from belvedere.embedded.statements import Executing
+    from belvedere.model.statements import Executing
 
 
 @click.command(short_help="Show how a view is maintained: text, JSON or SVG.")

@@ -22,13 +22,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from belvedere.cli import context, exits, output, rowfiles
-from belvedere.embedded.rows import GivenRows
-from belvedere.embedded.storage.commit import Token
 from belvedere.errors import CatalogError, DataError
+from belvedere.model.rows import GivenRows
+from belvedere.model.token import Token
 from belvedere.sql.catalog import TableDef
 
 if TYPE_CHECKING:
-    from belvedere.embedded.statements import Executing
+    from belvedere.model.statements import Executing
 
 SHOWN_PROBLEMS = 20
 

@@ -13,7 +13,7 @@ from belvedere.errors import DataError
 from belvedere.types import Column
 
 if TYPE_CHECKING:
-    from belvedere.embedded.statements import Executing
+    from belvedere.model.statements import Executing
 
 
 def key_of(db: Executing, relation: str, texts: tuple[str, ...]) -> Any:

@@ -12,8 +12,8 @@ import click
 import pyarrow as pa
 
 from belvedere.cli import context, exits, output, script
-from belvedere.embedded.storage.commit import Token
 from belvedere.errors import Locked
+from belvedere.model.token import Token
 
 if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase

@@ -12,7 +12,7 @@ from belvedere.cli import context, output
 from belvedere.cli.read import token
 
 if TYPE_CHECKING:
-    from belvedere.embedded.subscribe import ViewChange
+    from belvedere.model.view_change import ViewChange
 
 
 @click.command(short_help="Follow the changes of a view.")

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from belvedere.embedded import ddl
 from belvedere.embedded.storage.views import ViewTable, difference
 from belvedere.engine.build import Build
 from belvedere.engine.delta import Delta
 from belvedere.errors import BelvedereError, CatalogError, Closed, Defect, DiskError
+from belvedere.model import ddl
 from belvedere.model.describe import ViewShape, schema_of, table_of
+from belvedere.model.shapes import shape_of
 from belvedere.plan.nodes import ViewNode
 from belvedere.plan.planner import plan_views
 from belvedere.sql.catalog import ViewDef
@@ -64,11 +65,6 @@ class RefusedView:
             f"view {self.value['name']!r} is out of service: this version refuses its query ({self.reason}); create it "
             f"again with a query that this version reads, or drop it. The query is: {self.value['sql']}"
         )
-
-
-def shape_of(node: ViewNode, definition: ViewDef) -> ViewShape:
-    """What readers need to know of a planned view."""
-    return ViewShape(definition.name, node.version, node.schema, node.visible, node.key, definition.retention_ms)
 
 
 def no_room(error: BaseException | None) -> bool:

@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from belvedere.embedded import ddl, rows, status
+from belvedere.embedded import status
 from belvedere.embedded.instance import Instance
 from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.pins import Leases
 from belvedere.embedded.reading import After, Moment, together
-from belvedere.embedded.rows import is_frame
-from belvedere.embedded.statements import NO_PREFIXES, Result, Statements
+from belvedere.embedded.statements import Statements
 from belvedere.embedded.storage.changelog import Change
-from belvedere.embedded.storage.commit import GroupEntry, Token
+from belvedere.embedded.storage.commit import GroupEntry
 from belvedere.embedded.storage.files import Files
 from belvedere.embedded.storage.ordered import base_range
 from belvedere.embedded.storage.views import Row, ViewTable
@@ -34,8 +33,12 @@ from belvedere.engine.trial import try_out
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError, DiskError
 from belvedere.model import change_codec as codec
+from belvedere.model import ddl, rows
 from belvedere.model.describe import ViewShape, schema_json, table_json
 from belvedere.model.ranges import KeyRange
+from belvedere.model.rows import is_frame
+from belvedere.model.statements import NO_PREFIXES, Result
+from belvedere.model.token import Token
 from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st

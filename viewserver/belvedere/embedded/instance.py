@@ -15,19 +15,20 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from belvedere.embedded import ddl, rows
 from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.pins import Leases
 from belvedere.embedded.recovery import Recovery
 from belvedere.embedded.runtime import Runtime
 from belvedere.embedded.snapshots import Snapshots
 from belvedere.embedded.storage.changelog import Changelog
-from belvedere.embedded.storage.commit import Committer, GroupEntry, MicroClock, Token
+from belvedere.embedded.storage.commit import Committer, GroupEntry, MicroClock
 from belvedere.embedded.storage.faulty import MemoryFiles
 from belvedere.embedded.storage.files import Files, OsFiles
 from belvedere.embedded.storage.log import InputLog
 from belvedere.engine.engine import Engine
 from belvedere.errors import BelvedereError, Closed, DiskError, Locked
+from belvedere.model import ddl, rows
+from belvedere.model.token import Token
 from belvedere.waiting import Waiters, start_thread
 
 GIVE_UP_SECONDS = 5.0

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from belvedere.embedded import ddl, status
+from belvedere.embedded import status
 from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.pins import ForeignLeases
 from belvedere.embedded.reading import together
 from belvedere.embedded.runtime import merge_changes
-from belvedere.embedded.statements import NO_PREFIXES, Result, Statements
+from belvedere.embedded.statements import Statements
 from belvedere.embedded.storage import changelog, log, records
 from belvedere.embedded.storage.changelog import Change, Position
 from belvedere.embedded.storage.files import Files
@@ -35,8 +35,10 @@ from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.vec import Vec
 from belvedere.errors import Closed, Damaged, EpochExpired, StorageError
 from belvedere.model import change_codec as codec
+from belvedere.model import ddl
 from belvedere.model.describe import ViewShape, schema_of, table_of
 from belvedere.model.ranges import KeyRange
+from belvedere.model.statements import NO_PREFIXES, Result
 from belvedere.plan.nodes import Plan, ViewNode
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st

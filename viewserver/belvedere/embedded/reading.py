@@ -16,22 +16,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from belvedere.embedded import order
-from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
-from belvedere.embedded.pins import Pin
 from belvedere.embedded.storage.changelog import Change
-from belvedere.embedded.storage.commit import Token
 from belvedere.embedded.storage.ordered import base_range
-from belvedere.embedded.storage.views import Before, Row, ViewTable, arrow_schema, find_before
+from belvedere.embedded.storage.views import Before, Row, ViewTable, find_before
 from belvedere.embedded.subscribe import Subscription
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, EpochExpired, NotYet
+from belvedere.model import order
 from belvedere.model.describe import ViewShape
+from belvedere.model.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.model.keys import key_codec
+from belvedere.model.pin import Pin
 from belvedere.model.ranges import KeyRange
+from belvedere.model.shapes import arrow_schema, named, to_table
+from belvedere.model.token import Token
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.types import Column
 
@@ -298,16 +299,6 @@ class Snapshot(SnapshotReads):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def named(shape: ViewShape, row: Row) -> dict[str, Any]:
-    """The visible columns of a row."""
-    return {c.name: v for c, v in zip(shape.schema[: shape.visible], row, strict=False)}
-
-
-def to_table(shape: ViewShape, rows: Delta) -> pa.Table:
-    """The visible columns of rows as an Arrow table."""
-    return _table(rows.columns[: shape.visible], arrow_schema(shape.schema[: shape.visible]), (), None)
 
 
 def _table(rows: Sequence[Vec], schema: pa.Schema, which: Sequence[int], chosen: Sequence[str] | None) -> pa.Table:

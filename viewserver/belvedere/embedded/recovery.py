@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from belvedere.embedded import ddl
-from belvedere.embedded.builds import RefusedView, shape_of
+from belvedere.embedded.builds import RefusedView
 from belvedere.embedded.runtime import Runtime, is_ddl
 from belvedere.embedded.storage.changelog import Position
 from belvedere.embedded.storage.commit import Group, GroupEntry, MicroClock
@@ -22,7 +21,9 @@ from belvedere.embedded.storage.snapshot import StoredSnapshot, collect
 from belvedere.embedded.storage.views import ViewTable
 from belvedere.errors import Closed, Damaged
 from belvedere.model import change_codec as codec
+from belvedere.model import ddl
 from belvedere.model.describe import ViewShape
+from belvedere.model.shapes import shape_of
 from belvedere.plan.nodes import Plan, ViewNode
 from belvedere.plan.planner import plan_views
 

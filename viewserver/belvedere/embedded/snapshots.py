@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from belvedere.embedded import ddl
 from belvedere.embedded.builds import no_room
 from belvedere.embedded.pins import Leases
 from belvedere.embedded.runtime import Runtime
@@ -20,6 +19,7 @@ from belvedere.embedded.storage.log import InputLog
 from belvedere.embedded.storage.plans import plan_json
 from belvedere.embedded.storage.snapshot import SnapshotWriter
 from belvedere.errors import Closed
+from belvedere.model import ddl
 
 _COLLECT_EPOCHS = 256
 

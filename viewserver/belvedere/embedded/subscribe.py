@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
-from belvedere.embedded.pins import Pin
-from belvedere.embedded.storage.commit import Token
 from belvedere.embedded.storage.views import ViewTable
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.errors import ViewReplaced
 from belvedere.model.describe import ViewShape
+from belvedere.model.pin import Pin
+from belvedere.model.view_change import ViewChange
 
 if TYPE_CHECKING:
     from belvedere.embedded.reading import Reading
-
-
-@dataclass(frozen=True, slots=True)
-class ViewChange:
-    """What one epoch did to a view: rows (its visible columns) with weights, +1 it appeared, -1 it disappeared."""
-
-    epoch: int
-    table: pa.Table
-    weights: np.ndarray
-
-    @property
-    def token(self) -> Token:
-        """Subscribing after it goes on with the next change."""
-        return Token(self.epoch)
-
-    @property
-    def added(self) -> pa.Table:
-        return self.table.filter(pa.array(self.weights > 0))
-
-    @property
-    def removed(self) -> pa.Table:
-        return self.table.filter(pa.array(self.weights < 0))
-
-    def __len__(self) -> int:
-        return len(self.weights)
 
 
 class Subscription:

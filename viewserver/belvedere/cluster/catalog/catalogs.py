@@ -27,9 +27,9 @@ from belvedere.cluster.catalog.plan import (
     serving,
     store_tables,
 )
-from belvedere.embedded import ddl
 from belvedere.engine.trial import try_out
 from belvedere.errors import CatalogError
+from belvedere.model import ddl
 from belvedere.model.describe import schema_json
 from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views

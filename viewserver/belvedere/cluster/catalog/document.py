@@ -38,7 +38,7 @@ class TableDocument:
 
 @dataclass(frozen=True)
 class ViewDocument:
-    """A view as `belvedere.embedded.ddl.view_json` wrote it (its version is the number of its view group)."""
+    """A view as `belvedere.model.ddl.view_json` wrote it (its version is the number of its view group)."""
 
     value: dict[str, Any]
     until: int | None = None

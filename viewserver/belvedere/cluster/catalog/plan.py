@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 
 from belvedere.cluster.catalog import document as documents
 from belvedere.cluster.catalog.document import Document, load
-from belvedere.embedded import ddl
-from belvedere.embedded.builds import shape_of
 from belvedere.engine import shard
 from belvedere.engine.graph import Arranged
 from belvedere.errors import BelvedereError, Incompatible
+from belvedere.model import ddl
 from belvedere.model.describe import ViewShape, table_json
+from belvedere.model.shapes import shape_of
 from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views
 from belvedere.plan.rewriting import bottom_up

@@ -28,18 +28,18 @@ from belvedere.cluster.client.stores import Open, Stores
 from belvedere.cluster.client.subscribe import ClusterSubscription
 from belvedere.cluster.client.token import ClusterToken
 from belvedere.cluster.transport import calls
-from belvedere.embedded import order
-from belvedere.embedded import rows as given
-from belvedere.embedded.key_reads import KeyReads, SnapshotReads, Wanted
-from belvedere.embedded.pins import Pin
-from belvedere.embedded.reading import named, to_table
-from belvedere.embedded.statements import NO_PREFIXES, Executing, Result
-from belvedere.embedded.storage import commit
 from belvedere.engine import shard
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.errors import BelowHorizon, CatalogError, Closed, DataError, EpochExpired, NotYet, Unavailable
+from belvedere.model import order
+from belvedere.model import rows as given
+from belvedere.model import token as embedded_token
+from belvedere.model.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.model.keys import key_codec
+from belvedere.model.pin import Pin
+from belvedere.model.shapes import named, to_table
+from belvedere.model.statements import NO_PREFIXES, Executing, Result
 from belvedere.plan.nodes import Plan
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql import parse_statement
@@ -50,8 +50,8 @@ from belvedere.sql.parser import statements
 from belvedere.types import Column
 
 T = TypeVar("T")
-Moment = int | datetime | commit.Token | Known | None
-After = commit.Token | int | str | None
+Moment = int | datetime | embedded_token.Token | Known | None
+After = embedded_token.Token | int | str | None
 
 TIMEOUT = 30.0
 DDL_SECONDS = 35.0
@@ -407,7 +407,7 @@ class ClusterDatabase(KeyReads, Executing):
                 return self.delete(statement.table, list(statement.keys))
         raise AssertionError(f"a statement that nobody carries out: {statement}")
 
-    def apply_manifest(self, text: str, *, wait: bool = True) -> list[commit.Token]:
+    def apply_manifest(self, text: str, *, wait: bool = True) -> list[embedded_token.Token]:
         """Carry out the documents of a YAML manifest, all at once: views that are applied together share state.
 
         What exists as described is left alone. A table gets its new columns, a view its new query; a table that would

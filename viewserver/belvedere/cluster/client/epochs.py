@@ -26,7 +26,7 @@ from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.client.token import ClusterToken
 from belvedere.cluster.coordination.clock import now
 from belvedere.cluster.transport import calls
-from belvedere.embedded.storage import commit
+from belvedere.model import token as embedded_token
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.pins import HORIZONS, horizon_of
@@ -171,13 +171,13 @@ class CommittedEpochs:
                     self._ended.popitem(last=False)
         return found
 
-    def at(self, moment: int | datetime | commit.Token | Known, deadline: Deadline) -> Known:
+    def at(self, moment: int | datetime | embedded_token.Token | Known, deadline: Deadline) -> Known:
         """The newest committed epoch at or before a number or time; the first one that includes a token's write. An
         epoch that is known is read as such, also if its commit is never published."""
         if isinstance(moment, Known):
             return moment
         newest = self.newest(deadline)
-        if isinstance(moment, commit.Token):
+        if isinstance(moment, embedded_token.Token):
             return self._first_with(ClusterToken.parse(moment), newest, deadline)[0]
         if isinstance(moment, datetime):
             aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

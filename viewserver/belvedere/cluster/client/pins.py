@@ -17,7 +17,7 @@ from belvedere import errors
 from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.coordination.clock import now
-from belvedere.embedded.pins import Pin, PinKey
+from belvedere.model.pin import Pin, PinKey
 from belvedere.protocol import pins as protocol
 from belvedere.protocol.messages import Epoch
 from belvedere.waiting import Waiters, Wakeup, start_thread

@@ -12,8 +12,8 @@ from typing import Any
 from belvedere.backend.seam import BaseTables, OpenRange
 from belvedere.cluster.catalog.catalogs import ServedTable
 from belvedere.cluster.client.database import ClusterDatabase
-from belvedere.embedded import order
 from belvedere.errors import CatalogError, DataError
+from belvedere.model import order
 from belvedere.model.base_keys import decode_key, encode_keys
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.sql.catalog import TableDef

@@ -20,10 +20,10 @@ from belvedere.cluster.catalog.catalogs import ServedTable, ServedView
 from belvedere.cluster.client.pool import Deadline, Pool
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.transport import calls
-from belvedere.embedded import order
 from belvedere.engine import shard
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.model import order
 from belvedere.model.describe import ViewShape
 from belvedere.model.keys import KeyCodec
 from belvedere.model.ranges import KeyRange

@@ -19,10 +19,10 @@ from belvedere.cluster.client.epochs import Known
 from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.reading import decode, table_of
 from belvedere.cluster.transport import calls
-from belvedere.embedded.pins import Pin
-from belvedere.embedded.subscribe import ViewChange
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.residency import distinct_ids
+from belvedere.model.pin import Pin
+from belvedere.model.view_change import ViewChange
 
 if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase

@@ -6,14 +6,14 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from belvedere.embedded.storage import commit
+from belvedere.model import token as embedded_token
 from belvedere.protocol.exactly_once import Seq, SourceId
 
 _HINT = "give what put, delete or write returned, or an epoch number"
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterToken(commit.Token):
+class ClusterToken(embedded_token.Token):
     """Proof of a write: reads `after` it include it. As text: `str(token)`; back: `ClusterToken.parse`.
 
     An epoch includes it if it is not older than `epoch` and every source has reached its position."""
@@ -30,11 +30,11 @@ class ClusterToken(commit.Token):
         return ",".join([f"e{self.epoch}", *parts])
 
     @staticmethod
-    def parse(value: commit.Token | int | str) -> ClusterToken:
+    def parse(value: embedded_token.Token | int | str) -> ClusterToken:
         """From a token, its text or an epoch."""
         if isinstance(value, ClusterToken):
             return value
-        if isinstance(value, commit.Token):
+        if isinstance(value, embedded_token.Token):
             return ClusterToken(value.epoch)
         epoch, *parts = str(value).removeprefix("e").split(",")
         pairs = [part.rpartition(":") for part in parts]
@@ -45,7 +45,7 @@ class ClusterToken(commit.Token):
         )
 
     @staticmethod
-    def joined(tokens: Iterable[commit.Token]) -> ClusterToken:
+    def joined(tokens: Iterable[embedded_token.Token]) -> ClusterToken:
         """One token that includes all of them."""
         epoch, positions = 0, dict[SourceId, Seq]()
         for token in map(ClusterToken.parse, tokens):
@@ -54,5 +54,5 @@ class ClusterToken(commit.Token):
                 positions[source] = max(seq, positions.get(source, seq))
         return ClusterToken(epoch, tuple(sorted(positions.items())))
 
-    def joined_with(self, other: commit.Token) -> ClusterToken:
+    def joined_with(self, other: embedded_token.Token) -> ClusterToken:
         return ClusterToken.joined((self, other))

@@ -22,31 +22,8 @@ from belvedere.engine.delta import Changes
 from belvedere.errors import BelvedereError, Closed, NotYet
 from belvedere.model import change_codec as codec
 from belvedere.model.physical import Buffer
+from belvedere.model.token import Token
 from belvedere.waiting import Latch, Waiters
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Token:
-    """Proof of a write: reads `after` it include it. As text: `str(token)`; back: `Token.parse`."""
-
-    epoch: int
-
-    def __str__(self) -> str:
-        return f"e{self.epoch}"
-
-    @staticmethod
-    def parse(value: Token | int | str) -> Token:
-        """From a token, its text or an epoch."""
-        if isinstance(value, Token):
-            return value
-        text = str(value).removeprefix("e")
-        if isinstance(value, bool) or not text.isdecimal():
-            raise ValueError(f"{value!r} is no token: give what put, delete or write returned, or an epoch number")
-        return Token(int(text))
-
-    def joined_with(self, other: Token) -> Token:
-        """One token that includes both: epochs of one history, so the later one."""
-        return max(self, other)
 
 
 @dataclass(slots=True, eq=False)

@@ -28,6 +28,7 @@ from belvedere.engine.vec import Status, Vec
 from belvedere.model.describe import ViewShape
 from belvedere.model.keys import key_codec
 from belvedere.model.ranges import KeyRange
+from belvedere.model.shapes import arrow_schema
 from belvedere.types import INT, Schema
 
 APPLY_ROWS = 1 << 15
@@ -77,11 +78,6 @@ class Before:
         start = bisect_left(keys, wanted.low)
         stop = len(keys) if wanted.high is None else bisect_left(keys, wanted.high)
         return self._images.take(order[start:stop]) if start < stop else None
-
-
-def arrow_schema(schema: Schema) -> pa.Schema:
-    """Columns as those of an Arrow table."""
-    return pa.schema([pa.field(c.name, c.type.arrow) for c in schema])
 
 
 def values_at(columns: Sequence[Vec], row: int) -> Row:

@@ -2,7 +2,7 @@
 as a bag.
 
 Doubles are compared exactly (NaN equals NaN, -0.0 equals 0.0), sums and averages too: see
-`belvedere.embedded.recompute`. Only columns that are made with exp, ln, power, round or a cast from decimals may
+`belvedere.model.recompute`. Only columns that are made with exp, ln, power, round or a cast from decimals may
 differ by `RELATIVE`, since libraries disagree on the last bit of those.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from belvedere.embedded.recompute import Recomputation, connect, duckdb, uneven
-from belvedere.embedded.recompute_failing import CannotTell, TolerantRecomputation
+from belvedere.model.recompute import Recomputation, connect, duckdb, uneven
+from belvedere.model.recompute_failing import CannotTell, TolerantRecomputation
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.sql.query import relations
 from belvedere.types import Kind, Schema

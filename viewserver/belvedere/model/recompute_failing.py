@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from belvedere.embedded.recompute import Recomputation
+from belvedere.model.recompute import Recomputation
 from belvedere.sql.catalog import ViewDef
 from belvedere.sql.duckdb_expr import expression
 from belvedere.sql.expr import Call, ColumnRef, Expr, columns, walk

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from belvedere.embedded.rows import Misfit, allowed, fit, from_python, quote
 from belvedere.engine.delta import Delta
 from belvedere.engine.state.ordered import sort_keys
 from belvedere.engine.vec import Vec
@@ -18,6 +17,7 @@ from belvedere.errors import DataError
 from belvedere.model.describe import ViewShape
 from belvedere.model.keys import KeyCodec
 from belvedere.model.ranges import KeyRange, beginning_with
+from belvedere.model.rows import Misfit, allowed, fit, from_python, quote
 from belvedere.types import Column, Kind, Schema
 
 

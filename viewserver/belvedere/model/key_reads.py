@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from belvedere.embedded import order
+from belvedere.model import order
 from belvedere.model.keys import KeyCodec
 from belvedere.model.ranges import KeyRange
 
