@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from belvedere.backend.served import compaction as served_collector
@@ -226,7 +225,7 @@ def test_a_memtable_equals_a_dict(seed: int) -> None:
 def test_the_id_of_zeros_is_an_id() -> None:
     held = RecentVersions()
     zero = np.zeros((1, 2), np.uint64)
-    held.put(1, 1, 5, zero, [b"\1x"])
+    held.put(memtable.Stored(1, 1, 5, zero, [b"\1x"]))
     cells, epochs = held.read(1, zero, 9)
     assert cells == [b"\1x"] and epochs.tolist() == [5]
     assert held.visible(1, 0, BUCKETS, 9).ids().tolist() == [[0, 0]]
@@ -277,9 +276,9 @@ def test_reads_see_all_recent_rows_while_they_are_loaded_again(tmp_path: Path, m
     expected, seen = scan(store), []
     unpack = memtable.unpack_run
 
-    def look(content: bytes) -> tuple[int, int, np.ndarray, pa.BinaryArray]:
+    def look(run: int, content: bytes) -> memtable.Stored:
         seen.append(scan(store))
-        return unpack(content)
+        return unpack(run, content)
 
     monkeypatch.setattr(memtable, "unpack_run", look)
     store.environment._reopen()

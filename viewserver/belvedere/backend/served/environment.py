@@ -160,7 +160,7 @@ class Environment:
                 raise FormatError(
                     f"the store in {self.path} has format {int(found)}, in which views have no order; this version of "
                     f"belvedere reads format {FORMAT}: write its tables to files with the version that made it "
-                    "(belvedere query 'SELECT * FROM …' --format parquet), and load them into a new directory"
+                    "(belvedere scan TABLE --json --url …), and load them into a new directory (belvedere load)"
                 )
             identity: bytes = txn.get(b"identity", db=meta)
         if found is None:
