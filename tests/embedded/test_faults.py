@@ -3,6 +3,7 @@ exact."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 
@@ -135,6 +136,8 @@ def test_a_full_disk_refuses_writes_and_goes_on_when_there_is_room(seed):
             assert "nothing was written" in str(error) or "waits for room" in str(error)
             model.unknown = {}
         files.heal()
+        with contextlib.suppress(DiskError):
+            db._runtime.call(lambda: None)  # it may say what it found before there was room
         check(db, model)
     assert db.verify().ok
     db.close()
