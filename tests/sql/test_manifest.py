@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from belvedere.errors import SqlError
@@ -203,12 +205,6 @@ def test_what_yaml_cannot_take_is_refused(text: str) -> None:
         load(text)
 
 
-def test_null_is_as_good_as_nothing() -> None:
-    """Kubernetes writes it for what is not given."""
-    _, view = load(changed("retention: 1h", "retention: null\n  freshness: null"))
-    assert isinstance(view.content, CreateView) and view.content.view.retention_ms is None
-
-
 POOL = """
 apiVersion: belvedere.dev/v1alpha1
 kind: ViewPool
@@ -221,6 +217,38 @@ spec:
   retention: 1h
 """
 SCALED = POOL.replace("replicas: 3", "autoscaling: {minReplicas: 2, maxReplicas: 8, targetLag: 2s}")
+
+
+FOLDED = "[&a [x], " + ", ".join(f"&{b} [{', '.join([f'*{a}'] * 10)}]" for a, b in pairwise("abcdefghijkl")) + "]"
+"""A short text that would be 10^11 of them."""
+
+
+@pytest.mark.parametrize(
+    "folded",
+    [
+        changed("kind: MaterializedView", f"kind: {FOLDED}"),
+        changed("apiVersion: belvedere.dev/v1alpha1\nkind: Mat", f"apiVersion: {FOLDED}\nkind: Mat"),
+        changed("name: daily-spend", f"name: {FOLDED}"),
+        changed("name: daily-spend", f"name: v, labels: {{a: {FOLDED}}}"),
+        changed("retention: 1h", f"retention: {FOLDED}"),
+        changed("build: auto", f"build: {FOLDED}"),
+        changed("pool: default", f"pool: {FOLDED}"),
+        changed("suspend: false", f"suspend: {FOLDED}"),
+        changed("key: [customer]", f"key: {FOLDED}"),
+        POOL.replace("20ms", FOLDED),
+        POOL.replace("replicas: 3", f"replicas: {FOLDED}"),
+    ],
+)
+def test_a_message_does_not_unfold_what_aliases_fold(folded: str) -> None:
+    with pytest.raises(SqlError, match="a list") as caught:
+        load(folded)
+    assert len(str(caught.value)) < 1000
+
+
+def test_null_is_as_good_as_nothing() -> None:
+    """Kubernetes writes it for what is not given."""
+    _, view = load(changed("retention: 1h", "retention: null\n  freshness: null"))
+    assert isinstance(view.content, CreateView) and view.content.view.retention_ms is None
 
 
 def test_pools() -> None:

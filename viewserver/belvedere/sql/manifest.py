@@ -116,7 +116,7 @@ def _manifest(document: YamlDocument, catalog: Catalog) -> Manifest:
     document.mapping(("apiVersion", "kind", "metadata", "spec"), {"status": _SERVER})
     version = document.require("apiVersion")
     if version.value != API_VERSION:
-        raise version.fail(f"unknown apiVersion {version.value!r}", f"use {API_VERSION}")
+        raise version.fail(f"unknown apiVersion {version.shown}", f"use {API_VERSION}")
     kind = document.require("kind")
     resource = _resource(document.require("metadata"))
     spec = document.require("spec")
@@ -127,7 +127,7 @@ def _manifest(document: YamlDocument, catalog: Catalog) -> Manifest:
             return Manifest(_view(spec, resource, catalog), resource, spec)
         case "ViewPool":
             return Manifest(read_pool(spec, resource), resource, spec)
-    raise kind.fail(f"unknown kind {kind.value!r}", closest(kind.value, KINDS, "kinds"))
+    raise kind.fail(f"unknown kind {kind.shown}", closest(kind.shown, KINDS, "kinds"))
 
 
 def _resource(metadata: YamlDocument) -> str:
@@ -139,8 +139,9 @@ def _resource(metadata: YamlDocument) -> str:
             assert notes is not None
             if not isinstance(key, str):
                 raise notes.fail(f"expected a text as name, found {key!r}", "put it in quotes")
-            if not isinstance(notes.value[key], str):
-                raise notes.child(key).fail(f"expected a text, found {notes.value[key]!r}", "put it in quotes")
+            note = notes.child(key)
+            if not isinstance(note.value, str):
+                raise note.fail(f"expected a text, found {note.shown}", "put it in quotes")
             if key.partition("/")[0].endswith(GROUP):
                 raise notes.fail(f"{key!r} has no meaning here", "leave it out")
     name = metadata.require("name")

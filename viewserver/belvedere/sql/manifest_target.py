@@ -1,4 +1,4 @@
-"""Manifests and the database that they are applied to: what it cannot honour is refused, before anything changes.
+"""Manifests and the database that they are applied to: a document that it cannot honour is refused and changes nothing.
 
 A database is one pool. A cluster's has a name; the embedded database counts as `default`, the pool of views that name
 none. History of a pool is kept for one time, by one horizon: a view may ask for less, which it gets and more; what it

@@ -28,6 +28,11 @@ class YamlDocument:
     def fail(self, message: str, hint: str | None = None) -> SqlError:
         return SqlError(f"document {self.number}, {self.path or 'top level'}: {message}", hint=hint)
 
+    @property
+    def shown(self) -> str:
+        """The value for a message. Not what is in lists and fields: aliases make a short text unfold without end."""
+        return _kind(self.value) if isinstance(self.value, (list, dict)) else repr(self.value)
+
     def child(self, key: str | int) -> YamlDocument:
         path = f"{self.path}[{key}]" if isinstance(key, int) else f"{self.path}.{key}" if self.path else key
         return YamlDocument(self.number, self.value[key], path)
@@ -84,7 +89,7 @@ class YamlDocument:
         """Milliseconds."""
         found = parse_duration(self.value) if isinstance(self.value, str) else None
         if found is None:
-            raise self.fail(f"{self.value!r} is not a duration", EXAMPLE)
+            raise self.fail(f"{self.shown} is not a duration", EXAMPLE)
         if found < least_ms:
             raise self.fail(f"{self.value!r} is too short", f"at least {least_ms}ms")
         return found
@@ -122,7 +127,7 @@ def documents(text: str) -> list[YamlDocument]:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Checked when nodes are composed: later, keys that `<<` merges in stand beside those that override them."""
+    """Plain values only. Checked when nodes are composed: later, keys that `<<` merges in stand beside those that override them."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
