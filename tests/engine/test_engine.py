@@ -17,9 +17,10 @@ import pytest
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.engine import Engine
 from belvedere.engine.expr.literal import to_pylist, vec_of
+from belvedere.engine.graph import make, ordered
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.state.table import Table
-from belvedere.plan.nodes import ViewNode
+from belvedere.plan.nodes import JoinNode, ViewNode
 from belvedere.plan.planner import plan_views
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
@@ -208,6 +209,29 @@ def test_dropping_views_frees_what_nothing_else_uses() -> None:
     for view in gone:
         del world.tables[view]
     assert [v.name for v in world.engine.plan.views] == ["strings"]
+    for _ in range(5):
+        world.change()
+        world.check()
+
+
+def test_what_could_not_be_made_is_made_or_forgotten_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(seed=7)
+    world.add(["aggregate"])
+    world.change()
+
+    def failing(task: Any, *rest: Any) -> Any:
+        if isinstance(task, JoinNode):
+            raise MemoryError
+        return make(task, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("belvedere.engine.engine.make", failing)
+        with pytest.raises(MemoryError):
+            world.add(["inner"])
+    world.engine.abandon(world.engine._builds[0])
+    assert set(world.engine.running) == set(ordered(world.engine.plan.views))
+    del world.tables[next(view for view in world.tables if view.name == "inner")]
+    world.add(["inner"])
     for _ in range(5):
         world.change()
         world.check()

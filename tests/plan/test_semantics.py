@@ -7,6 +7,7 @@ import random
 import pytest
 
 from belvedere.plan import nodes as n
+from belvedere.plan import planner, sharing
 from belvedere.plan.planner import plan_views
 from belvedere.plan.zones import zones
 from belvedere.sql.catalog import ViewDef
@@ -69,3 +70,23 @@ def _check_zones(plan: n.Plan) -> None:
     assert sorted(map(id, n.topological(plan))) == sorted(id(node) for z in found for node in z.nodes)
     for zone in found:
         assert all(i < zone.number for i in zone.inputs), "zones form no cycle"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_remembered_and_looked_up_changes_no_plan(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views one by one, some dropped between: the planner that remembers the last plan, one that begins anew, and one
+    that compares every node with every other make the same plans."""
+    rng = random.Random(880_000 + seed)
+    catalog, plan = CATALOG, n.Plan(())
+    for number in range(12):
+        if plan.views and rng.random() < 0.2:
+            plan = n.Plan(tuple(view for view in plan.views if rng.random() < 0.7))
+        view = ViewDef(f"v{number}", "", Maker(rng).query(rng.randint(1, 3)))
+        made = plan_views(catalog, [view], plan)
+        with monkeypatch.context() as patch:
+            patch.setattr(planner, "_LATEST", planner._Latest())
+            assert plan_views(catalog, [view], plan) == made
+            patch.setattr(sharing, "rows_of", lambda node: ())
+            patch.setattr(planner, "_LATEST", planner._Latest())
+            assert plan_views(catalog, [view], plan) == made
+        plan = n.Plan((*plan.views, *made))

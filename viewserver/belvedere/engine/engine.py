@@ -21,7 +21,7 @@ from belvedere.engine.arrangement import Arrangement
 from belvedere.engine.buffer import Budget, DeltaBuffer
 from belvedere.engine.build import Build, RowsOf
 from belvedere.engine.delta import Changes
-from belvedere.engine.graph import Arranged, Grouped, Task, apply_task, digest, feeds, levels, make, ordered
+from belvedere.engine.graph import Arranged, Grouped, Layout, Task, apply_task, digest, feeds, make, ordered
 from belvedere.engine.operators.base import State
 from belvedere.engine.operators.delta import DeltaOperator
 from belvedere.engine.operators.view import ViewDelta
@@ -62,7 +62,8 @@ class Engine:
         # With a store, joins load the keys that they probe: one thread, so that nobody else reads the index meanwhile.
         parallel = threads > 1 and store is None
         self._pool = ThreadPoolExecutor(threads, "belvedere-engine") if parallel else None
-        self._levels: list[list[Task]] = []
+        self._layout = Layout()
+        self._half_made = False
         self._needed: dict[str, set[int]] = {}
 
     # ------------------------------------------------------------------ shape
@@ -111,22 +112,29 @@ class Engine:
 
     def _reshape(self) -> None:
         views = [*self._views, *(v for b in self._builds for v in b.views)]
-        tasks = ordered(views)
-        keep = set(tasks)
-        for task in [t for t in self.running if t not in keep]:
-            operator = self.running.pop(task)
-            self._digests.pop(task, None)
-            if hasattr(operator, "detach"):
-                operator.detach()
+        before = self._layout.views
+        if self._half_made or len(before) > len(views) or any(a is not b for a, b in zip(before, views, strict=False)):
+            self._layout = Layout(views)
+            tasks = list(self._layout.depth)
+            for task in [t for t in self.running if t not in self._layout.depth]:
+                operator = self.running.pop(task)
+                self._digests.pop(task, None)
+                if hasattr(operator, "detach"):
+                    operator.detach()
+            self._needed = {}
+        else:
+            tasks = self._layout.add(views[len(before) :])
+        self._half_made = True  # if one cannot be made, all are looked at the next time
+        self._make(tasks)
+        self._half_made = False
+
+    def _make(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             if task not in self.running:
                 name = digest(task, self._digests)
                 self.running[task] = made = make(task, name, self.running, self.tables, self.budget)
                 if self._store is not None and isinstance(made, Arrangement):
                     made.attach(self._store, name)
-        self._levels = levels(tasks)
-        self._needed = {}
-        for task in tasks:
             if isinstance(task, nodes.DeltaNode):
                 self._needed.setdefault(task.table, set()).update(task.columns)
 
@@ -186,7 +194,7 @@ class Engine:
         return apply_task(task, self.running[task], inputs, self.budget)
 
     def _run_levels(self, run: Callable[[Task], Any], outputs: dict[Task, Any], parallel: bool) -> None:
-        for level in self._levels:
+        for level in self._layout.levels:
             if parallel and self._pool is not None and len(level) > 1:
                 outputs.update(zip(level, self._pool.map(run, level), strict=True))
             else:

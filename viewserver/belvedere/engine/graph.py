@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -66,30 +67,38 @@ def feeds(task: Task) -> tuple[Task, ...]:
 
 def ordered(views: Iterable[nodes.ViewNode]) -> list[Task]:
     """Every task once, after those that feed it."""
-    done: dict[Task, None] = {}
-
-    def visit(task: Task) -> None:
-        if task not in done:
-            for below in feeds(task):
-                visit(below)
-            done[task] = None
-
-    for view in views:
-        visit(view)
-    return list(done)
+    return list(Layout(views).depth)
 
 
-def levels(tasks: list[Task]) -> list[list[Task]]:
-    """Tasks by depth."""
-    depth: dict[Task, int] = {}
-    out: list[list[Task]] = []
-    for task in tasks:
-        own = max((depth[f] + 1 for f in feeds(task) if f in depth), default=0)
-        depth[task] = own
-        while len(out) <= own:
-            out.append([])
-        out[own].append(task)
-    return out
+class Layout:
+    """The tasks of views, each after those that feed it, and by depth. Views that are added cost no more than what is
+    new about them."""
+
+    def __init__(self, views: Iterable[nodes.ViewNode] = ()) -> None:
+        self.views: list[nodes.ViewNode] = []
+        self.depth: dict[Task, int] = {}
+        self.levels: list[list[Task]] = []
+        self.add(views)
+
+    def add(self, views: Iterable[nodes.ViewNode]) -> list[Task]:
+        """Returns the tasks that came with them."""
+        known = len(self.depth)
+        for view in views:
+            self._visit(view)
+            self.views.append(view)
+        return list(islice(self.depth, known, None))
+
+    def _visit(self, task: Task) -> None:
+        if task in self.depth:
+            return
+        below = feeds(task)
+        for one in below:
+            self._visit(one)
+        own = max((self.depth[one] + 1 for one in below), default=0)
+        self.depth[task] = own
+        while len(self.levels) <= own:
+            self.levels.append([])
+        self.levels[own].append(task)
 
 
 def make(task: Task, name: str, running: Mapping[Any, Any], tables: Mapping[str, DeltaTable], budget: Budget) -> Any:

@@ -21,6 +21,7 @@ PreAggregation and a ReverseJoin over the same input and key share one group ind
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
@@ -275,7 +276,13 @@ def inputs(node: Node) -> tuple[Node, ...]:
 def topological(plan: Plan) -> list[Node]:
     """Every distinct node once, inputs before their consumers, in a deterministic order."""
     done: dict[Node, None] = {}
-    for view in plan.views:
+    visit(plan.views, done)
+    return list(done)
+
+
+def visit(views: Iterable[ViewNode], done: dict[Node, None]) -> None:
+    """Add every distinct node of these views that is not `done` yet, inputs before their consumers."""
+    for view in views:
         stack: list[tuple[Node, bool]] = [(view, False)]
         while stack:  # not recursive: views over views make deep plans
             node, ready = stack.pop()
@@ -284,4 +291,3 @@ def topological(plan: Plan) -> list[Node]:
             elif node not in done:
                 stack.append((node, True))
                 stack.extend((below, False) for below in reversed(inputs(node)) if below not in done)
-    return list(done)

@@ -6,7 +6,9 @@ Query rewrites (`rules`) come first, then all queries of the call are pruned tog
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from itertools import islice
 
 from belvedere.errors import CatalogError
 from belvedere.plan import nodes as n
@@ -33,11 +35,38 @@ def plan_views(
     for view in wanted:
         catalog = catalog.with_view(view)
     made: dict[str, n.ViewNode] = {}
-    shared = Shared(n.topological(existing), leaves)
+    shared = _LATEST.shared(existing.views) if not leaves else Shared(n.topological(existing), leaves)
     lowering = Lowering(catalog, Demand(queries), shared, lambda name: made.get(name.lower()) or known[name.lower()])
     for view, query in zip(wanted, queries, strict=True):
         made[view.name.lower()] = lowering.sink(view, query)
     return tuple(made[view.name.lower()] for view in views)
+
+
+class _Latest:
+    """What the plan that was asked about last shares. Views come one by one, and all that are there would be looked
+    at for each: of a plan that has more views than the last one, only these are."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._views: tuple[n.ViewNode, ...] = ()
+        self._done: dict[n.Node, None] = {}
+        self._shared = Shared()
+
+    def shared(self, views: tuple[n.ViewNode, ...]) -> Shared:
+        """As `Shared` of the nodes in order would be; the caller's own."""
+        with self._lock:
+            before = len(self._views)
+            if len(views) < before or any(a is not b for a, b in zip(self._views, views, strict=False)):
+                before, self._done, self._shared = 0, {}, Shared()
+            known = len(self._done)
+            n.visit(views[before:], self._done)
+            for node in islice(self._done, known, None):
+                self._shared.intern(node)
+            self._views = views
+            return self._shared.copy()
+
+
+_LATEST = _Latest()
 
 
 def _ordered(catalog: Catalog, views: Sequence[ViewDef], known: dict[str, n.ViewNode]) -> list[ViewDef]:

@@ -8,24 +8,31 @@ are compared as they are.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 from belvedere.plan import nodes as n
 from belvedere.plan.exprs import name_columns
-from belvedere.sql.expr import ColumnRef, Expr, columns, remap
+from belvedere.sql.expr import ColumnRef, Expr, columns, remap, substitute
 
 
 class Shared:
     """Every node of the plan, one object each."""
 
-    def __init__(self, known: Iterable[n.Node], leaves: Iterable[n.ViewNode] = ()):
+    def __init__(self, known: Iterable[n.Node] = (), leaves: Iterable[n.ViewNode] = ()):
         self._nodes: dict[n.Node, n.Node] = {}
-        self._reverse: dict[frozenset[str], list[n.ReverseJoinNode]] = {}
-        self._grouped: dict[frozenset[str], list[n.PreAggregationNode]] = {}
-        self._tables: dict[int, frozenset[str]] = {}
+        self._reverse: dict[_Rows, tuple[n.ReverseJoinNode, ...]] = {}
+        self._grouped: dict[_Rows, tuple[n.PreAggregationNode, ...]] = {}
+        self._rows: dict[int, _Rows] = {}
         # Known before anything is interned, so nothing looks below them: what they are made of is not shared.
         self._nodes.update((leaf, leaf) for leaf in leaves)
         for node in known:
             self.intern(node)
+
+    def copy(self) -> Shared:
+        made = Shared()
+        made._nodes, made._rows = self._nodes.copy(), self._rows.copy()
+        made._reverse, made._grouped = self._reverse.copy(), self._grouped.copy()
+        return made
 
     def intern(self, node: n.Node) -> n.Node:
         """The one node that equals this one; its inputs are interned already or become so."""
@@ -36,15 +43,17 @@ class Shared:
         for below in n.inputs(node):
             self.intern(below)
         if isinstance(node, n.ReverseJoinNode):
-            self._reverse.setdefault(self._reads(node), []).append(node)
+            rows = self._rows_of(node.input)
+            self._reverse[rows] = (*self._reverse.get(rows, ()), node)
         elif isinstance(node, n.PreAggregationNode):
-            self._grouped.setdefault(self._reads(node), []).append(node)
+            rows = self._rows_of(node.input)
+            self._grouped[rows] = (*self._grouped.get(rows, ()), node)
         return node
 
     def reverse_join(self, source: n.Node, on: tuple[int, ...]) -> tuple[n.ReverseJoinNode, dict[int, int]]:
         """The rows of `source` under `on`: known ones with at least these columns, or new ones. And where the columns
         are."""
-        for known in self._reverse.get(self._reads(source), ()):
+        for known in self._reverse.get(self._rows_of(source), ()):
             where = covers(known.input, source)
             if where is not None and tuple(where[c] for c in on) == known.on:
                 return known, where
@@ -57,7 +66,7 @@ class Shared:
     ) -> n.PreAggregationNode | None:
         """A known pre-aggregation of the same rows and groups that has all the calls."""
         wanted = list(calls)
-        for known in self._grouped.get(self._reads(source), ()):
+        for known in self._grouped.get(self._rows_of(source), ()):
             where = covers(known.input, source)
             if where is None or tuple(where[c] for c in group) != known.group:
                 continue
@@ -71,19 +80,36 @@ class Shared:
         assert where is not None
         return [known.calls.index(moved(call, where)) for call in calls]
 
-    def _reads(self, node: n.Node) -> frozenset[str]:
-        """Base tables and views right below: equal for nodes of which one could cover the other."""
-        found = self._tables.get(id(node))
+    def _rows_of(self, node: n.Node) -> _Rows:
+        found = self._rows.get(id(node))
         if found is None:
-            if isinstance(node, n.DeltaNode):
-                found = frozenset([node.table])
-            elif isinstance(node, n.ViewNode):
-                found = frozenset([f"view {node.name}"])
-            else:
-                found = frozenset[str]().union(*(self._reads(below) for below in n.inputs(node)))
-            if node in self._nodes:  # others may be collected, and their id() be used again
-                self._tables[id(self._nodes[node])] = found
+            found = rows_of(node)
+            if self._nodes.get(node) is node:  # others may be collected, and their id() be used again
+                self._rows[id(node)] = found
         return found
+
+
+_Rows: TypeAlias = tuple[Any, ...]
+
+
+def rows_of(node: n.Node) -> _Rows:
+    """Which rows a node has, whatever its columns: equal for nodes of which one covers the other, so that only these
+    have to be compared. Conditions are written over what the columns come from."""
+    return _origins(node)[0]
+
+
+def _origins(node: n.Node) -> tuple[_Rows, tuple[Expr, ...]]:
+    """The rows, and where each column comes from."""
+    if isinstance(node, n.DeltaNode):
+        columns = zip(node.columns, node.schema, strict=True)
+        return ("table", node.table), tuple(ColumnRef(at, column.type, "") for at, column in columns)
+    if isinstance(node, n.SelectionNode):
+        rows, origins = _origins(node.input)
+        return (*rows, substitute(node.predicate, origins)), origins
+    if isinstance(node, n.ProjectionNode):
+        rows, origins = _origins(node.input)
+        return rows, tuple(substitute(expr, origins) for expr in node.exprs)
+    return ("node", node), tuple(ColumnRef(i, c.type, "") for i, c in enumerate(node.schema))
 
 
 def moved(call: n.AggregateTerm, where: dict[int, int]) -> n.AggregateTerm:
