@@ -127,7 +127,8 @@ def documents(text: str) -> list[YamlDocument]:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Plain values only. Checked when nodes are composed: later, keys that `<<` merges in stand beside those that override them."""
+    """Plain values only. Keys are checked when nodes are composed: later, those that `<<` merges in stand beside those
+    that override them."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
