@@ -63,7 +63,6 @@ class Engine:
         parallel = threads > 1 and store is None
         self._pool = ThreadPoolExecutor(threads, "belvedere-engine") if parallel else None
         self._layout = Layout()
-        self._half_made = False
         self._needed: dict[str, set[int]] = {}
 
     # ------------------------------------------------------------------ shape
@@ -113,7 +112,7 @@ class Engine:
     def _reshape(self) -> None:
         views = [*self._views, *(v for b in self._builds for v in b.views)]
         before = self._layout.views
-        if self._half_made or len(before) > len(views) or any(a is not b for a, b in zip(before, views, strict=False)):
+        if len(before) > len(views) or any(a is not b for a, b in zip(before, views, strict=False)):
             self._layout = Layout(views)
             tasks = list(self._layout.depth)
             for task in [t for t in self.running if t not in self._layout.depth]:
@@ -124,9 +123,7 @@ class Engine:
             self._needed = {}
         else:
             tasks = self._layout.add(views[len(before) :])
-        self._half_made = True  # if one cannot be made, all are looked at the next time
         self._make(tasks)
-        self._half_made = False
 
     def _make(self, tasks: Sequence[Task]) -> None:
         for task in tasks:

@@ -9,7 +9,7 @@ the way needs the catalog, and a table may have got columns since.
 
 head: JSON, padded to 8 bytes. `t` table, `n` rows, `e` entries, `c` columns with types, `p` those with a presence
 mask, `k` "put" | "delete" | "mixed". seqs and ends: int64, the seq of each entry and the row behind its last.
-frame: see `store.embedded.physical`; columns, presence masks, the mask of deletes if mixed, cell timestamps.
+frame: see `model.physical`; columns, presence masks, the mask of deletes if mixed, cell timestamps.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
                         └───┘ the first of a term: when epochs were committed, as the leader before wrote it down
 
 Why that order is safe is said in `pins`. There is one round at a time, however slow the store is: what is asked of it
-is asked until it is answered (`asking`), so a round that was begun comes to its end, or its leader does. What else of
-the documents nobody needs is listed with the pins (`tidying`).
+is asked until it is answered (`store_requests`), so a round that was begun comes to its end, or its leader does. What
+else of the documents nobody needs is listed with the pins (`gc_documents`).
 """
 
 from __future__ import annotations

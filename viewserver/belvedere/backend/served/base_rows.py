@@ -11,7 +11,7 @@ the same order.
 
     base_rows   table number, encoded key -> the row as `DeltaTable.export` packs it (tombstones included)
 
-Tombstones stay for `TOMBSTONE_RETENTION_US`: changes that come late do not bring a row back (`base_graves.py`).
+Tombstones stay for `TOMBSTONE_RETENTION_US`: changes that come late do not bring a row back (`base_tombstones.py`).
 """
 
 from __future__ import annotations

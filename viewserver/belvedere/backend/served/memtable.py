@@ -2,7 +2,7 @@
 
 A write of many rows at random places of a B-tree changes about as many pages, many times the bytes of the rows, and all
 of them have to reach the disk before the call returns. So a write is made durable as it came, in one piece (a *run*),
-and found in memory meanwhile; `collector.py` takes many rows at a time to the tree, in the order of keys, where some
+and found in memory meanwhile; `compaction.py` takes many rows at a time to the tree, in the order of keys, where some
 share a page and what was written over meanwhile is left out.
 
     write ──▶ run durable ──▶ ACTIVE ──enough rows──▶ MERGING ──all rows are in the tree──▶ runs are removed, dropped

@@ -2,7 +2,7 @@
 
     tables    name -> number (uint32)
     sizes     number -> versions in the tree (int64), newest epoch in the tree (int64)
-    runs      number of the run -> a write as it came, until all of it is in the tree (see `recent.py`)
+    runs      number of the run -> a write as it came, until all of it is in the tree (see `memtable.py`)
     versions  the key of `keys.py` -> a 1 and the value, or a tombstone: b"", or a 0 and the row's key: the tree
     by_key    see `by_key.py`
     changed   table, epoch, digest of the ids -> the ids of one logged write
@@ -11,7 +11,7 @@
 
 Whoever puts a version into the tree removes what the horizon has made superfluous behind it: keys that change often
 never grow, however far behind collections are. It seeks the newest version that the horizon has reached, and does not
-walk there: a key may have very many above it. What is left is in a note or a grave, so `collector.py` need not walk
+walk there: a key may have very many above it. What is left is in a note or a grave, so `compaction.py` need not walk
 tables. No note is made of an id that has only this one version. That an id has newer versions in the tree can only be
 if the tree has seen a newer epoch; all such rows are noted.
 """

@@ -1,11 +1,11 @@
 """`Coordination` on a real ZooKeeper, with kazoo. This is the only module that knows kazoo.
 
-    zookeeper.py            kazoo: one client for one session
-    zookeeper_requests.py   what is asked of it
-    zookeeper_nodes.py      the nodes of a pool
-    zookeeper_members.py    the members, by watches
-    zookeeper_election.py   the candidacy
-    zookeeper_session.py    the whole, with its threads
+    zookeeper.py   kazoo: one client for one session
+    requests.py    what is asked of it
+    nodes.py       the nodes of a pool
+    members.py     the members, by watches
+    election.py    the candidacy
+    session.py     the whole, with its threads
 
 kazoo opens a new session by itself when one has expired, and goes on with what it was asked to do. So a client is given
 up with its session. And kazoo does not notice that a server has stopped answering as long as it is asked often enough
