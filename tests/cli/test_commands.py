@@ -147,6 +147,14 @@ def test_explain_of_a_file_creates_nothing(tmp_path: Path) -> None:
     assert not shop.path.exists()
 
 
+def test_manifests_of_any_pool_are_explained_and_only_those_of_this_database_applied(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "none.bv")
+    pool = "apiVersion: belvedere.dev/v1alpha1\nkind: ViewPool\nmetadata: {name: reports}\nspec: {replicas: 3}\n---\n"
+    text = pool + (EXAMPLES / "shop.yaml").read_text().replace("spec:\n  query", "spec:\n  pool: reports\n  query")
+    assert "city_revenue" in shop.run("explain", "-f", "-", input=text).stdout
+    assert "ViewPool 'reports' cannot be applied here" in shop.run("apply", "-f", "-", input=text, code=1).stderr
+
+
 def test_watch_prints_what_changes(filled: Shop) -> None:
     lines = filled.json("watch", "spend", "--initial", "--changes", "2", "--seconds", "0.1")
     assert [(line["weight"], line["row"]["customer"]) for line in lines] == [(1, 7), (1, 8)]

@@ -32,6 +32,7 @@ from belvedere.protocol.messages import Attempt, Epoch, EpochPlan, Generation, M
 from belvedere.protocol.pins import PINS, Pin, horizon_document
 from belvedere.protocol.ring import BUCKETS, MemberId
 from belvedere.sql.catalog import TableDef
+from belvedere.sql.manifest_target import Target
 
 SERVER = MemberId("server")
 CLUSTER = "cluster"
@@ -224,7 +225,12 @@ class FakePool:
     def _ddl(self, asked: LoopbackTransport, request: bytes) -> bytes:
         self._require_lead(asked)
         with self.lock:
-            changed = calls.change_catalog(self.document, calls.decode(request, calls.DdlCall), tuple(self.building))
+            changed = calls.change_catalog(
+                self.document,
+                calls.decode(request, calls.DdlCall),
+                tuple(self.building),
+                Target("default", self.retention_ms),
+            )
             if changed is not None:
                 self._change(changed)
             plan = self.step()

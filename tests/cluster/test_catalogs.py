@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,6 +16,7 @@ import pytest
 import belvedere
 from belvedere.backend.served import versions
 from belvedere.cluster.catalog import catalogs, ddl, plan
+from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.engine.expr.functions import FUNCTIONS
 from belvedere.errors import (
@@ -28,6 +31,7 @@ from belvedere.errors import (
 )
 from belvedere.plan.nodes import Plan, topological
 from belvedere.sql.catalog import Catalog, ViewDef
+from belvedere.sql.manifest_target import Target
 from belvedere.sql.query import Query
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total DECIMAL(12,2))"
@@ -175,6 +179,7 @@ def test_the_leader_drops_nothing_while_anything_is_built(monkeypatch: pytest.Mo
             machine=SimpleNamespace(catalog=(4, "document", building)),
             around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document)),
             loop=SimpleNamespace(post=offers.append),
+            options=SimpleNamespace(pool="default", retention=60.0),
         )
         catalog = ddl.CatalogService(cast(CoordinatorMember, leader))
         if building:
@@ -272,6 +277,68 @@ def test_a_manifest_is_one_change_and_one_view_group() -> None:
         catalogs.apply_manifest(document, MANIFEST.replace("FROM orders", "FROM nothing"))
 
 
+HOURLY = Target("reports", 3_600_000)
+POOL = "apiVersion: belvedere.dev/v1alpha1\nkind: ViewPool\nmetadata: {name: reports}\nspec: {replicas: 3}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "key: [id]",
+            "key: [id]\n  pool: other",
+            r"document 1, spec\.pool: table 'orders' belongs to pool 'other', this",
+        ),
+        ("spec: {query", "spec: {pool: default, query", r"spec\.pool: view 'spend' .* this is pool 'reports'"),
+        ("spec: {query", "spec: {retention: 2h, query", r"document 2, spec\.retention: view 'spend' asks .* of 7200 s"),
+        (
+            "---",
+            f"---\n{POOL}---",
+            "document 2, spec: ViewPool 'reports' cannot be applied here: a running pool starts",
+        ),
+    ],
+)
+def test_what_a_pool_cannot_honour_is_refused(old: str, new: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        catalogs.apply_manifest(catalogs.empty(), MANIFEST.replace(old, new, 1), target=HOURLY)
+
+
+def test_a_view_may_ask_for_the_history_that_its_pool_keeps_and_not_for_more() -> None:
+    text = MANIFEST.replace("key: [id]", "key: [id]\n  pool: reports").replace(
+        "spec: {query", "spec: {pool: reports, retention: 1h, query"
+    )
+    document = catalogs.apply_manifest(catalogs.empty(), text, target=HOURLY)
+    assert document is not None
+    assert [view.retention_ms for view in catalogs.compile(document).catalog.views.values()] == [3_600_000] * 2
+    longer = "CREATE MATERIALIZED VIEW ids RETENTION '61m' AS SELECT id FROM orders"
+    with pytest.raises(CatalogError, match=r"keeps history for 3600 s.*--retention 3660"):
+        catalogs.execute(document, longer, target=HOURLY)
+    assert catalogs.execute(document, longer.replace("61m", "60m"), target=HOURLY) is not None
+
+
+def test_a_leader_that_keeps_less_history_than_a_view_was_promised_says_so() -> None:
+    document = after(ORDERS, SPEND.replace("spend AS", "spend RETENTION '1h' AS"), BIG)
+    for retention, warned in ((3600.0, []), (60.0, ["spend"])):
+        warnings: list[str] = []
+        leader = SimpleNamespace(
+            in_loop=lambda ask: ask(),
+            require_lead=lambda: None,
+            machine=SimpleNamespace(catalog=(3, "document", ())),
+            around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document), base=None),
+            options=SimpleNamespace(pool="default", retention=retention),
+            log=SimpleNamespace(warning=lambda event, reason, to=warnings: to.append(reason)),
+        )
+        ddl.CatalogService(cast(CoordinatorMember, leader)).repair()
+        assert [re.findall("view '(.*?)'", warning)[0] for warning in warnings] == warned
+
+
+def test_the_example_can_be_applied_to_a_pool_as_it_is_started_by_default() -> None:
+    text = (Path(__file__).parents[2] / "examples" / "shop.yaml").read_text()
+    kept = next(field.default for field in fields(ProcessOptions) if field.name == "retention")
+    document = catalogs.apply_manifest(catalogs.empty(), text, target=Target("default", int(kept * 1000)))
+    assert document is not None and view_groups(document) == {1: ["spend", "order_lines", "city_revenue"]}
+
+
 REFUSED = [
     ORDERS,
     SPEND,
@@ -355,7 +422,9 @@ def test_names_that_the_store_could_not_take_are_refused(letter: str) -> None:
     for statement in (table, view):
         with pytest.raises(CatalogError, match=r"has 4\d\d bytes in UTF-8, a pool takes 400"):
             catalogs.execute(after(table), statement.replace(f"`{longest[:-1]}", f"`{longest}", 1))
-    manifest = MANIFEST.replace("{name: big}", f"{{name: {'b' * 401}}}")
+    manifest = MANIFEST.replace(
+        'spec: {query: "SELECT customer, total', f'spec: {{name: {"b" * 401}, query: "SELECT total'
+    )
     with pytest.raises(CatalogError, match="has 401 bytes"):
         catalogs.apply_manifest(catalogs.empty(), manifest)
 

@@ -394,6 +394,10 @@ def test_a_manifest_is_applied_as_a_whole(pool: FakePool, db: ClusterDatabase) -
         with pytest.raises(SqlError, match=r"document 2, spec\.query"):
             db.apply_manifest(MANIFEST.replace("FROM orders", "FROM ordres"))
         assert db.apply_manifest("") == []
+        with pytest.raises(SqlError, match=r"document 2, spec\.retention: view 'spend' asks for a retention of 7200 s"):
+            db.apply_manifest(MANIFEST.replace("{query", "{retention: 2h, query", 1))
+        with pytest.raises(CatalogError, match="asks for a retention of 7200 s, pool 'default' keeps history for 60 s"):
+            db.execute("CREATE MATERIALIZED VIEW long RETENTION '2h' AS SELECT id FROM orders")
 
 
 def test_a_replaced_view_is_swapped_when_it_is_complete(pool: FakePool, db: ClusterDatabase) -> None:

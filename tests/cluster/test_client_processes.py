@@ -49,6 +49,13 @@ def test_commands_work_over_a_url(cluster: LocalCluster, tmp_path: Path) -> None
     rows.write_text("id,customer,total\n10,1,5\n11,2,6\n")
     assert [change["action"] for change in run("apply", "-f", str(manifest))] == ["created"] * 3
     assert [change["action"] for change in run("apply", "-f", str(manifest))] == ["unchanged"] * 3
+    for wish, message in (
+        ("retention: 2h", "pool 'default' keeps history for"),
+        ("pool: other", "this is pool 'default'"),
+    ):
+        manifest.write_text(MANIFEST.replace("{query", f"{{{wish}, query", 1))
+        refused = CliRunner().invoke(cli, ["--url", cluster.url, "apply", "-f", str(manifest)], prog_name="belvedere")
+        assert refused.exit_code == 1 and message in refused.stderr
     (written,) = run("put", "orders", "--json", '[{"id": 1, "customer": 7, "total": 12.5}]')
     (row,) = run("get", "big", "7", "--after", written["token"])
     assert row["customer"] == 7 and Decimal(row["total"]) == Decimal("12.5")

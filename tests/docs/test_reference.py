@@ -11,7 +11,9 @@ import pytest
 
 from belvedere import errors
 from belvedere.cli.main import COMMANDS, cli
-from belvedere.sql import functions
+from belvedere.sql import functions, manifest, view_pool
+from belvedere.sql.catalog import Catalog
+from belvedere.sql.statements import CreateTable
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -56,3 +58,27 @@ def test_every_function_is_in_the_reference() -> None:
     page = (REFERENCE / "sql.md").read_text()
     missing = [name for name in [*functions.names(), *sorted(functions.AGGREGATES)] if f"`{name}" not in page]
     assert not missing, f"not in sql.md: {', '.join(missing)}"
+
+
+def test_every_field_of_a_manifest_is_in_the_reference() -> None:
+    page = (REFERENCE / "manifests.md").read_text()
+    sections = {part.splitlines()[0]: part for part in page.split("\n## ")}
+    for title, *tables in (
+        ("BaseTable", manifest.TABLE_FIELDS, manifest.TABLE_REFUSED, manifest.COLUMN_FIELDS, manifest.COLUMN_REFUSED),
+        ("MaterializedView", manifest.VIEW_FIELDS, manifest.VIEW_REFUSED),
+        ("ViewPool", view_pool.POOL_FIELDS, view_pool.POOL_REFUSED, view_pool.AUTOSCALING_FIELDS),
+        ("Names and metadata", manifest.METADATA_FIELDS, manifest.METADATA_REFUSED),
+    ):
+        named = re.findall(r"`(?:metadata\.|columns\[\]\.)?(\w+)`", sections[title])
+        for field in (field for table in tables for field in table):
+            assert field in named, f"{field} is not in {title} of manifests.md"
+
+
+def test_manifests_of_the_reference_are_accepted() -> None:
+    text = "---\n".join(re.findall(r"```yaml\n(.*?)```", (REFERENCE / "manifests.md").read_text(), re.DOTALL))
+    catalogs, kinds = [Catalog()], []
+    for read in manifest.parse_manifests(text, lambda: catalogs[-1]):
+        kinds.append(type(read.content).__name__)
+        if isinstance(read.content, CreateTable):
+            catalogs.append(catalogs[-1].with_table(read.content.table))
+    assert kinds == ["CreateTable", "CreateView", "ViewPool"]

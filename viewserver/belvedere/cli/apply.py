@@ -61,9 +61,7 @@ def apply_manifests(db: Database | ClusterDatabase, text: str) -> list[dict[str,
     db.apply_manifest(text)
     changes = []
     for manifest in parse_manifests(text, lambda: db.catalog):
-        statement = manifest.statement
-        table = isinstance(statement, CreateTable)
-        name = statement.table.name if isinstance(statement, CreateTable) else statement.view.name
+        table, name = isinstance(manifest.content, CreateTable), manifest.name
         known, now = before.find(name), db.catalog.find(name)
         action = "created" if known is None else "unchanged" if known == now else "changed"
         changes.append({"kind": "table" if table else "view", "name": name, "action": action})

@@ -55,6 +55,9 @@ def plans(db: Executing, views: tuple[str, ...], format: str) -> str:
 def _explain_file(file: str, views: tuple[str, ...], format: str) -> str:
     """Plans of a file's views, made in a database that is thrown away."""
     import belvedere
+    from belvedere.sql.manifest import parse_manifests
+    from belvedere.sql.statements import CreateTable, CreateView
+    from belvedere.sql.text import create_text
 
     text = apply.read_text(file)
     with tempfile.TemporaryDirectory(prefix="belvedere-explain-") as directory:
@@ -64,7 +67,10 @@ def _explain_file(file: str, views: tuple[str, ...], format: str) -> str:
                 for piece in script.split(text):
                     db.execute(piece.sql)
             else:
-                db.apply_manifest(text)
+                for manifest in parse_manifests(text, lambda: db.catalog):  # of any pool, larger than this machine
+                    match manifest.content:
+                        case CreateTable(table=definition) | CreateView(view=definition):
+                            db.execute(create_text(definition))
             return plans(db, views, format)
         finally:
             db.close()

@@ -31,6 +31,7 @@ FIRST_STATUS_SECONDS = 30.0
 )
 @click.option("--session-timeout", type=float, default=4.0, show_default=True, help="Seconds.")
 @click.option("--epoch-ms", type=int, default=20, show_default=True, help="Shortest epoch.")
+@click.option("--retention", type=float, default=60.0, show_default=True, help="Seconds that epochs stay readable.")
 @click.option("--restart/--no-restart", default=True, show_default=True, help="Start again what dies.")
 def local(directory: Path | None, restart: bool, **settings: Any) -> None:
     """Start ZooKeeper, a store, coordinators, distributors and view servers as processes of their own.

@@ -332,15 +332,15 @@ class Database(Statements):
         What exists as described is left alone. A table gets its new columns, a view its new query; a table that would
         have to change otherwise is refused.
         """
-        from belvedere.sql.manifest import parse_manifests
+        from belvedere.sql.manifest_target import EMBEDDED, applicable
 
         tokens = []
-        for manifest in parse_manifests(text, lambda: self.catalog):
-            statement: st.Statement | None = manifest.statement
-            if isinstance(statement, st.CreateTable):
-                existing = self.catalog.find(statement.table.name)
+        for described in applicable(text, lambda: self.catalog, EMBEDDED):
+            statement: st.Statement | None = described
+            if isinstance(described, st.CreateTable):
+                existing = self.catalog.find(described.table.name)
                 if isinstance(existing, TableDef):
-                    added = ddl.added_columns(existing, statement.table)
+                    added = ddl.added_columns(existing, described.table)
                     statement = st.AddColumns(existing.name, added) if added else None
             token = Token(self.epoch) if statement is None else self._write_statement(statement, wait)
             assert isinstance(token, Token)

@@ -1,176 +1,181 @@
-"""`BaseTable` and `MaterializedView` manifests: the YAML of `kubectl apply` and of `belvedere apply`, as statements.
+"""`BaseTable`, `MaterializedView` and `ViewPool` manifests: the YAML of `kubectl apply` and of `belvedere apply`.
 
-Every refusal names the document, the path inside it, what was found and what would work. Names follow Kubernetes
-(`daily-sales`); in SQL the dashes are underscores, and `spec.name` says something else if need be.
+A field that is accepted has an effect. One that cannot have any is refused by name with the reason, and so is one that
+nobody knows, at every depth. Every refusal names the document, the path inside it, what was found and what would work.
+What depends on the database that a manifest is applied to (its pool, how long it keeps history) is in
+`manifest_target.py`.
+
+Names are Kubernetes' (`daily-sales`); in SQL the dashes are underscores (`daily_sales`). A Kubernetes name has no
+underscores, so two names never become one. `spec.name` gives any other name, and has to where there is a dot.
 
     apiVersion: belvedere.dev/v1alpha1                 apiVersion: belvedere.dev/v1alpha1
     kind: BaseTable                                    kind: MaterializedView
-    metadata: {name: orders}                           metadata: {name: spend}
+    metadata: {name: orders}                           metadata: {name: daily-sales}
     spec:                                              spec:
-      columns:                                           query: SELECT customer, sum(total) AS total FROM orders GROUP
-      BY 1
-        - {name: id, type: bigint}                       key: [customer]        # optional, as is everything below
-        - {name: total, type: decimal(12,2)}             pool: default
-      key: [id]                                          freshness: 5s
-                                                         retention: 1h
+      columns:                                           query: SELECT day, sum(total) AS total FROM orders GROUP BY day
+        - {name: id, type: bigint}                       key: [day]             # optional, as is everything below
+        - {name: day, type: date}                        pool: default
+        - {name: total, type: "decimal(12,2)"}           retention: 1h
+      key: [id]                                          build: auto
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-import yaml
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from belvedere.errors import SqlError
 from belvedere.sql.catalog import Catalog, TableDef
-from belvedere.sql.durations import EXAMPLE, parse_duration
 from belvedere.sql.parser import statements
 from belvedere.sql.reading import read
 from belvedere.sql.statements import CreateTable, CreateView
 from belvedere.sql.types_by_name import parse_type
+from belvedere.sql.view_pool import ViewPool, read_pool
 from belvedere.sql.views import make_view
+from belvedere.sql.yaml_document import Reasons, YamlDocument, closest, documents
 from belvedere.types import Column
 
-API_VERSION = "belvedere.dev/v1alpha1"
-_STORES = ("hbase", "cassandra", "embedded")
-_TABLE_FIELDS = ("name", "columns", "key", "store", *_STORES)
-_VIEW_FIELDS = ("name", "query", "key", "pool", "freshness", "retention", "build", "suspend")
+GROUP = "belvedere.dev"
+API_VERSION = f"{GROUP}/v1alpha1"
+KINDS = ("BaseTable", "MaterializedView", "ViewPool")
+BUILDS = ("auto", "epochs", "spark")
+MAX_RESOURCE_NAME = 253
+_PART = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_RESOURCE_NAME = re.compile(rf"{_PART}(\.{_PART})*")
+
+_SERVER = ("this is what a server tells of an object, not what somebody wants", "leave it out")
+METADATA_FIELDS = ("name", "labels", "annotations")
+METADATA_REFUSED: Reasons = {
+    "namespace": ("a database has no namespaces", "leave it out; for Kubernetes: kubectl apply -n NAMESPACE"),
+    "generateName": ("a table, a view or a pool is known by its name", "use name"),
+    "finalizers": ("nothing here waits for a finalizer", "leave it out"),
+    "ownerReferences": ("nothing here is deleted with its owner", "leave it out"),
+    **dict.fromkeys(("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"), _SERVER),
+    **dict.fromkeys(("deletionGracePeriodSeconds", "managedFields", "selfLink"), _SERVER),
+}
+
+_LIVES = "a base table lives in the database that it is created in; tables of other systems cannot be read yet"
+_OUTSIDE: Reasons = dict.fromkeys(("store", "hbase", "cassandra", "embedded"), (_LIVES, "leave it out"))
+_ENCODED = ("the database encodes columns itself", "leave it out")
+COLUMN_FIELDS = ("name", "type", "nullable")
+COLUMN_REFUSED: Reasons = {**_OUTSIDE, "encoding": _ENCODED}
+TABLE_FIELDS = ("name", "columns", "key", "pool")
+TABLE_REFUSED: Reasons = {
+    **_OUTSIDE,
+    "ties": ("of two puts with one timestamp the later one wins, which cannot be changed", "leave it out"),
+}
+
+VIEW_FIELDS = ("name", "query", "key", "pool", "retention", "build", "suspend")
+VIEW_REFUSED: Reasons = {
+    "freshness": (
+        "a view has no pace of its own: every epoch brings all views of a database up to date together",
+        "leave it out; `belvedere lag` shows how far they are behind, and --epoch-ms of the coordinators is how often"
+        " a cluster does it",
+    ),
+    "verify": ("views are verified when somebody asks", "leave it out; run `belvedere verify VIEW`"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One document: the statement it stands for, and what only a cluster cares about (pool, build, `hbase:`, …)."""
+    """One document: what it stands for. `spec`: its fields, to say where something is wrong."""
 
-    statement: CreateTable | CreateView
-    number: int
+    content: CreateTable | CreateView | ViewPool
     resource: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    spec: YamlDocument
 
-
-class _Document:
-    """A YAML document and the way to the part that is being looked at, for messages."""
-
-    def __init__(self, number: int, value: Any, path: str = ""):
-        self.number, self.value, self.path = number, value, path
-
-    def fail(self, message: str, hint: str | None = None) -> SqlError:
-        where = f"document {self.number}, {self.path or 'top level'}: {message}"
-        return SqlError(where, hint=hint)
-
-    def child(self, key: str | int) -> _Document:
-        path = f"{self.path}[{key}]" if isinstance(key, int) else f"{self.path}.{key}" if self.path else key
-        return _Document(self.number, self.value[key], path)
-
-    def mapping(self, known: tuple[str, ...] | None = None) -> Mapping[str, Any]:
-        if not isinstance(self.value, dict):
-            raise self.fail(f"expected fields, found {_kind(self.value)}")
-        for name in self.value:
-            if known is not None and name not in known:
-                close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
-                hint = f"did you mean {close[0]}?" if close else f"fields: {', '.join(known)}"
-                raise self.fail(f"unknown field {name!r}", hint)
-        return self.value
-
-    def require(self, name: str) -> _Document:
-        if not isinstance(self.value, dict) or self.value.get(name) is None:
-            raise self.fail(f"field {name!r} is missing")
-        return self.child(name)
-
-    def optional(self, name: str) -> _Document | None:
-        return None if self.value.get(name) is None else self.child(name)
-
-    def text(self) -> str:
-        if not isinstance(self.value, str) or not self.value.strip():
-            raise self.fail(f"expected a text, found {_kind(self.value)}", "put it in quotes")
-        return self.value
-
-    def flag(self) -> bool:
-        if not isinstance(self.value, bool):
-            raise self.fail(f"expected true or false, found {_kind(self.value)}")
-        return self.value
-
-    def items(self) -> list[_Document]:
-        if not isinstance(self.value, list) or not self.value:
-            raise self.fail(f"expected a list, found {_kind(self.value)}", "- item")
-        return [self.child(i) for i in range(len(self.value))]
-
-    def duration(self) -> int:
-        found = parse_duration(self.value) if isinstance(self.value, str) else None
-        if found is None:
-            raise self.fail(f"{self.value!r} is not a duration", EXAMPLE)
-        return found
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "fields", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
-    return "nothing" if value is None else names.get(type(value), type(value).__name__)
+    @property
+    def name(self) -> str:
+        """In SQL; of a pool, its own."""
+        match self.content:
+            case CreateTable(table=table):
+                return table.name
+            case CreateView(view=view):
+                return view.name
+            case ViewPool(name=name):
+                return name
 
 
 def parse_manifests(text: str, catalog_provider: Callable[[], Catalog]) -> Iterator[Manifest]:
     """The documents of a file, one by one; the catalog is asked for anew before each, so a view may use a table of the
     same file once that was created."""
+    taken: dict[tuple[bool, str], Manifest] = {}
     for document in documents(text):
-        yield _manifest(document, catalog_provider())
+        manifest = _manifest(document, catalog_provider())
+        before = taken.setdefault((isinstance(manifest.content, ViewPool), manifest.name.lower()), manifest)
+        if before is not manifest:
+            raise document.fail(
+                f"{manifest.name!r} is described twice, in document {before.spec.number} as well",
+                "leave one of them out, or give one another name",
+            )
+        yield manifest
 
 
-def documents(text: str) -> list[_Document]:
-    """The documents of a file, empty ones left out; YAML mistakes are refused with line and column."""
-    try:
-        loaded = list(yaml.safe_load_all(text))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        raise SqlError(
-            f"the file is not YAML: {error.problem or 'syntax error'}",
-            line=mark.line + 1 if mark else None,
-            column=mark.column + 1 if mark else None,
-            hint="check indentation and colons",
-        ) from error
-    except yaml.YAMLError as error:
-        raise SqlError(f"the file is not YAML: {error}") from error
-    return [_Document(i, value) for i, value in enumerate(loaded, 1) if value is not None]
-
-
-def _manifest(document: _Document, catalog: Catalog) -> Manifest:
-    document.mapping(("apiVersion", "kind", "metadata", "spec", "status"))
+def _manifest(document: YamlDocument, catalog: Catalog) -> Manifest:
+    document.mapping(("apiVersion", "kind", "metadata", "spec"), {"status": _SERVER})
     version = document.require("apiVersion")
     if version.value != API_VERSION:
-        raise version.fail(f"unknown apiVersion {version.value!r}", f"use {API_VERSION}")
+        raise version.fail(f"unknown apiVersion {version.shown}", f"use {API_VERSION}")
     kind = document.require("kind")
-    metadata = document.require("metadata")
-    metadata.mapping()
-    resource = metadata.require("name").text()
+    resource = _resource(document.require("metadata"))
     spec = document.require("spec")
-    if kind.value == "BaseTable":
-        spec.mapping(_TABLE_FIELDS)
-        statement: CreateTable | CreateView = _table(spec, resource)
-        kept = ("store", *_STORES)
-    elif kind.value == "MaterializedView":
-        spec.mapping(_VIEW_FIELDS)
-        statement = _view(spec, resource, catalog)
-        kept = ("pool", "freshness", "build", "suspend")
-    else:
-        raise kind.fail(f"unknown kind {kind.value!r}", "kinds: BaseTable, MaterializedView")
-    return Manifest(statement, document.number, resource, {k: spec.value[k] for k in kept if k in spec.value})
+    match kind.value:
+        case "BaseTable":
+            return Manifest(_table(spec, resource), resource, spec)
+        case "MaterializedView":
+            return Manifest(_view(spec, resource, catalog), resource, spec)
+        case "ViewPool":
+            return Manifest(read_pool(spec, resource), resource, spec)
+    raise kind.fail(f"unknown kind {kind.shown}", closest(kind.shown, KINDS, "kinds"))
 
 
-def sql_name(resource: str) -> str:
-    """The SQL name of a Kubernetes name."""
-    return resource.replace("-", "_").replace(".", "_")
+def _resource(metadata: YamlDocument) -> str:
+    """The name. Labels and annotations are notes for people and other tools; ours would be wishes, and are refused."""
+    metadata.mapping(METADATA_FIELDS, METADATA_REFUSED)
+    for field in ("labels", "annotations"):
+        notes = metadata.optional(field)
+        for key in () if notes is None else notes.mapping():
+            assert notes is not None
+            if not isinstance(key, str):
+                raise notes.fail(f"expected a text as name, found {key!r}", "put it in quotes")
+            note = notes.child(key)
+            if not isinstance(note.value, str):
+                raise note.fail(f"expected a text, found {note.shown}", "put it in quotes")
+            if key.partition("/")[0].endswith(GROUP):
+                raise notes.fail(f"{key!r} has no meaning here", "leave it out")
+    name = metadata.require("name")
+    resource = name.text()
+    if len(resource) > MAX_RESOURCE_NAME:
+        raise name.fail(f"a name of {len(resource)} characters", f"Kubernetes takes {MAX_RESOURCE_NAME}")
+    if not _RESOURCE_NAME.fullmatch(resource):
+        better = re.sub("[^a-z0-9.]+", "-", resource.lower()).strip("-.")
+        raise name.fail(
+            f"{resource!r} is no name in Kubernetes: lower case letters, digits, '-' and '.'",
+            f"use {better!r}; in SQL dashes are underscores, and spec.name gives any other name"
+            if _RESOURCE_NAME.fullmatch(better)
+            else "spec.name is the name in SQL",
+        )
+    return resource
 
 
-def _name(spec: _Document, resource: str) -> str:
+def _name(spec: YamlDocument, resource: str) -> str:
+    """In SQL."""
     given = spec.optional("name")
-    return given.text() if given is not None else sql_name(resource)
+    if given is not None:
+        return given.text()
+    if "." in resource:
+        raise spec.fail(f"{resource!r} has a dot, a name in SQL has none", "say with spec.name what it is in SQL")
+    return resource.replace("-", "_")
 
 
-def _table(spec: _Document, resource: str) -> CreateTable:
+def _table(spec: YamlDocument, resource: str) -> CreateTable:
+    spec.mapping(TABLE_FIELDS, TABLE_REFUSED)
+    _pool(spec)
     columns: list[Column] = []
     key = [k.text() for k in spec.require("key").items()]
     for item in spec.require("columns").items():
-        fields = item.mapping()  # a store keeps encodings and the like beside name and type
+        item.mapping(COLUMN_FIELDS, COLUMN_REFUSED)
         name = item.require("name").text()
         type_field = item.require("type")
         try:
@@ -178,10 +183,10 @@ def _table(spec: _Document, resource: str) -> CreateTable:
         except ValueError as error:
             message, _, hint = str(error).partition("; ")
             raise type_field.fail(message, hint or None) from None
-        nullable = item.child("nullable").flag() if "nullable" in fields else True
+        nullable = item.optional("nullable")
         if name.lower() in (c.name.lower() for c in columns):
             raise item.fail(f"column {name!r} twice", "column names ignore case")
-        columns.append(Column(name, type_, nullable))
+        columns.append(Column(name, type_, True if nullable is None else nullable.flag()))
     by_name = {c.name.lower(): c.name for c in columns}
     for position, name in enumerate(key):
         at = spec.child("key").child(position)
@@ -194,21 +199,15 @@ def _table(spec: _Document, resource: str) -> CreateTable:
     return CreateTable(TableDef(_name(spec, resource), schema, names), if_not_exists=True)
 
 
-def _view(spec: _Document, resource: str, catalog: Catalog) -> CreateView:
+def _view(spec: YamlDocument, resource: str, catalog: Catalog) -> CreateView:
+    spec.mapping(VIEW_FIELDS, VIEW_REFUSED)
     query = spec.require("query")
     key_field = spec.optional("key")
     key = [(k.text(), None) for k in key_field.items()] if key_field is not None else None
     retention = spec.optional("retention")
-    freshness = spec.optional("freshness")
-    if freshness is not None:
-        freshness.duration()
-    for name in ("pool", "build"):
-        part = spec.optional(name)
-        if part is not None and not (name == "build" and isinstance(part.value, dict)):
-            part.text()
-    suspend = spec.optional("suspend")
-    if suspend is not None:
-        suspend.flag()
+    _pool(spec)
+    _build(spec)
+    _suspend(spec)
     found = statements(query.text())
     if len(found) != 1:
         raise query.fail("expected one SELECT", None)
@@ -229,3 +228,30 @@ def _view(spec: _Document, resource: str, catalog: Catalog) -> CreateView:
             hint=error.hint,
         ) from error
     return CreateView(view, or_replace=True)
+
+
+def _pool(spec: YamlDocument) -> None:
+    pool = spec.optional("pool")
+    if pool is not None:
+        pool.text()
+
+
+def _build(spec: YamlDocument) -> None:
+    """How a view is built from the rows that are there: epochs are the only way there is, so `auto` chooses them."""
+    build = spec.optional("build")
+    if build is None:
+        return
+    if build.text() not in BUILDS:
+        raise build.fail(f"unknown way to build a view {build.value!r}", closest(build.value, BUILDS, "ways"))
+    if build.value == "spark":
+        raise build.fail("views cannot be built by Spark yet", "use auto or epochs: slices of it through epochs")
+
+
+def _suspend(spec: YamlDocument) -> None:
+    suspend = spec.optional("suspend")
+    if suspend is not None and suspend.flag():
+        raise suspend.fail(
+            "a view cannot be suspended: to catch up later it would need every change since, so the input of the whole"
+            " database would have to be kept, without limit, and views over it or with shared state would stop with it",
+            "drop the view; applying it again builds it anew",
+        )

@@ -13,6 +13,7 @@ what the embedded database raises. `building` are the view groups that are not c
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ from belvedere.plan.planner import plan_views
 from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
-from belvedere.sql.manifest import parse_manifests
+from belvedere.sql.manifest_target import Target, applicable
 
 __all__ = [
     "Compiled",
@@ -63,6 +64,8 @@ __all__ = [
 MAX_NAME = 400
 """Bytes (UTF-8) of the name of a table or view. The names of its tables in the store are a little longer, and are keys
 there: what the store refuses would stop every epoch, so it is refused before it is in the catalog."""
+ANY_POOL = Target("default", sys.maxsize)
+"""Where nothing is known of the pool: it keeps history as long as a view asks for."""
 TICKETS = 100
 """How many requests are remembered: far more than can be repeated while their client still waits."""
 
@@ -90,9 +93,12 @@ def has_ticket(document: bytes, ticket: str) -> bool:
 # ---------------------------------------------------------------------- statements
 
 
-def execute(document: bytes, sql: str, building: Collection[int] = ()) -> bytes | None:
+def execute(document: bytes, sql: str, building: Collection[int] = (), target: Target = ANY_POOL) -> bytes | None:
     """Carry out one statement of DDL."""
-    return apply(document, parse_statement(sql, compile(document).catalog), building)
+    statement = parse_statement(sql, compile(document).catalog)
+    if isinstance(statement, st.CreateView) and (why := target.too_short_for(statement.view)):
+        raise CatalogError("; ".join(why))
+    return apply(document, statement, building)
 
 
 def apply(document: bytes, statement: st.Statement, building: Collection[int] = ()) -> bytes | None:
@@ -109,11 +115,12 @@ def apply(document: bytes, statement: st.Statement, building: Collection[int] = 
     raise CatalogError(f"a {type(statement).__name__.upper()} does not change the catalog")
 
 
-def apply_manifest(document: bytes, text: str, building: Collection[int] = ()) -> bytes | None:
+def apply_manifest(
+    document: bytes, text: str, building: Collection[int] = (), target: Target = ANY_POOL
+) -> bytes | None:
     """Carry out all documents of a manifest as one change. Its views become one view group, so they share state."""
     batch = _Batch(document)
-    for manifest in parse_manifests(text, lambda: batch.catalog):
-        statement = manifest.statement
+    for statement in applicable(text, lambda: batch.catalog, target):
         if isinstance(statement, st.CreateView):
             batch.create_view(statement)
             continue

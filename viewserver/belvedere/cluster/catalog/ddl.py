@@ -23,6 +23,7 @@ from belvedere.cluster.roles.base_tables import adjust
 from belvedere.cluster.transport import calls
 from belvedere.protocol.driving import CatalogOffered, CatalogTaken
 from belvedere.protocol.messages import Epoch
+from belvedere.sql.manifest_target import Target
 
 if TYPE_CHECKING:
     from belvedere.cluster.roles.coordinator import CoordinatorMember
@@ -39,6 +40,8 @@ class CatalogService:
         self._answered = threading.Condition()
         self._answers: dict[int, CatalogTaken] = {}
         self._closed = False
+        options = member.options
+        self._target = Target(options.pool, int(options.retention * 1000))
 
     # ------------------------------------------------------------------ calls (threads of the transport)
 
@@ -48,7 +51,7 @@ class CatalogService:
             refused, pauses = "", Pauses()
             for _ in range(TRIES):
                 document, building = self._newest()
-                changed = calls.change_catalog(document, request, building)
+                changed = calls.change_catalog(document, request, building, self._target)
                 if changed is None:
                     return self._unchanged(document, building)
                 taken = self._offer(changed)
@@ -117,7 +120,12 @@ class CatalogService:
     def repair(self) -> None:
         """A new leader does what its predecessor may not have come to. (From a worker.)"""
         with self._one_at_a_time:
-            self._adjust(self._newest()[0])
+            document = self._newest()[0]
+            self._adjust(document)
+        for view in catalogs.compile(document).catalog.views.values():
+            why = self._target.too_short_for(view)  # it was not when the view was created
+            if why is not None:
+                self._member.log.warning("history is kept for less time than a view asks for", reason="; ".join(why))
 
     def _adjust(self, document: bytes) -> None:
         base = self._member.around.base

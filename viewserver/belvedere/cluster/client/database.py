@@ -45,8 +45,8 @@ from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
-from belvedere.sql.manifest import documents
 from belvedere.sql.parser import statements
+from belvedere.sql.yaml_document import documents
 from belvedere.types import Column
 
 T = TypeVar("T")

@@ -33,6 +33,7 @@ from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Generation, Member
 from belvedere.protocol.ring import BUCKETS, MemberId
 from belvedere.protocol.wire import Codec
+from belvedere.sql.manifest_target import Target
 
 TOPOLOGY = "topology"
 COMMITTED = "committed"
@@ -149,7 +150,7 @@ class Taken:
     view_groups: tuple[int, ...] = ()
 
 
-def change_catalog(document: bytes, request: DdlCall, building: Collection[int]) -> bytes | None:
+def change_catalog(document: bytes, request: DdlCall, building: Collection[int], target: Target) -> bytes | None:
     """The catalog after the request, or None if there is nothing to change. Raises what the client is to be told.
 
     A catalog is offered to the machine and `Taken` at the epoch of `CatalogTaken`, with the view groups
@@ -158,7 +159,7 @@ def change_catalog(document: bytes, request: DdlCall, building: Collection[int])
     if catalogs.has_ticket(document, request.ticket):
         return None
     carry_out = catalogs.apply_manifest if request.manifest else catalogs.execute
-    changed = carry_out(document, request.text, building)
+    changed = carry_out(document, request.text, building, target)
     return None if changed is None else catalogs.with_ticket(changed, request.ticket)
 
 
