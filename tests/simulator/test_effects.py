@@ -73,7 +73,7 @@ def effects() -> Counter[str]:
         ("has lost its session", 40),
         ("leaves", 20),
         ("spilled", 20),
-        ("source with 1 parents committed", 5),
+        ("source with 1 parents committed", 3),
         ("source with 2 parents committed", 2),
         ("late call", 20),
         ("failed before its effect", 20),
