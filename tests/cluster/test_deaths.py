@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from belvedere.cluster.process.loop import Worker
-from belvedere.cluster.roles.failure_detector import Deaths, refuses
+from belvedere.cluster.roles.failure_detector import GoneProcesses, refuses
 from belvedere.protocol.messages import Member, Role
 from belvedere.protocol.ring import MemberId
 from tests.cluster.real import until
@@ -45,7 +45,7 @@ def test_only_a_refusal_is_one() -> None:
 
 def test_who_is_gone_is_told_once_and_others_never(worker: Worker) -> None:
     told: list[str] = []
-    deaths = Deaths(worker, told.append)
+    deaths = GoneProcesses(worker, told.append)
     with socket.create_server(("127.0.0.1", 0)) as server:
         there = member("there", f"grpc://127.0.0.1:{server.getsockname()[1]}")
         gone = member("gone", f"grpc://127.0.0.1:{free_port()}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from belvedere.cluster.roles.batch_buffer import Kept
+from belvedere.cluster.roles.batch_buffer import BatchBuffer
 from belvedere.errors import DiskError
 from belvedere.protocol.messages import Attempt, Batch, Epoch
 from belvedere.protocol.ring import MemberId
@@ -17,13 +17,13 @@ def batch(number: int, *, epoch: int = 1, attempt: int = 0, stage: int = 0, send
     return Batch(Epoch(epoch), Attempt(attempt), stage, MemberId(sender), number, rows=10)
 
 
-def taken(kept: Kept, epoch: int = 1, attempt: int = 0, stage: int = 0) -> list[tuple[str, int, bytes]]:
+def taken(kept: BatchBuffer, epoch: int = 1, attempt: int = 0, stage: int = 0) -> list[tuple[str, int, bytes]]:
     found = kept.take(Epoch(epoch), Attempt(attempt), stage)
     return [(one.sender, one.number, payload) for one, payload in found]
 
 
 def test_a_stage_gets_its_own_batches_by_sender_and_number() -> None:
-    kept = Kept(1 << 20)
+    kept = BatchBuffer(1 << 20)
     for sender, number in [("b", 1), ("a", 2), ("b", 0), ("a", 0)]:
         kept.put(batch(number, sender=sender), f"{sender}{number}".encode())
     kept.put(batch(0, stage=1), b"later")
@@ -36,7 +36,7 @@ def test_a_stage_gets_its_own_batches_by_sender_and_number() -> None:
 
 
 def test_a_repeat_changes_nothing() -> None:
-    kept = Kept(1 << 20)
+    kept = BatchBuffer(1 << 20)
     kept.put(batch(0), b"first")
     kept.put(batch(0), b"first")
     assert kept.nbytes == 5
@@ -44,7 +44,7 @@ def test_a_repeat_changes_nothing() -> None:
 
 
 def test_what_does_not_fit_into_memory_comes_back_from_the_file(tmp_path: Path) -> None:
-    kept = Kept(1000, tmp_path)
+    kept = BatchBuffer(1000, tmp_path)
     random_bytes = random.Random(1).randbytes
     payloads = {number: random_bytes(300) for number in range(20)}
     for number, payload in payloads.items():
@@ -60,7 +60,7 @@ def test_what_does_not_fit_into_memory_comes_back_from_the_file(tmp_path: Path) 
 
 
 def test_what_was_taken_and_not_used_takes_no_room(tmp_path: Path) -> None:
-    kept = Kept(25, tmp_path)
+    kept = BatchBuffer(25, tmp_path)
     for number in range(5):
         kept.put(batch(number), bytes(10))
     assert kept.batches == 5
@@ -72,7 +72,7 @@ def test_what_was_taken_and_not_used_takes_no_room(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_counted_by_stage() -> None:
-    kept = Kept(1000)
+    kept = BatchBuffer(1000)
     for number in range(3):
         kept.put(batch(number), b"1")
     kept.put(batch(0, stage=2), b"1")
@@ -82,13 +82,13 @@ def test_what_waits_is_counted_by_stage() -> None:
 
 
 def test_no_room_to_spill_says_where(tmp_path: Path) -> None:
-    kept = Kept(0, Path("/dev/full"))
+    kept = BatchBuffer(0, Path("/dev/full"))
     with pytest.raises(DiskError, match="no room to spill batches in /dev/full"):
         kept.put(batch(0), b"1")
 
 
 def test_a_stage_of_which_a_batch_found_no_room_is_never_computed_without_it(tmp_path: Path) -> None:
-    kept = Kept(4, tmp_path / "nowhere")
+    kept = BatchBuffer(4, tmp_path / "nowhere")
     kept.put(batch(0), b"held")
     with pytest.raises(DiskError):
         kept.put(batch(1), b"too much")
@@ -102,7 +102,7 @@ def test_a_stage_of_which_a_batch_found_no_room_is_never_computed_without_it(tmp
 
 
 def test_what_is_forgotten_takes_no_room() -> None:
-    kept = Kept(1000)
+    kept = BatchBuffer(1000)
     for attempt in range(3):
         kept.put(batch(0, attempt=attempt), b"x" * 400)
     kept.forget(lambda epoch, attempt: attempt < 2)

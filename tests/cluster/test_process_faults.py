@@ -12,7 +12,7 @@ import pytest
 
 from belvedere import errors
 from belvedere.backend.memory import MemoryStore, Moment
-from belvedere.cluster.roles.batch_buffer import Kept
+from belvedere.cluster.roles.batch_buffer import BatchBuffer
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.cluster.roles.viewserver import ViewServerMember
 from belvedere.cluster.transport import calls
@@ -169,10 +169,10 @@ def without_room_to_spill(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> ViewSe
     pool.whole()
     pool.define()
 
-    def full(self: Kept, payload: bytes) -> None:
+    def full(self: BatchBuffer, payload: bytes) -> None:
         raise errors.DiskError("no room to spill batches in somewhere: No space left on device; give it room")
 
-    monkeypatch.setattr(Kept, "_spill", full)
+    monkeypatch.setattr(BatchBuffer, "_spill", full)
     server = pool.processes["v"].current
     assert isinstance(server, ViewServerMember)
     return server

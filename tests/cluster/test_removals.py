@@ -6,7 +6,7 @@ import pytest
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.cluster.roles import gc_input
-from belvedere.cluster.roles.gc_input import Removals
+from belvedere.cluster.roles.gc_input import InputGc
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 
 
@@ -26,7 +26,7 @@ def test_what_was_said_several_times_is_removed_once_and_the_rest_stays(monkeypa
     store, calls = filled(), []
     remove = store.remove_chunks
     monkeypatch.setattr(store, "remove_chunks", lambda ids: (calls.append(list(ids)), remove(ids)))
-    gathered = Removals(store)
+    gathered = InputGc(store)
     gathered.add(chunks=(chunk(0), chunk(1)))
     gathered.add(chunks=(chunk(1), chunk(2)), documents=("plans/0",))
     gathered.add(documents=("plans/0", "plans/2"))
@@ -40,7 +40,7 @@ def test_what_was_said_several_times_is_removed_once_and_the_rest_stays(monkeypa
 
 def test_it_is_due_again_after_a_pause() -> None:
     now = 100.0
-    gathered = Removals(filled(), lambda: now)
+    gathered = InputGc(filled(), lambda: now)
     gathered.add(chunks=(chunk(0),))
     gathered.remove(*gathered.take())
     gathered.add(chunks=(chunk(1),))

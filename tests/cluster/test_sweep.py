@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.cluster.catalog import catalogs
-from belvedere.cluster.roles.gc_tables import Sweep, garbage
+from belvedere.cluster.roles.gc_tables import TableGc, garbage
 from belvedere.engine.shard import view_table
 from belvedere.protocol.messages import Epoch
 from belvedere.sql import parse_statement
@@ -62,7 +62,7 @@ def test_what_somebody_may_still_read_stays() -> None:
     store = MemoryStore()
     write(store, 10, {1: b"x"}, table="delta T")
     write(store, 10, {1: b"x"}, table="delta u")
-    sweep, before = Sweep(store), after(T, U)
+    sweep, before = TableGc(store), after(T, U)
     dropped = after("DROP TABLE t", document=before)
     assert sweep.sweep(before, Epoch(20), Epoch(5)) == []
     assert sweep.sweep(dropped, Epoch(30), Epoch(20)) == []
@@ -87,7 +87,7 @@ def test_tables_of_a_dropped_view_go_when_the_horizon_reaches_an_epoch_without_i
     store = MemoryStore()
     for table in tables:
         write(store, 5, {1: b"x"}, table=table)
-    sweep = Sweep(store)
+    sweep = TableGc(store)
     assert not sweep.sweep(before, Epoch(5), Epoch(5))
     assert not sweep.sweep(later, Epoch(6), Epoch(5)), "somebody may read at epoch 5"
     assert not sweep.sweep(later, Epoch(8), Epoch(5))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from belvedere.protocol.gc_documents import CATALOGS, PLANS, Tidying, catalog_document, plan_document
+from belvedere.protocol.gc_documents import CATALOGS, PLANS, DocumentGc, catalog_document, plan_document
 from belvedere.protocol.messages import Epoch, EpochPlan, Pointer, PoolState, Term
 from tests.protocol.test_coordinator import pool
 
@@ -30,11 +30,11 @@ def test_plans_that_the_record_does_not_name_go_unless_they_are_on_their_way_int
         plan_document(Epoch(40), 2),  # of a leader who was lost before it was in the record
         plan_document(Epoch(15), 3),  # removed before, and written again by a write that came late
     ]
-    assert Tidying().unneeded([*kept, *gone, "pins/1"], _record(), 0, NEVER_REACHED) == tuple(gone)
+    assert DocumentGc().unneeded([*kept, *gone, "pins/1"], _record(), 0, NEVER_REACHED) == tuple(gone)
 
 
 def test_catalogs_stay_while_an_epoch_that_names_them_can_be_read() -> None:
-    tidying = Tidying()
+    tidying = DocumentGc()
     for epoch, catalog, term in ((20, 4, 2), (30, 4, 2), (40, 5, 3), (50, 6, 3)):
         tidying.committed(_plan(epoch, catalog, term), "")
     names = [catalog_document(version, term, 1) for version, term in ((3, 1), (4, 1), (4, 2), (5, 3), (6, 3), (7, 3))]
@@ -51,11 +51,11 @@ def test_catalogs_stay_while_an_epoch_that_names_them_can_be_read() -> None:
 
 def test_a_catalog_that_was_offered_to_a_leader_who_was_lost_goes() -> None:
     names = (catalog_document(4, 2, 1), catalog_document(5, 2, 1), catalog_document(5, 3, 1))
-    assert Tidying().unneeded(names, _record(), 4, NEVER_REACHED) == (names[1],)
+    assert DocumentGc().unneeded(names, _record(), 4, NEVER_REACHED) == (names[1],)
 
 
 def test_superseded_plans_are_said_once() -> None:
-    tidying = Tidying()
+    tidying = DocumentGc()
     tidying.committed(_plan(20, 1, 2), "a")
     tidying.committed(_plan(30, 1, 2), "b")
     assert tidying.superseded(Epoch(30)) == ("a",)

@@ -10,9 +10,9 @@ from belvedere.backend.seam import Store
 from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.roles import store_owner
 from belvedere.cluster.roles.coordinator import WAITING_MS, Listing
-from belvedere.cluster.roles.failure_detector import Deaths
-from belvedere.cluster.roles.gc_input import Removals
-from belvedere.cluster.roles.gc_tables import Sweep
+from belvedere.cluster.roles.failure_detector import GoneProcesses
+from belvedere.cluster.roles.gc_input import InputGc
+from belvedere.cluster.roles.gc_tables import TableGc
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.transport import calls
 from belvedere.errors import BelvedereError, Incompatible
@@ -93,19 +93,19 @@ class CoordinatorProcess(Process):
         nemesis: Nemesis | None,
         probes: Callable[[MemberId], bool] | None = None,
     ) -> None:
-        """`probes`: whether the process of that name is gone, for those who look (`Deaths`); None: nobody looks."""
+        """`probes`: whether the process of that name is gone, for who looks (`GoneProcesses`); None: nobody looks."""
         super().__init__(around, host, incarnation)
         self.machine = Coordinator(self.name, CLUSTER, options)
         self._unpublished = Unpublished()
         self.committed: EpochPlan | None = None
         """The newest epoch that it knows to be committed."""
-        self._sweep = Sweep(cast(Store, _Tables(self)))
+        self._sweep = TableGc(cast(Store, _Tables(self)))
         self._sweep_at = 0
         scheduler, memory = around.scheduler, around.store.memory
         seconds = self._seconds = lambda: scheduler.now / SECOND
         self._listing = Listing(memory, LISTED_CHUNKS, seconds)
-        self._removals = Removals(memory, seconds)
-        self._deaths = Deaths(_Soon(self), lambda member: self.suspect(member), self._is_refused, seconds)
+        self._removals = InputGc(memory, seconds)
+        self._deaths = GoneProcesses(_Soon(self), lambda member: self.suspect(member), self._is_refused, seconds)
         self._probes = probes
         self.on_collect: Callable[[Epoch], None] = lambda horizon: None
         self._silences = 0

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.backend.seam import TableWrite
-from belvedere.cluster.roles.batch_buffer import Kept
+from belvedere.cluster.roles.batch_buffer import BatchBuffer
 from belvedere.cluster.roles.work import WorkError, failure
 from belvedere.errors import BelowHorizon, BelvedereError
 from belvedere.protocol import viewserver
@@ -81,7 +81,7 @@ class Work(Protocol):
     def close(self) -> None: ...
 
     @property
-    def kept(self) -> Kept: ...
+    def kept(self) -> BatchBuffer: ...
 
 
 class Nemesis(Protocol):

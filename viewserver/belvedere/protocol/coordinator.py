@@ -69,7 +69,7 @@ from belvedere.protocol.epoch import MAX_OPEN, EpochBook, OpenEpoch, Proposal, n
 from belvedere.protocol.exactly_once import Chunk, InputPiece, Seq, SourceId, collectable
 from belvedere.protocol.failure_detector import FailureDetector
 from belvedere.protocol.gc import Rounds
-from belvedere.protocol.gc_documents import Tidying, catalog_document, plan_document
+from belvedere.protocol.gc_documents import DocumentGc, catalog_document, plan_document
 from belvedere.protocol.membership import (
     CLOCK_OFF_MS,
     Accepted,
@@ -141,7 +141,7 @@ class Coordinator:
         self.sources = SourceBook()
         self.pressure = Pressure(options.max_rows, options.max_bytes, options.memory, target_ms=options.target_ms)
         self.collection = Collection(options.retention_ms, options.late_writer_ms)
-        self._tidying = Tidying()
+        self._tidying = DocumentGc()
         self._rounds = Rounds(self.collection, self._asking, options.collect_ms, self._unneeded)
         self._catalog = CatalogBook(options.target_ms)
         self._naming = Naming()

@@ -41,7 +41,7 @@ def catalog_document(version: int, term: int, ticket: int) -> str:
 
 
 @dataclass
-class Tidying:
+class DocumentGc:
     """The leader's, from its takeover on."""
 
     _plans: list[tuple[Epoch, str]] = field(default_factory=list)

@@ -31,7 +31,7 @@ _SIZE = struct.Struct("<qqq")
 _TAKEN = "taken"
 
 
-class Input:
+class ServedInput:
     """Thread-safe."""
 
     def __init__(self, environment: Environment, backlog: Backlog) -> None:

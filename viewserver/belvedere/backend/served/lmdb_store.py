@@ -18,7 +18,7 @@ from belvedere.backend.served.backlog import Backlog
 from belvedere.backend.served.base import Clock, ServedBaseTables, wall_clock
 from belvedere.backend.served.compaction import MERGE_ROWS
 from belvedere.backend.served.environment import MAX_NAME, Environment, Txn
-from belvedere.backend.served.input import Input
+from belvedere.backend.served.input import ServedInput
 from belvedere.backend.served.tables import VersionedTables
 from belvedere.errors import DataError
 from belvedere.model.ranges import KeyRange
@@ -47,7 +47,7 @@ class LmdbStore:
         self._db = self.environment.db
         try:
             self.backlog = Backlog(self.environment, backlog_limit)
-            self._input = Input(self.environment, self.backlog)
+            self._input = ServedInput(self.environment, self.backlog)
             self._tables = VersionedTables(self.environment, collect_pause, merge_rows)
             self.base = ServedBaseTables(self.environment, nodes, clock, self._tables.wake, self.backlog)
         except BaseException:

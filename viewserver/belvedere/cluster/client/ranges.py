@@ -20,7 +20,7 @@ from belvedere.sql.catalog import TableDef
 
 
 @dataclass(frozen=True)
-class KeyRange:
+class TableRange:
     """`start` and `stop`: key values (the first ones of a key will do), None where there is no bound; text that begins
     with 0x where a bound is no key."""
 
@@ -47,10 +47,10 @@ class Ranges:
         self.table: TableDef = found.stored
         self._types = [self.table.columns[at].type for at in self.table.key_positions]
 
-    def listed(self) -> list[KeyRange]:
+    def listed(self) -> list[TableRange]:
         """In the order of keys."""
         found = self._client.ranges(self.table.name)
-        return [KeyRange(r.source, self._shown(r.start or None), self._shown(r.stop), r.node) for r in found]
+        return [TableRange(r.source, self._shown(r.start or None), self._shown(r.stop), r.node) for r in found]
 
     def split(self, key: Sequence[Any] = (), source: str | None = None) -> tuple[str, str]:
         """Two ranges of one: at the key, in the range that has it; or in the middle of a range's rows (of which one,

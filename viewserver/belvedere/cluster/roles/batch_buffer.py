@@ -39,7 +39,7 @@ class BufferedBatch(NamedTuple):
 _Stages = dict[tuple[Epoch, Attempt, Stage], dict[Key, tuple[Batch, bytes | _Spilled]]]
 
 
-class Kept:
+class BatchBuffer:
     def __init__(self, memory_limit: int, directory: Path | None = None) -> None:
         self.spills = 0
         self.spilled_bytes = 0

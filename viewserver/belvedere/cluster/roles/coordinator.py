@@ -27,9 +27,9 @@ from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.process.loop import Pauses, Worker
 from belvedere.cluster.process.process import Incarnation, ProcessEnd, Surroundings
 from belvedere.cluster.roles import quarantine_counts, store_owner
-from belvedere.cluster.roles.failure_detector import Deaths
-from belvedere.cluster.roles.gc_input import Removals
-from belvedere.cluster.roles.gc_tables import Sweep
+from belvedere.cluster.roles.failure_detector import GoneProcesses
+from belvedere.cluster.roles.gc_input import InputGc
+from belvedere.cluster.roles.gc_tables import TableGc
 from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.transport import calls
@@ -122,9 +122,9 @@ class CoordinatorMember(Incarnation):
         self.ddl = CatalogService(self)
         self.overview = Overview(self)
         gone = "nobody listens at its address"
-        self.deaths = Deaths(self.worker("deaths"), lambda member: self._report(Unreachable(member, gone)))
-        self.sweep = Sweep(around.store)
-        self.removals = Removals(around.store)
+        self.deaths = GoneProcesses(self.worker("deaths"), lambda member: self._report(Unreachable(member, gone)))
+        self.sweep = TableGc(around.store)
+        self.removals = InputGc(around.store)
         self._sweep_at = self._count_at = 0.0
         self._quarantined: set[str] = set()
         """Views whose quarantine was counted."""

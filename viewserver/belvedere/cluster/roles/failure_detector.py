@@ -31,7 +31,7 @@ class Does(Protocol):
     def waiting(self) -> int: ...
 
 
-class Deaths:
+class GoneProcesses:
     """Asked by the loop, again and again; connections are tried by a worker."""
 
     def __init__(

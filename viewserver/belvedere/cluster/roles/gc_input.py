@@ -15,7 +15,7 @@ from belvedere.protocol.exactly_once import ChunkId
 PAUSE_SECONDS = 0.25
 
 
-class Removals:
+class InputGc:
     """Best effort: what fails is said again."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:

@@ -40,7 +40,7 @@ def _was_known(name: str, content: Document) -> bool:
     return number.isdecimal() and int(number) <= content.view_group
 
 
-class Sweep:
+class TableGc:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._noted: dict[str, Epoch] = {}

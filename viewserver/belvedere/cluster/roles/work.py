@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from belvedere import errors
 from belvedere.backend.seam import Store, TableWrite
-from belvedere.cluster.roles.batch_buffer import Kept
+from belvedere.cluster.roles.batch_buffer import BatchBuffer
 from belvedere.cluster.roles.read_cache import ReadCache
 from belvedere.engine.delta import Changes
 from belvedere.engine.shard import DAY_MS, Held, Outgoing, Shard, ShardCatalog, StageError, route_changes
@@ -189,7 +189,7 @@ class ServerWork:
         recent_bytes: int = 64 << 20,
     ) -> None:
         self.me = me
-        self.kept = Kept(memory_limit // 4, spill_directory)
+        self.kept = BatchBuffer(memory_limit // 4, spill_directory)
         self.recent = ReadCache(recent_bytes)
         self._ownership, self._owning = Ownership(me), threading.Lock()
         self._catalogs = Catalogs(store, compile_catalog)
