@@ -154,11 +154,11 @@ class History:
             self.nemesis.stop()
         self.trace.calm(scheduler.now)
         self.cluster.hasty = True
-        calm, silent = scheduler.now, self.trace.effects[SILENCE]
+        calm, silent, epochs = scheduler.now, self.trace.effects[SILENCE], len(self.oracle.committed)
         self._drain(calm + CALM)
         if draw.random() < ENCORE:
             self._encore()
-        self._check_silences(calm, silent)
+        self._check_silences(calm, silent, len(self.oracle.committed) - epochs)
         scheduler.run_until(max(scheduler.now, stop + AFTERWARDS) + LATEST)
         self.oracle.check_retained(self.around.store.memory.collected())
         clocks_are_right = self.nemesis is None or not self.nemesis.clocks_are_off
@@ -192,9 +192,10 @@ class History:
         if not self.trace.effects[REFUSED]:
             raise Wrong("ZooKeeper lost a commit, and nobody said so")
 
-    def _check_silences(self, calm: int, before: int) -> None:
+    def _check_silences(self, calm: int, before: int, epochs: int) -> None:
         """That everything is drained in the end must not hide what costs a silence each time: what was under way when
-        the faults ended may do so once or twice, and nothing after it."""
+        the faults ended may do so once or twice, and nothing after it. `epochs`: committed since then. Where there is
+        little memory, what has piled up needs many of them, and none begins before its time."""
         silences = self.trace.effects[SILENCE] - before
         strikes = 0 if self.nemesis is None else len(self.nemesis.struck)
         late = self.trace.effects["late call"]  # each may hold a member up for longer than anyone waits
@@ -204,7 +205,7 @@ class History:
                 f"and {silences} after"
             )
             raise Wrong(f"the pool stood still too often: {told}")
-        if self.around.scheduler.now - calm > LONGEST_CALM:
+        if self.around.scheduler.now - calm > LONGEST_CALM + epochs * self.shape.epoch_ms * MS:
             seconds = (self.around.scheduler.now - calm) / SECOND
             raise Wrong(f"the pool took {seconds:.1f} s to come to rest after all faults had ended")
 
