@@ -18,6 +18,8 @@ HISTORIES = int(os.environ.get("BELVEDERE_HISTORIES", "2000"))
 FIRST = int(os.environ.get("BELVEDERE_FIRST_SEED", "0"))
 CHUNK = 25
 """Histories per test: enough to spread over processes, few enough to see where time goes."""
+ALWAYS = 500
+"""So many of them are in every run, the others in long ones."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,13 @@ def oracle() -> Iterator[Oracle]:
     made.close()
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=() if first < FIRST + ALWAYS else pytest.mark.long)
+        for first in range(FIRST, FIRST + HISTORIES, CHUNK)
+    ],
+)
 def test_views_equal_recomputation_after_every_epoch(first: int, oracle: Oracle) -> None:
     seeds = range(first, min(first + CHUNK, FIRST + HISTORIES))
     print(f"seeds {seeds.start} to {seeds.stop - 1}")
