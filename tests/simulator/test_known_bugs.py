@@ -28,7 +28,7 @@ SYMPTOMS = {
     "cache kept after losing a bucket": _VIEW,
     "caches not undone after a failed attempt": _VIEW,
     "reads served by a former owner": "read view|answered a read of view",
-    "withdraw without drain": f"{_VIEW}|{_STUCK}",
+    "withdraw without drain": f"{_VIEW}|{_STUCK}|is released, and has a part in generation",
     "plan from reports instead of INPUT": _STUCK,
     "plan not durable before work": "the record points to the plan of epoch",
     "late computation written": _VIEW,
