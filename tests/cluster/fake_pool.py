@@ -29,7 +29,7 @@ from belvedere.engine.shard import Shard
 from belvedere.errors import CatalogError, PeerUnavailable, StoreUnavailable
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import Attempt, Epoch, EpochPlan, Generation, Member, Role, Slice, Term
-from belvedere.protocol.pins import PINS, Pin, horizon_document
+from belvedere.protocol.pins import PINS, PinDocument, horizon_document
 from belvedere.protocol.ring import BUCKETS, MemberId
 from belvedere.sql.catalog import TableDef
 from belvedere.sql.manifest_target import Target
@@ -171,7 +171,7 @@ class FakePool:
 
     def collect(self, horizon: int) -> None:
         """What a leader does when the retention has passed. Pins that are there live."""
-        pins = (Pin.parse(name) for name in self.store.list_documents(PINS))
+        pins = (PinDocument.parse(name) for name in self.store.list_documents(PINS))
         horizon = min([horizon, *(pin.epoch for pin in pins if pin is not None)])
         self.store.put_document(horizon_document(Epoch(horizon)), b"")
         self.store.collect(horizon, horizon)

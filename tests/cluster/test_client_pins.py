@@ -13,7 +13,7 @@ from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.pins import Pins
 from belvedere.errors import EpochExpired, StoreUnavailable, ViewReplaced
 from belvedere.protocol.messages import Epoch
-from belvedere.protocol.pins import PINS, Pin, horizon_document
+from belvedere.protocol.pins import PINS, PinDocument, horizon_document
 from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import FakePool
 
@@ -26,7 +26,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def pinned(pool: FakePool) -> list[int]:
-    pins = [Pin.parse(name) for name in pool.store.list_documents(PINS)]
+    pins = [PinDocument.parse(name) for name in pool.store.list_documents(PINS)]
     return [pin.epoch for pin in pins if pin is not None]
 
 

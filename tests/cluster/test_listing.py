@@ -8,7 +8,8 @@ import pytest
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.backend.seam import SourceInfo
-from belvedere.cluster.roles.coordinator import CoordinatorMember, Listing, WaitingCall
+from belvedere.cluster.roles.coordinator import CoordinatorMember
+from belvedere.cluster.roles.input_listing import Listing, WaitingInput
 from belvedere.protocol.driving import Note
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId, choose, positions
 
@@ -35,12 +36,12 @@ def test_a_long_index_is_read_in_parts_and_counted_as_a_whole() -> None:
     listing = Listing(store, limit=4)
     chunks, facts = listing.read()
     assert positions(chunks) == {A: 7, B: 9} and len(chunks) == 5 and {fact.id for fact in facts} == {A, B}
-    assert listing.waiting({}) == WaitingCall(110, 510, 1000)
-    assert listing.waiting({A: Seq(3)}) == WaitingCall(106, 490, 1000)
-    assert listing.waiting({A: Seq(7), B: Seq(9)}) == WaitingCall(92, 460, 1006)
+    assert listing.waiting({}) == WaitingInput(110, 510, 1000)
+    assert listing.waiting({A: Seq(3)}) == WaitingInput(106, 490, 1000)
+    assert listing.waiting({A: Seq(7), B: Seq(9)}) == WaitingInput(92, 460, 1006)
     store.remove_chunks([chunk.id for chunk in chunks])
     assert positions(listing.read()[0]) == {A: 15}
-    assert listing.waiting({}) == WaitingCall(92, 460, 1008)
+    assert listing.waiting({}) == WaitingInput(92, 460, 1008)
 
 
 def test_what_was_shown_is_shown_again_although_copies_that_begin_earlier_come_later() -> None:
@@ -63,9 +64,9 @@ def test_a_short_index_is_read_whole_and_asks_for_no_figures() -> None:
     asked: list[str] = []
     store.faults = lambda call, moment: asked.append(call)
     listing = Listing(store, limit=2)
-    assert listing.waiting({}) == WaitingCall(0, 0, 0)
+    assert listing.waiting({}) == WaitingInput(0, 0, 0)
     listing.read()
-    assert asked == ["sources", "chunks"] and listing.waiting({}) == WaitingCall(3, 10, 1000)
+    assert asked == ["sources", "chunks"] and listing.waiting({}) == WaitingInput(3, 10, 1000)
 
 
 def test_a_source_that_input_has_and_the_listing_has_not_is_listed_at_once() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from belvedere.errors import EpochExpired
 from belvedere.protocol.messages import NEVER, Epoch
-from belvedere.protocol.pins import HORIZONS, PINS, Collection, Pin, check, horizon_of
+from belvedere.protocol.pins import HORIZONS, PINS, Collection, PinDocument, check, horizon_of
 
 RETENTION, LATE, LEASE = 4_000, 6_000, 9_000
 Steps = Generator[None, None, None]
@@ -27,7 +27,7 @@ class Wrong(AssertionError):
 class Reader:
     name: str
     offset: int
-    held: Pin | None = None
+    held: PinDocument | None = None
     written: int = 0
     steps: Steps | None = None
 
@@ -153,7 +153,7 @@ class World:
         if before is None or not before.outlives(reader.written, self.now + reader.offset):
             kept = [e for _, e in self.commits if e >= horizon_of(self.list(HORIZONS))]
             epoch = self.random.choice([*kept[:3], kept[-1]])  # mostly what will go next
-            fresh = Pin(f"{reader.name}-{self.random.randrange(10**9)}", epoch, LEASE)
+            fresh = PinDocument(f"{reader.name}-{self.random.randrange(10**9)}", epoch, LEASE)
         else:
             fresh = before.renewed()
         written = self.now + reader.offset

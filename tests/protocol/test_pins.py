@@ -16,7 +16,7 @@ from belvedere.protocol.pins import (
     REMEMBERED,
     Collected,
     Collection,
-    Pin,
+    PinDocument,
     PinPhase,
     check,
     check_read,
@@ -46,16 +46,16 @@ def collect(made: Collection, pins: Iterable[str], now: int, again: Iterable[str
 
 
 def test_the_name_of_a_pin_says_everything() -> None:
-    pin = Pin("server-1-7", Epoch(123), 5000, 2)
-    assert Pin.parse(pin.document) == pin
-    assert pin.renewed() == Pin("server-1-7", Epoch(123), 5000, 3)
+    pin = PinDocument("server-1-7", Epoch(123), 5000, 2)
+    assert PinDocument.parse(pin.document) == pin
+    assert pin.renewed() == PinDocument("server-1-7", Epoch(123), 5000, 3)
     assert pin.renewed(Epoch(130)).epoch == 130
     for other in ("pins/", "pins/x-1-2-y", "catalog/7", "pins/5-6"):
-        assert Pin.parse(other) is None
+        assert PinDocument.parse(other) is None
 
 
 def test_a_holder_relies_on_its_pin_for_the_lease_from_before_the_write() -> None:
-    pin = Pin("r", Epoch(1), 1000)
+    pin = PinDocument("r", Epoch(1), 1000)
     assert pin.outlives(50, 1049) and not pin.outlives(50, 1050)
     assert not pin.outlives(50, 950, margin=100)
 
@@ -67,11 +67,11 @@ def test_the_greatest_horizon_counts() -> None:
 
 def test_a_pin_below_the_horizon_has_expired() -> None:
     horizons = [horizon_document(Epoch(10))]
-    check(Pin("r", Epoch(10)), horizons)
+    check(PinDocument("r", Epoch(10)), horizons)
     check_read(Epoch(10), horizons)
     words = "epoch 9: what it saw may be gone; the oldest epoch that is still kept is 10"
     with pytest.raises(EpochExpired, match=words):
-        check(Pin("r", Epoch(9)), horizons)
+        check(PinDocument("r", Epoch(9)), horizons)
     with pytest.raises(EpochExpired, match=words):
         check_read(Epoch(9), horizons)
 
@@ -112,7 +112,7 @@ def test_pins_must_be_listed_after_the_horizon_is_durable() -> None:
 def test_a_pin_holds_the_horizon_and_what_is_collected() -> None:
     made = collection()
     made.committed(Epoch(20), 100)
-    pin = Pin("r", Epoch(15)).document
+    pin = PinDocument("r", Epoch(15)).document
     assert collect(made, [pin], 1200).horizon == 15
     assert made.horizon == 15
 
@@ -120,13 +120,13 @@ def test_a_pin_holds_the_horizon_and_what_is_collected() -> None:
 def test_a_pin_that_comes_while_the_horizon_is_raised_is_spared() -> None:
     made = collection()
     made.committed(Epoch(20), 100)
-    assert collect(made, [], 1200, again=[Pin("r", Epoch(15)).document]).horizon == 15
+    assert collect(made, [], 1200, again=[PinDocument("r", Epoch(15)).document]).horizon == 15
     assert made.horizon == 20
 
 
 def test_a_lease_counts_from_when_the_leader_first_saw_the_document() -> None:
     made = collection(committed=20)
-    pin = Pin("r", Epoch(15), lease=3000)
+    pin = PinDocument("r", Epoch(15), lease=3000)
     last = 4000 + 3000 + LARGEST_STEP_MS
     for now in range(0, last + 1, 1000):
         seen = [pin.document] if now >= 4000 else []
@@ -143,7 +143,7 @@ def test_a_lease_counts_from_when_the_leader_first_saw_the_document() -> None:
 def test_expiry_is_judged_as_of_before_the_listing() -> None:
     """A renewal that became durable after the listing was in time if the lease had not ended before the listing."""
     made = collection(committed=20)
-    pin = Pin("r", Epoch(15), lease=3000).document
+    pin = PinDocument("r", Epoch(15), lease=3000).document
     end = 3000 + LARGEST_STEP_MS
     for now in range(0, end + 1, 1000):
         collect(made, [pin], now)
@@ -269,7 +269,7 @@ class LooksOnce(Collection):
 class ForgetsLeases(Collection):
     """A pin that was not renewed since the takeover has expired."""
 
-    def _living(self, documents: Iterable[str], as_of: int) -> dict[str, Pin]:
+    def _living(self, documents: Iterable[str], as_of: int) -> dict[str, PinDocument]:
         return {name: pin for name, pin in super()._living(documents, as_of).items() if pin.beat > 0}
 
 

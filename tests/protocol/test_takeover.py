@@ -8,7 +8,7 @@ import pytest
 
 from belvedere.protocol import driving as d
 from belvedere.protocol.coordinator import CoordinatorPhase
-from belvedere.protocol.pins import HORIZONS, Pin, horizon_of
+from belvedere.protocol.pins import HORIZONS, PinDocument, horizon_of
 from tests.protocol.table_top import TableTop
 from tests.protocol.test_coordinator import check_once, pool
 
@@ -117,7 +117,7 @@ def test_pins_are_listed_again_after_the_horizon_was_raised() -> None:
         raises = isinstance(instruction, d.WriteDocument) and instruction.name.startswith(HORIZONS)
         if raises and horizon_of([instruction.name]) > pinned:
             # The pin is durable before this horizon is: its reader finds an older one.
-            table.documents[Pin("reader", pinned).document] = b""
+            table.documents[PinDocument("reader", pinned).document] = b""
         carry_out(name, instruction)
 
     table._carry_out = with_pin  # type: ignore[method-assign]

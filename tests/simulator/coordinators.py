@@ -9,10 +9,11 @@ from belvedere.backend.memory import MemoryStore
 from belvedere.backend.seam import Store
 from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.roles import store_owner
-from belvedere.cluster.roles.coordinator import WAITING_MS, Listing
+from belvedere.cluster.roles.coordinator import WAITING_MS
 from belvedere.cluster.roles.failure_detector import GoneProcesses
 from belvedere.cluster.roles.gc_input import InputGc
 from belvedere.cluster.roles.gc_tables import TableGc
+from belvedere.cluster.roles.input_listing import Listing
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.transport import calls
 from belvedere.errors import BelvedereError, Incompatible

@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from belvedere.cluster.catalog import catalogs
-from belvedere.cluster.roles import coordinator, failure_detector
+from belvedere.cluster.roles import failure_detector, input_listing
 from belvedere.cluster.roles.work import DistributorWork, ServerWork
 from belvedere.cluster.transport import calls
 from belvedere.engine.version import ENGINE_VERSION
@@ -56,7 +56,7 @@ SCALED: tuple[tuple[Any, str, float], ...] = (
     (membership, "STAND_BACK_MS", 1_000),
     (assign, "DRAIN_MS", 600),
     (withdraw, "DRAIN_MS", 600),
-    (coordinator, "SOURCES_SECONDS", 0.3),
+    (input_listing, "SOURCES_SECONDS", 0.3),
     (failure_detector, "PROBE_SECONDS", 0.1),
 )
 """What takes place of times that are as long as a history, or longer: members that are left out come back in it."""

@@ -25,7 +25,7 @@ from belvedere.errors import EpochExpired
 from belvedere.protocol.coordinator import CoordinatorPhase
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.protocol.messages import NEVER, Epoch
-from belvedere.protocol.pins import HORIZONS, Pin, check, horizon_of
+from belvedere.protocol.pins import HORIZONS, PinDocument, check, horizon_of
 from belvedere.protocol.reads import ReadSession, covers
 from tests.simulator.coordinators import CoordinatorProcess
 from tests.simulator.oracle import Oracle, Rows, Truth, Wrong, difference, rows_in_store, rows_of
@@ -256,7 +256,7 @@ class Reader:
         """Write the pin, then look at the horizon; read the epoch again before the lease ends."""
         memory, store = self.around.store.memory, self.around.store
         self._pins += 1
-        pin = Pin(f"reader-{self.number}-{self._pins}", epoch, LEASE)
+        pin = PinDocument(f"reader-{self.number}-{self._pins}", epoch, LEASE)
         written = self.around.scheduler.clock()
 
         def held(_: None) -> None:

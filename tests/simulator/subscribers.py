@@ -45,11 +45,11 @@ class _Pins:
 
     around: Surroundings
     holder: str
-    pin_: pins.Pin | None = None
+    pin_: pins.PinDocument | None = None
     written: int = 0
 
     def pin(self, epoch: int) -> int:
-        self._write(pins.Pin(self.holder, Epoch(epoch), LEASE))
+        self._write(pins.PinDocument(self.holder, Epoch(epoch), LEASE))
         pins.check_read(Epoch(epoch), self._memory.list_documents(pins.HORIZONS))
         return 1
 
@@ -92,7 +92,7 @@ class _Pins:
     def _memory(self) -> MemoryStore:
         return self.around.store.memory
 
-    def _write(self, pin: pins.Pin) -> None:
+    def _write(self, pin: pins.PinDocument) -> None:
         self.pin_, self.written = pin, self.around.scheduler.clock()
         self._memory.put_document(pin.document, b"")
 

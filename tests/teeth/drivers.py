@@ -146,7 +146,7 @@ BREAKS = [
     Break(
         name="new sources are not looked for",
         claim="a source that INPUT has and the listing has not is listed anew",
-        file=f"{CLUSTER}/roles/coordinator.py",
+        file=f"{CLUSTER}/roles/input_listing.py",
         find="        if any(chunk.source not in known for chunk in chunks):",
         instead="        if not known:",
         noticed_by=(
@@ -157,7 +157,7 @@ BREAKS = [
     Break(
         name="INPUT shrinks",
         claim="what a leader saw of INPUT stays to be seen",
-        file=f"{CLUSTER}/roles/coordinator.py",
+        file=f"{CLUSTER}/roles/input_listing.py",
         find=(
             "            if all(ends[source] >= self._reached.get(source, START) for source in cut):\n"
             "                break"

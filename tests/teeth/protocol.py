@@ -231,10 +231,10 @@ BREAKS = [
         name="members of other protocols take part",
         claim="members of a generation speak its protocol",
         file=f"{PROTOCOL}/membership.py",
-        find=("            if reason:\n                found.append(Refusal(member.id, reason))"),
+        find=("            if reason:\n                found.append(MemberRefusal(member.id, reason))"),
         instead=(
             "            if reason and member.cluster != self.cluster:\n"
-            "                found.append(Refusal(member.id, reason))"
+            "                found.append(MemberRefusal(member.id, reason))"
         ),
         noticed_by=(HISTORIES,),
     ),

@@ -79,6 +79,16 @@ def test_a_limit_counts_rows_and_not_what_is_gone(store: Store) -> None:
     assert len(ordered(store, KeyRange(limit=1501, reverse=True), below=20)) == 1501
 
 
+def test_a_range_that_comes_in_pieces_leaves_nothing_out(store: Store) -> None:
+    """Every key is followed by the least one behind it, so that each end of a piece stands before one."""
+    keys = sorted(key for number in range(1500) for key in (b"%04d" % number, b"%04d\0" % number, b"%04d\0\0" % number))
+    write(store, 10, {key: key for key in keys})
+    assert ordered(store) == keys and ordered(store, KeyRange(reverse=True)) == keys[::-1]
+    write(store, 20, dict.fromkeys(keys[1::3], None))
+    left = [key for at, key in enumerate(keys) if at % 3 != 1]
+    assert ordered(store) == left and ordered(store, KeyRange(limit=1700, reverse=True)) == left[::-1][:1700]
+
+
 def test_long_keys_keep_their_order(store: Store) -> None:
     stem = b"x" * (LIMIT - 16)
     keys = [stem[:-1], stem, stem + b"a" * 40, stem + b"b", stem + b"b" * 3000, stem + b"c", stem[:-1] + b"y", b"y"]

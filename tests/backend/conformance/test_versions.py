@@ -346,3 +346,20 @@ def test_random_histories_equal_the_naive_store(store: Store, seed: int) -> None
         step(rng, store, model, clock, bounds)
         if clock % 4 == 0:
             compare(rng, store, model, clock, bounds[0])
+
+
+@pytest.mark.parametrize(("first", "stop"), [(0, BUCKETS), (3, 90), (17, 18)])
+def test_a_scan_of_some_buckets_gives_the_rows_of_these_alone(store: Store, first: int, stop: int) -> None:
+    rng = random.Random(first)
+    write(store, 10, {number: b"%d" % number for number in range(200)})
+    write(store, 20, dict.fromkeys(range(0, 200, 7)))
+    for share in (0.0, 0.1, 0.5, 1.0):
+        only = np.array([rng.random() < share for _ in range(BUCKETS)])
+        only[[0, 17, 89, 199, BUCKETS - 1]] = share > 0  # the edges
+        found = {
+            id: value
+            for ids, content in store.scan("t", first, stop, 30, only)
+            for id, value in zip(map(tuple, ids.tolist()), content.to_pylist(), strict=True)
+        }
+        wanted = [n for n in range(200) if n % 7 and first <= n < stop and only[n]]
+        assert found == by_id([(n, b"%d" % n) for n in wanted])

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from belvedere import errors
+from belvedere.backend.addresses import Certificates, location
 from belvedere.backend.memory import MemoryStore, Moment
 from belvedere.backend.served import wire
 from belvedere.backend.served.client import FlightStore
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.backend.served.server import StoreServer, Tls, location
+from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
 from tests.backend.conformance.rows import read, scan, write
 from tests.backend.conformance.test_documents import chunk
@@ -151,7 +152,7 @@ def test_a_port_that_is_taken_and_files_that_are_missing_are_named(tmp_path: Pat
     with pytest.raises(errors.StoreUnavailable, match=f"the store cannot listen on 127.0.0.1:{server.port}"):
         StoreServer([StoreService(MemoryStore())], port=server.port)
     server.close()
-    missing = Tls(tmp_path / "a.pem", tmp_path / "a.key")
+    missing = Certificates(tmp_path / "a.pem", tmp_path / "a.key")
     with pytest.raises(errors.DiskError, match=r"TLS file .*a\.pem cannot be read: No such file"):
         StoreServer([StoreService(MemoryStore())], tls=missing)
     with pytest.raises(errors.DiskError, match=r"TLS file .*a\.pem cannot be read"):
@@ -208,13 +209,15 @@ def certificates(tmp_path: Path) -> Path:
 
 
 def test_with_tls_only_those_who_are_known_get_in(certificates: Path) -> None:
-    def tls(name: str, authority: str = "ca") -> Tls:
-        return Tls(certificates / f"{name}.pem", certificates / f"{name}.key", certificates / f"{authority}.pem")
+    def tls(name: str, authority: str = "ca") -> Certificates:
+        return Certificates(
+            certificates / f"{name}.pem", certificates / f"{name}.key", certificates / f"{authority}.pem"
+        )
 
     server = StoreServer([StoreService(MemoryStore("secret"))], host="localhost", tls=tls("peer"))
     friend = FlightStore(server.address, timeout=5, tls=tls("peer"))
     assert friend.identity() == "secret"
-    for wrong in (tls("stranger"), tls("peer", "other"), Tls(authority=certificates / "ca.pem")):
+    for wrong in (tls("stranger"), tls("peer", "other"), Certificates(authority=certificates / "ca.pem")):
         stranger = FlightStore(server.address, timeout=2, tls=wrong)
         with pytest.raises(errors.StoreUnavailable, match="does not answer identity"):
             stranger.identity()

@@ -8,9 +8,7 @@ Imports are lazy: who follows one URL loads one implementation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
+from belvedere.backend.addresses import Certificates
 from belvedere.backend.seam import Backend
 from belvedere.errors import DataError
 
@@ -18,15 +16,6 @@ SERVED = {"served": "grpc", "served+tls": "grpc+tls"}
 TIMEOUT = 60.0
 """Seconds that a call to a backend may take. Late writers are not later than this."""
 KNOWN = "memory: or served://host:port"
-
-
-@dataclass(frozen=True)
-class Certificates:
-    """Files that members show to each other."""
-
-    certificate: Path
-    key: Path
-    authority: Path
 
 
 def open_backend(
@@ -54,15 +43,13 @@ def served_url(address: str) -> str:
 
 def _served(url: str, address: str, timeout: float, certificates: Certificates | None, base: bool) -> Backend:
     from belvedere.backend.served.client import FlightStore
-    from belvedere.backend.served.server import Tls
 
     _, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise DataError(f"{url!r} is no URL of a store: a host and a port are needed, as in served://host:7001")
-    tls = None if certificates is None else Tls(certificates.certificate, certificates.key, certificates.authority)
-    store = FlightStore(address, timeout=timeout, tls=tls)
+    store = FlightStore(address, timeout=timeout, tls=certificates)
     if not base:
         return Backend(url, store, None, store.within)
     from belvedere.backend.served.base_service import BaseClient
 
-    return Backend(url, store, BaseClient(address, timeout=timeout, tls=tls), store.within)
+    return Backend(url, store, BaseClient(address, timeout=timeout, tls=certificates), store.within)

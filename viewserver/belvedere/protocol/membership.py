@@ -72,7 +72,7 @@ SPENT_NAMES = 10_000
 
 
 @dataclass(frozen=True)
-class Refusal:
+class MemberRefusal:
     member: MemberId
     reason: str
 
@@ -90,7 +90,7 @@ class Wanted:
     joining: tuple[MemberId, ...]
     leaving: tuple[MemberId, ...]
     """Members of the present generation that are there, and should have no part in the next one."""
-    refused: tuple[Refusal, ...]
+    refused: tuple[MemberRefusal, ...]
     """Those that are there and cannot take part, whatever happens."""
     notes: tuple[Note, ...]
     """Refusals that were not said before."""
@@ -117,7 +117,7 @@ class Membership:
         self._arrived: dict[MemberId, int] = {}
         self._spent: OrderedDict[MemberId, None] = OrderedDict()
         self._shunned: dict[MemberId, _Shunned] = {}
-        self._noted: set[Refusal] = set()
+        self._noted: set[MemberRefusal] = set()
         self._floor = 0
         self._now = 0
         self._last: tuple[Generation | None, int, Wanted] | None = None
@@ -226,13 +226,13 @@ class Membership:
 
         return max(candidates, key=votes, default=floor)
 
-    def _refused(self, floor: int, protocol: int | None = None) -> list[Refusal]:
+    def _refused(self, floor: int, protocol: int | None = None) -> list[MemberRefusal]:
         """In order of names. Without `protocol`: those that are refused whatever protocol is chosen."""
         found = []
         for member in sorted(self._members.values(), key=lambda member: member.id):
             reason = self._objection(member, floor, protocol)
             if reason:
-                found.append(Refusal(member.id, reason))
+                found.append(MemberRefusal(member.id, reason))
         return found
 
     def _objection(self, member: Member, floor: int, protocol: int | None) -> str:
@@ -249,7 +249,7 @@ class Membership:
             return f"{speaks}, the leader {self._oldest} to {self._newest}"
         return ""
 
-    def _note(self, refused: list[Refusal]) -> list[Note]:
+    def _note(self, refused: list[MemberRefusal]) -> list[Note]:
         fresh = [refusal for refusal in refused if refusal not in self._noted]
         self._noted.update(fresh)
         return [Note("member refused", {"member": refusal.member, "reason": refusal.reason}) for refusal in fresh]

@@ -58,7 +58,7 @@ REMEMBERED = 16
 
 
 @dataclass(frozen=True)
-class Pin:
+class PinDocument:
     """`holder` is unique (who, and a number), `beat` counts renewals, `lease` is in milliseconds."""
 
     holder: str
@@ -72,14 +72,14 @@ class Pin:
         return f"{PINS}{self.epoch:020d}-{self.lease}-{self.beat}-{self.holder}"
 
     @classmethod
-    def parse(cls, document: str) -> Pin | None:
+    def parse(cls, document: str) -> PinDocument | None:
         """None if it is no pin."""
         parts = document.removeprefix(PINS).split("-", 3)
         if not document.startswith(PINS) or len(parts) < 4 or not all(part.isdecimal() for part in parts[:3]):
             return None
         return cls(parts[3], Epoch(int(parts[0])), int(parts[1]), int(parts[2]))
 
-    def renewed(self, epoch: Epoch | None = None) -> Pin:
+    def renewed(self, epoch: Epoch | None = None) -> PinDocument:
         """The next one to write, of the same epoch or a later one. It is held without `check` if this one still
         `outlives` when it is durable; then the document of this one may go."""
         return replace(self, beat=self.beat + 1, epoch=self.epoch if epoch is None else epoch)
@@ -99,7 +99,7 @@ def horizon_of(documents: Iterable[str]) -> Epoch:
     return max((Epoch(int(number)) for number in numbers if number.isdecimal()), default=NEVER)
 
 
-def check(pin: Pin, horizons: Iterable[str]) -> None:
+def check(pin: PinDocument, horizons: Iterable[str]) -> None:
     """The reader's second step, after its pin is durable: `horizons` are names of documents, listed since then."""
     check_read(pin.epoch, horizons)
 
@@ -226,7 +226,7 @@ class Collection:
         self.phase = PinPhase.IDLE
         living = self._living(pins, as_of=self._raised_at)
         horizon = min([self.horizon, *(pin.epoch for pin in living.values())])
-        expired = [name for name in self._seen if name not in living and Pin.parse(name) is not None]
+        expired = [name for name in self._seen if name not in living and PinDocument.parse(name) is not None]
         lower = [name for name in horizons if horizon_of([name]) < self.horizon]
         return Collected(
             horizon, min(horizon, self._committed_for(self._late + LARGEST_STEP_MS, self._commits)), (*expired, *lower)
@@ -256,9 +256,9 @@ class Collection:
         """A step of the round failed, or its answer is unknown."""
         self.phase = PinPhase.IDLE
 
-    def pins(self) -> tuple[Pin, ...]:
+    def pins(self) -> tuple[PinDocument, ...]:
         """Those that were there when they were last listed, oldest epoch first; for people."""
-        found = (Pin.parse(name) for name in self._seen)
+        found = (PinDocument.parse(name) for name in self._seen)
         return tuple(sorted((pin for pin in found if pin is not None), key=lambda pin: (pin.epoch, pin.holder)))
 
     def _pass(self, now: int) -> None:
@@ -266,9 +266,9 @@ class Collection:
             self._time += now - self._clock
         self._clock = now
 
-    def _living(self, documents: Iterable[str], as_of: int) -> dict[str, Pin]:
+    def _living(self, documents: Iterable[str], as_of: int) -> dict[str, PinDocument]:
         self._seen = {name: self._seen.get(name, self._time) for name in documents}
-        parsed = ((name, Pin.parse(name), seen) for name, seen in self._seen.items())
+        parsed = ((name, PinDocument.parse(name), seen) for name, seen in self._seen.items())
         return {
             name: pin for name, pin, seen in parsed if pin is not None and as_of - seen <= pin.lease + LARGEST_STEP_MS
         }

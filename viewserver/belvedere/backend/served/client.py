@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from belvedere.backend.addresses import Certificates
 from belvedere.backend.seam import NO_VALUES, InputSize, SourceInfo, TableWrite, check_write, read_all, write_groups
 from belvedere.backend.served import wire
-from belvedere.backend.served.server import Tls, client_options
+from belvedere.backend.served.server import client_options
 from belvedere.backend.served.service import PREFIX, chunk_from, chunk_to, source_from
 from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.model.ranges import KeyRange
@@ -48,7 +49,7 @@ class FlightCaller:
     streams: tuple[str, ...] = ()
     """Actions whose answers may take long."""
 
-    def __init__(self, address: str, *, timeout: float = _TIMEOUT, tls: Tls | None = None) -> None:
+    def __init__(self, address: str, *, timeout: float = _TIMEOUT, tls: Certificates | None = None) -> None:
         self.address = address
         self._once = flight.FlightCallOptions(timeout=timeout)
         self._long = flight.FlightCallOptions(timeout=max(timeout, _STREAM_TIMEOUT))

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from belvedere.backend.addresses import location
+from belvedere.backend.addresses import Certificates, location
 from belvedere.backend.served import wire
 from belvedere.backend.served.service import Answer, Service
 from belvedere.errors import BelvedereError, Closed, DiskError, StoreUnavailable
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Paths of PEM files. Server: its certificate and key, and with `authority` only clients signed by it are let in.
-    Client: `authority` is who must have signed the server; certificate and key are for servers that ask for them."""
-
-    certificate: str | Path | None = None
-    key: str | Path | None = None
-    authority: str | Path | None = None
 
 
 class StoreServer:
@@ -35,7 +24,7 @@ class StoreServer:
         services: Sequence[Service],
         host: str = "127.0.0.1",
         port: int = 0,
-        tls: Tls | None = None,
+        tls: Certificates | None = None,
         advertise: str = "",
     ) -> None:
         """`advertise`: the host by which others reach this one, if it listens on all of its addresses."""
@@ -88,7 +77,7 @@ def _results(service: Service, action: str, body: pa.Buffer) -> Iterator[Any]:
         raise flight.FlightServerError("the store failed", wire.pack_error(failed)) from None
 
 
-def _server_options(tls: Tls | None) -> dict[str, Any]:
+def _server_options(tls: Certificates | None) -> dict[str, Any]:
     if tls is None:
         return {}
     if tls.certificate is None or tls.key is None:
@@ -99,7 +88,7 @@ def _server_options(tls: Tls | None) -> dict[str, Any]:
     return options
 
 
-def client_options(tls: Tls | None) -> dict[str, Any]:
+def client_options(tls: Certificates | None) -> dict[str, Any]:
     if tls is None:
         return {}
     options: dict[str, Any] = {}

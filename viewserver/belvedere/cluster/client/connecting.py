@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from belvedere.backend.opening import Certificates, open_backend, served_url
+from belvedere.backend.addresses import Certificates
+from belvedere.backend.opening import open_backend, served_url
 from belvedere.backend.seam import Backend
 from belvedere.cluster.client.database import TIMEOUT, ClusterDatabase
 from belvedere.cluster.transport.flight import FlightClient, Tls

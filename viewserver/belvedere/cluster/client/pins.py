@@ -35,15 +35,15 @@ class Pins:
 
     def __init__(self, stores: Stores, timeout: float, lease_ms: int = protocol.LEASE_MS) -> None:
         self._stores, self._timeout = stores, timeout
-        self._next = protocol.Pin(f"client-{uuid.uuid4().hex[:12]}", Epoch(0), lease_ms)
+        self._next = protocol.PinDocument(f"client-{uuid.uuid4().hex[:12]}", Epoch(0), lease_ms)
         self._lock = threading.Lock()
         self._writing = threading.RLock()
         """Comes before `_lock` where both are taken."""
         self._held: dict[PinKey, int] = {}
         self._abandoned: deque[PinKey] = deque()
         """Pins that are collected: let go when the next one is written."""
-        self._written: protocol.Pin | None = None
-        self._leaving: protocol.Pin | None = None
+        self._written: protocol.PinDocument | None = None
+        self._leaving: protocol.PinDocument | None = None
         self._since = 0
         self._closed = False
         self._renewing = False

@@ -14,14 +14,11 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from belvedere import errors
 from belvedere.backend.opening import TIMEOUT
-from belvedere.backend.seam import InputSize, Store
 from belvedere.cluster.catalog.ddl import CatalogService
 from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.process.loop import Pauses, Worker
@@ -30,6 +27,7 @@ from belvedere.cluster.roles import quarantine_counts, store_owner
 from belvedere.cluster.roles.failure_detector import GoneProcesses
 from belvedere.cluster.roles.gc_input import InputGc
 from belvedere.cluster.roles.gc_tables import TableGc
+from belvedere.cluster.roles.input_listing import Listing, WaitingInput
 from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.transport import calls
@@ -72,8 +70,7 @@ from belvedere.protocol.driving import (
     Unreachable,
     WriteDocument,
 )
-from belvedere.protocol.exactly_once import START, Chunk, Seq, SourceId
-from belvedere.protocol.exactly_once import positions as durable
+from belvedere.protocol.exactly_once import Chunk, SourceId
 from belvedere.protocol.membership import Leadership, Membership
 from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
@@ -87,10 +84,6 @@ QUARANTINE_SECONDS = 5.0
 """How often rows in quarantine are counted."""
 QUIET_SECONDS, QUIET_PAUSE = 2.0, 0.04
 """When nothing has come for a while INPUT is read less often: the first change after it waits a little longer."""
-INPUT_CHUNKS = 4000
-"""Chunks of each source that a plan looks at: about as many as two epochs take while pushes are small."""
-SOURCES_SECONDS = 1.0
-"""How long a listing of sources is good for, as long as INPUT has none that is not in it."""
 
 
 class CoordinatorMember(Incarnation):
@@ -242,7 +235,7 @@ class CoordinatorMember(Incarnation):
         for view, rows in found.items():
             self.metrics.quarantined(view, rows)
 
-    def waiting(self) -> WaitingCall:
+    def waiting(self) -> WaitingInput:
         """What is not committed yet."""
         return self.listing.waiting(self.committed.after(-1, 0.0).positions)
 
@@ -529,77 +522,3 @@ class CommittedBoard:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-
-
-@dataclass(frozen=True)
-class WaitingCall:
-    """Changes that are durable and not committed. `oldest`: when the first of them came (milliseconds), 0 if none."""
-
-    rows: int
-    bytes: int
-    oldest: int
-
-
-class Listing:
-    """INPUT's index after a listing of sources. The listing may be older than the index by any time: it is asked for
-    anew once in a while, and when INPUT has a source that is not in it.
-
-    Of the index the first chunks of each source: behind them there may be millions, if nobody has planned for a while.
-    What was shown stays so: a source never ends before where it ended the last time, whatever copies have come since
-    and push its later chunks out (`Store.chunks`): the machine relies on what it has seen."""
-
-    def __init__(self, store: Store, limit: int = INPUT_CHUNKS, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._limit, self._clock = store, limit, clock
-        self._facts: list[SourceFact] = []
-        self._listed = -SOURCES_SECONDS
-        self._chunks: Sequence[Chunk] = ()
-        self._size: InputSize | None = None
-        """What INPUT has, if that is more than these chunks."""
-        self._reached: dict[SourceId, Seq] = {}
-        self._came = clock()
-
-    @property
-    def quiet(self) -> float:
-        """Seconds since INPUT had something."""
-        return self._clock() - self._came
-
-    def waiting(self, positions: Mapping[SourceId, Seq]) -> WaitingCall:
-        """What of INPUT lies behind these positions, as it was when it was last read."""
-        index, size = self._chunks, self._size
-        chunks = [chunk for chunk in index if chunk.last > positions.get(chunk.source, START)]
-        rows, content = sum(chunk.rows for chunk in chunks), sum(chunk.size for chunk in chunks)
-        if size is None:
-            return WaitingCall(rows, content, min((chunk.at for chunk in chunks), default=0))
-        done = sum(chunk.rows for chunk in index) - rows, sum(chunk.size for chunk in index) - content
-        oldest = min((chunk.at for chunk in chunks), default=max(chunk.at for chunk in index))
-        return WaitingCall(max(rows, size.rows - done[0]), max(content, size.bytes - done[1]), oldest)
-
-    def read(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
-        if self._clock() - self._listed > SOURCES_SECONDS:
-            self._list()
-        chunks = self._index()
-        known = {fact.id for fact in self._facts}
-        if any(chunk.source not in known for chunk in chunks):
-            self._list()
-            chunks = self._index()
-        self._chunks = chunks
-        if chunks:
-            self._came = self._clock()
-        return chunks, self._facts
-
-    def _index(self) -> Sequence[Chunk]:
-        limit = self._limit
-        while True:
-            chunks = self._store.chunks(limit)
-            ends = durable(chunks)
-            cut = [source for source, count in Counter(chunk.source for chunk in chunks).items() if count == limit]
-            if all(ends[source] >= self._reached.get(source, START) for source in cut):
-                break
-            limit *= 2
-        self._reached |= {source: max(end, self._reached.get(source, START)) for source, end in ends.items()}
-        self._size = self._store.input_size() if cut else None
-        return chunks
-
-    def _list(self) -> None:
-        self._facts = [SourceFact(s.id, s.parents, s.last, s.node) for s in self._store.sources()]
-        self._listed = self._clock()

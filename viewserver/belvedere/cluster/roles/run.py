@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from belvedere.backend.opening import Certificates, open_backend, served_url
+from belvedere.backend.addresses import Certificates
+from belvedere.backend.opening import open_backend, served_url
 from belvedere.backend.seam import Backend, Store
 from belvedere.cluster.coordination.seam import Coordination
 from belvedere.cluster.process import logs

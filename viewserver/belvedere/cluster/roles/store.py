@@ -11,16 +11,16 @@ import time
 from collections.abc import Iterable, Sequence
 
 from belvedere import errors
+from belvedere.backend.addresses import Certificates
 from belvedere.backend.seam import Store
 from belvedere.backend.served.base_service import BaseService
 from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.backend.served.pusher import Pushers
-from belvedere.backend.served.server import StoreServer, Tls
+from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
 from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.process.process import Incarnation, Surroundings
-from belvedere.cluster.transport.flight import SLOWEST_BYTES_PER_SECOND, FlightClient, Watch, cut
-from belvedere.cluster.transport.flight import Tls as FlightTls
+from belvedere.cluster.transport.flight import SLOWEST_BYTES_PER_SECOND, FlightClient, Tls, Watch, cut
 from belvedere.cluster.transport.seam import Handler, Payload, Receiver
 from belvedere.model.pushes import PUSH, pack_request
 from belvedere.protocol.exactly_once import SourceId
@@ -41,7 +41,7 @@ class StoreDirectory(LmdbStore):
         options.directory.mkdir(parents=True, exist_ok=True)
         super().__init__(options.directory, nodes=NODES, backlog_limit=options.backlog_limit)
         tls = options.tls
-        self._client = FlightClient(tls=None if tls is None else FlightTls(tls.certificate, tls.key, tls.authority))
+        self._client = FlightClient(tls=None if tls is None else Tls(tls.certificate, tls.key, tls.authority))
         self._watch = Watch()
         self._patience = options.session_timeout
         self._distributors: Sequence[str] = ()
@@ -87,7 +87,7 @@ class StoreListener:
             [StoreService(store), BaseService(store.base)],
             options.host,
             options.port,
-            None if tls is None else Tls(tls.certificate, tls.key, tls.authority),
+            None if tls is None else Certificates(tls.certificate, tls.key, tls.authority),
             options.advertise,
         )
 
