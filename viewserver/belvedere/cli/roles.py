@@ -54,6 +54,14 @@ def pool_options(command: F) -> F:
                 help="Seconds without a sign of life after which a member is taken for dead.",
             ),
             _option(
+                "--leave-within",
+                "BELVEDERE_LEAVE_WITHIN",
+                type=float,
+                default=7.0,
+                show_default=True,
+                help="Seconds from SIGTERM until it leaves without being released; it ends 2.7 s later at most.",
+            ),
+            _option(
                 "--memory-limit",
                 "BELVEDERE_MEMORY_LIMIT",
                 default="1GiB",

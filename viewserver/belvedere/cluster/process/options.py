@@ -73,6 +73,8 @@ class ProcessOptions:
             raise DataError("role store: give the directory of its data with --directory or BELVEDERE_DIRECTORY")
         if not 1.0 <= self.session_timeout <= 60.0:
             raise DataError(f"session timeout {self.session_timeout:g} s: it can be 1 to 60 s")
+        if not 0.0 <= self.leave_within <= 3600.0:
+            raise DataError(f"leave within {self.leave_within:g} s: it can be 0 to 3600 s")
         least = self.session_timeout + LARGEST_STEP_MS / 1000
         if self.role is Role.COORDINATOR and self.retention < least:
             raise DataError(

@@ -52,8 +52,8 @@ TICK_SECONDS = 0.1
 FIGURES_SECONDS = 1.0
 SWITCH_SECONDS = 0.0005
 CONNECT_SECONDS = 5.0
-END_SECONDS = 9.7
-"""From SIGTERM to the end of the process, whatever it waits for."""
+CLOSE_SECONDS = 2.7
+"""From when it leaves, released or not, to the end of the process, whatever it waits for."""
 WARNINGS = frozenset(("failed", "attempt failed", "contradiction", "member refused", "store does not answer"))
 WHISPERS = frozenset(("committed", "planned"))
 """Notes of machines that are warnings, and those that come with every epoch."""
@@ -351,9 +351,14 @@ class Process:
     def _on_signal(self, *_: Any) -> None:
         self.stop()
 
+    @property
+    def _end_within(self) -> float:
+        """From SIGTERM to the end of the process, in seconds."""
+        return self.options.leave_within + CLOSE_SECONDS
+
     def _out_of_time(self, asked_twice: bool) -> None:
         """Whoever asks twice does not want to wait, and nothing here needs an orderly end."""
-        cause = "asked twice" if asked_twice else f"asked {END_SECONDS} s ago"
+        cause = "asked twice" if asked_twice else f"asked {self._end_within:g} s ago"
         self.log.warning("ends without having left in order", cause=cause, reason=self._why_stuck())
         self.log.flush()
         os._exit(1)
@@ -364,7 +369,7 @@ class Process:
         """In the main thread of an operating system process: returns its exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        bound_the_end(END_SECONDS, self._out_of_time)
+        bound_the_end(self._end_within, self._out_of_time)
         faulthandler.register(signal.SIGUSR1)  # all threads on stderr: where does it hang?
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         allocator.keep_freed_memory()
