@@ -13,7 +13,7 @@ import pytest
 
 import belvedere
 from belvedere.cluster.process.local import LocalCluster
-from belvedere.protocol.messages import Role
+from belvedere.protocol.messages import PROTOCOL, Role
 from tests.cluster.real import SHAPE, Load, is_whole, started, status, until
 
 
@@ -201,14 +201,14 @@ def test_members_of_two_protocols_work_together(tmp_path: Path) -> None:
         with Load(cluster.url, 60) as load:
             load.goes_on()
             for name in ("viewserver-1", "distributor-1", "coordinator-1", "viewserver-2", "store-1"):
-                assert status(cluster)["protocol"] == 1, "there are members that speak nothing else"
+                assert status(cluster)["protocol"] == PROTOCOL, "there are members that speak nothing else"
                 child = cluster.children[name]
-                child.environment = {"BELVEDERE_TEST_PROTOCOL": "2"}
+                child.environment = {"BELVEDERE_TEST_PROTOCOL": str(PROTOCOL + 1)}
                 os.kill(pid_of(cluster, name), signal.SIGTERM)
                 until(lambda child=child: child.starts > 1 and child.running, 60.0, f"{name} again")  # type: ignore[misc]
                 load.goes_on()
                 until(lambda: is_whole(cluster, 2), 60.0, "both view servers")
-            until(lambda: status(cluster).get("protocol") == 2, 60.0, "protocol 2")
+            until(lambda: status(cluster).get("protocol") == PROTOCOL + 1, 60.0, "the next protocol")
             load.goes_on()
             load.check_all()
     finally:

@@ -309,6 +309,40 @@ def test_a_view_that_always_fails_is_named_and_tried_again(pool: Pool, monkeypat
     assert pool.rows() == 1
 
 
+def test_a_view_that_cannot_be_computed_does_not_hold_its_pool(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool.whole()
+    pool.define()
+    other = "CREATE MATERIALIZED VIEW large AS SELECT id, total FROM orders WHERE total > 0"
+    pool.call(calls.DDL, calls.encode(calls.DdlCall("large", other)))
+    until(lambda: pool.status().get("building") == [], 20.0, "a second view")
+    last = pool.write(1)
+    until(lambda: pool.covers(last), 20.0, "both have a row")
+    good = pool.committed().epoch
+    step, failing = Shard._step, threading.Event()
+    failing.set()
+
+    def fails(self: Shard, running: Any, one: Any, run: Any, outputs: Any) -> Any:
+        if failing.is_set() and "spend" in run.views and one.view_group.number == 1:
+            raise ZeroDivisionError("bucket 7 cannot be computed")
+        return step(self, running, one, run, outputs)
+
+    monkeypatch.setattr(Shard, "_step", fails)
+    last = pool.write(2)
+    until(lambda: pool.covers(last), 30.0, "the pool goes on without the view")
+    assert pool.status()["stalled"] == ""
+    found = pool.failed()
+    assert found["spend"].failure.reason == "ZeroDivisionError: bucket 7 cannot be computed"
+    assert found["spend"].failure.epoch > good and found["spend"].failure.served
+    assert pool.rows("large") == 2
+    again = "CREATE OR REPLACE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n FROM orders GROUP BY customer"
+    pool.call(calls.DDL, calls.encode(calls.DdlCall("again", again)))
+    until(lambda: pool.status().get("building") == [], 20.0, "the view is built again")
+    assert not pool.failed() and pool.rows("spend") == 2
+    last = pool.write(3)
+    until(lambda: pool.covers(last), 20.0, "an epoch with both")
+    assert pool.rows("spend") == 3 and pool.rows("large") == 3
+
+
 def test_other_pools_live_on_while_one_fails(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Pool()
     run = Shard.run

@@ -16,10 +16,12 @@ from unittest import mock
 import numpy as np
 
 from belvedere.backend.memory import MemoryStore
+from belvedere.engine import exchange
 from belvedere.engine.delta import Changes
 from belvedere.engine.shard import Shard
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.protocol import (
+    amending,
     barrier,
     coordinator,
     driving,
@@ -30,6 +32,7 @@ from belvedere.protocol import (
     store_requests,
     viewserver,
 )
+from belvedere.protocol import epoch as epochs
 from belvedere.protocol import exactly_once as eo
 from belvedere.protocol import sources as planning
 from belvedere.protocol.messages import Batch, Epoch, Expect, PoolState, Released, Stage
@@ -205,6 +208,37 @@ def _unknown_is_failure() -> list[Patch]:
         return propose(self)
 
     return [(membership.Leadership, "_checked", failed), (coordinator.Coordinator, "_propose", again)]
+
+
+# ---------------------------------------------------------------------- views that fail
+
+
+@_bug("full disk blamed on a view")
+def _disk_blamed() -> list[Patch]:
+    return [(exchange, "is_of_computation", lambda error: True)]
+
+
+@_bug("view set aside at its first failure")
+def _first_failure() -> list[Patch]:
+    return [(amending, "BLAMED_AFTER", 1)]
+
+
+@_bug("plan amended beside the record")
+def _beside_the_record() -> list[Patch]:
+    """Members are told the new plan, a successor finds the old one."""
+    return [(epochs.Amendment, "pointer", lambda self, opened: opened.pointer)]
+
+
+@_bug("epochs after an amended one left as they are")
+def _later_left() -> list[Patch]:
+    begin = amending.Amendments.begin
+
+    def only_the_first(self: Any, book: epochs.EpochBook, version: int) -> Any:
+        blamed = self._to_blame()
+        first = [opened for opened in book.open if blamed is None or opened.plan.epoch <= blamed[0]]
+        return begin(self, dataclasses.replace(book, open=first), version)
+
+    return [(amending.Amendments, "begin", only_the_first)]
 
 
 # ---------------------------------------------------------------------- members and their caches

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.backend.seam import Store
+from belvedere.cluster.catalog.ddl import amended_catalogs
 from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.roles import store_owner
 from belvedere.cluster.roles.coordinator import WAITING_MS
@@ -19,6 +20,7 @@ from belvedere.cluster.transport import calls
 from belvedere.errors import BelvedereError, Incompatible
 from belvedere.protocol.coordinator import Coordinator, CoordinatorPhase, Options
 from belvedere.protocol.driving import (
+    AmendCatalogs,
     CatalogOffered,
     CatalogTaken,
     Collect,
@@ -207,6 +209,8 @@ class CoordinatorProcess(Process):
                 self._ask(request, lambda: memory.put_document(name, data), lambda _: DocumentWritten(request))
             case ReadDocument(request, name):
                 self._ask(request, lambda: self._read(name), lambda data: DocumentRead(request, data))
+            case AmendCatalogs(request):
+                self._ask(request, lambda: amended_catalogs(memory, instruction), lambda amended: amended)
             case ReadInput(request):
                 self._ask(request, self._listing.read, lambda found: InputRead(request, *found))
             case ListDocuments(request, prefixes):

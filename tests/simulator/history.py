@@ -26,15 +26,16 @@ from belvedere.protocol.gc_documents import CATALOGS, PLANS
 from belvedere.protocol.membership import Leadership, Membership
 from belvedere.protocol.messages import PROTOCOL, Epoch, EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
-from tests.simulator import faults, payloads, schema
+from tests.simulator import failing, faults, payloads, schema
 from tests.simulator import shape as shapes
 from tests.simulator.cluster import Cluster
 from tests.simulator.conduct import check_acknowledged
 from tests.simulator.coordinators import REFUSED, SILENCE, TICK, CoordinatorProcess
 from tests.simulator.distributors import DistributorProcess
+from tests.simulator.failing import FailingViews
 from tests.simulator.faults import Nemesis
 from tests.simulator.network import Network, Weather
-from tests.simulator.oracle import Oracle, Wrong
+from tests.simulator.oracle import Oracle, Truth, Wrong
 from tests.simulator.process import CLUSTER, Process, Surroundings
 from tests.simulator.readers import LEASE, Reader
 from tests.simulator.scheduler import MS, SECOND, Scheduler
@@ -118,6 +119,8 @@ class History:
             engine=ENGINE_VERSION,
         )
         self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faulty else None
+        self.failing = failing.draw(seed, theme or "", self.trace.effects) if faulty else None
+        self.oracle.amended = self._amended
 
     # ------------------------------------------------------------------ the run
 
@@ -152,10 +155,14 @@ class History:
         scheduler.run_until(stop)
         if self.nemesis is not None:
             self.nemesis.stop()
+        if self.failing is not None:
+            self.failing.active = False
         self.trace.calm(scheduler.now)
         self.cluster.hasty = True
         calm, silent, epochs = scheduler.now, self.trace.effects[SILENCE], len(self.oracle.committed)
         self._drain(calm + CALM)
+        if self.failing is not None:
+            self._create_again(self.failing)
         if draw.random() < ENCORE:
             self._encore()
         self._check_silences(calm, silent, len(self.oracle.committed) - epochs)
@@ -173,6 +180,29 @@ class History:
         self.trace.effects["pool that speaks the next protocol"] += state is not None and state.protocol > PROTOCOL
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
+
+    def _create_again(self, failing: FailingViews) -> None:
+        """Views that failed are as good as new when somebody creates them again."""
+        failing.mended = True
+        for _ in range(3):  # one that reads another can be created after that one
+            truth = self.oracle.last
+            names = [] if truth is None else failing.unfinished(truth)
+            if not names:
+                return
+            self.trace.effects["failed view created again"] += len(names)
+            self.ddl.repair(names)
+            self._drain(self.around.scheduler.now + CALM)
+        raise Wrong(f"views are still set aside after they were created again: {names}")
+
+    def _amended(self, before: EpochPlan, after: EpochPlan) -> None:
+        self.trace.effects["plan amended again" if before.amends else "plan amended"] += 1
+        memory = self.around.store.memory
+        old, new = memory.get_document(before.catalog_document), memory.get_document(after.catalog_document)
+        assert old is not None and new is not None
+        self.ddl.amended(old, new)
+        for one in catalogs.compile(new).failed:
+            self.around.store.amended.add((one.failure.epoch, one.view.view_group))
+            self.around.store.amended.add((after.epoch, one.view.view_group))
 
     def _encore(self) -> None:
         """One more write, whose leader is lost as soon as it is committed: only its successor can tell readers."""
@@ -213,8 +243,13 @@ class History:
         draw = self.random
         pool = [schema.BIG, schema.SPEND, schema.NAMED, schema.OPTIONAL, schema.WORDS, schema.TOTALS]
         draw.shuffle(pool)
+        with_readers = self.shape.theme == failing.THEME and draw.random() < 0.5
+        if with_readers:
+            pool.sort(key=lambda view: view is not schema.SPEND)
         first = pool[: draw.choice((1, 2))]
         self.ddl.begin(first)
+        if self.failing is not None:
+            self.failing.aim([view.name for view in first])
         later: list[list[Statement]] = [[] for _ in range(self.shape.users)]
         names = {view.name for view in first}
         for _ in range(self.shape.ddl):
@@ -225,6 +260,8 @@ class History:
             candidates += [f"DROP MATERIALIZED VIEW {view.name}" for view in first]
             candidates += [schema.ADD_NOTE, schema.NOTES, schema.CREATE_EXTRA, schema.DROP_EXTRA]
             draw.choice(later).append(draw.choice(candidates))
+        if with_readers:
+            later[0].insert(0, schema.LEVELS)
 
         def begin() -> None:
             self.ddl.begin_changes(later)
@@ -360,6 +397,8 @@ class History:
         work = ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self.shape.memory)
         if self.nemesis is not None and self.shape.spill_fails:
             faults.spilling(work, self.nemesis.spilling)
+        if self.failing is not None:
+            self.failing.into(work)
         return work
 
     def _is_gone(self, name: MemberId) -> bool:
@@ -426,6 +465,14 @@ class History:
         truth = self.oracle.last
         if truth is not None and truth.epoch == after.committed and truth.document and not truth.building:
             self.ddl.check(truth)
+        if truth is not None and truth.epoch == after.committed:
+            self._check_failed(truth)
+
+    def _check_failed(self, truth: Truth) -> None:
+        if self.failing is not None:
+            self.failing.check(truth)
+        elif truth.document and catalogs.compile(truth.document).failed:
+            raise Wrong(f"epoch {truth.epoch}: views are set aside, and there was nothing wrong with any")
 
 
 __all__ = ["History", "Result"]

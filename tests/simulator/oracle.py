@@ -14,8 +14,8 @@ which the record changes, in the simulated ZooKeeper, so no member's opinion mat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from belvedere.backend.memory import MemoryStore
@@ -61,6 +61,8 @@ class Oracle:
     sources: Sources
     memory: MemoryStore
     committed: list[Truth] = field(default_factory=list)
+    amended: Callable[[EpochPlan, EpochPlan], None] = lambda before, after: None
+    """A plan that takes the place of another is in the record."""
     _plans: dict[str, EpochPlan] = field(default_factory=dict)
     _catalogs: dict[str, bytes] = field(default_factory=dict)
     _positions: dict[SourceId, Seq] = field(default_factory=dict)
@@ -105,9 +107,33 @@ class Oracle:
         known = {*after.open, after.committed_plan}
         for pointer in old.open:
             if pointer not in known and not pointer.epoch < after.committed:
-                raise Wrong(f"the plan of epoch {pointer.epoch} was in the record and is given up")
+                self._check_amended(pointer, old, after)
         if after.committed > old.committed:
             self._committed(old, after, now)
+
+    def _check_amended(self, pointer: Pointer, old: PoolState, after: PoolState) -> None:
+        """The plan is not in the record any more: another one is, of the same input, for a new generation."""
+        found = next((new for new in after.open if new.epoch == pointer.epoch), None)
+        if found is None:
+            raise Wrong(f"the plan of epoch {pointer.epoch} was in the record and is given up")
+        before, plan = self._plans[pointer.document], self._plans[found.document]
+        if replace(plan, catalog=0, catalog_document="", stages=0, slices=(), amends="") != replace(
+            before, catalog=0, catalog_document="", stages=0, slices=(), amends=""
+        ):
+            raise Wrong(f"the plan of epoch {pointer.epoch} is amended and has other input")
+        if after.generation == old.generation:
+            raise Wrong(
+                f"the plan of epoch {pointer.epoch} is amended in generation {after.generation}, which has begun"
+            )
+        if plan.catalog <= before.catalog or found.amendment != pointer.amendment + 1:
+            raise Wrong(f"the plan of epoch {pointer.epoch} is amended {found.amendment} times, and has no new catalog")
+        later = [new for new in after.open if new.epoch > found.epoch and new in old.open]
+        if later:
+            raise Wrong(f"the plan of epoch {pointer.epoch} is amended, that of epoch {later[0].epoch} after it is not")
+        for new in after.open:
+            if new.epoch > found.epoch and self._plans[new.document].catalog < plan.catalog:
+                raise Wrong(f"the catalog of epoch {new.epoch} is older than that of epoch {found.epoch} before it")
+        self.amended(before, plan)
 
     def _know(self, pointer: Pointer) -> None:
         """A plan that the record points to must be in the store, and so must its catalog."""

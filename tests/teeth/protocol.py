@@ -10,7 +10,7 @@ BREAKS = [
     Break(
         name="digest of a plan not checked at takeover",
         claim="a leader goes on only from the plan that the record names",
-        file=f"{PROTOCOL}/coordinator.py",
+        file=f"{PROTOCOL}/restoring.py",
         find="if event.data is None or wire.digest(event.data) != pointer.digest:",
         instead="if event.data is None:",
         noticed_by=(HISTORIES,),

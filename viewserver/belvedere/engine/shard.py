@@ -30,7 +30,6 @@ from belvedere.engine.inbox import StageInbox
 from belvedere.engine.ledger import Ledger
 from belvedere.engine.operators.base import collect
 from belvedere.engine.operators.pre_aggregation import PreAggregationOperator
-from belvedere.engine.operators.reverse_join import ReverseJoinOperator
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.residency import StateStore
 from belvedere.engine.routing import (
@@ -70,7 +69,7 @@ from belvedere.engine.viewrows import (
     quarantine_table,
     view_table,
 )
-from belvedere.engine.zoning import zone_names
+from belvedere.engine.zoning import held_by_zone, table_bytes, zone_names
 from belvedere.errors import Damaged
 from belvedere.plan import nodes
 
@@ -98,11 +97,8 @@ WEIGH_ROWS = 1 << 14
 """State is weighed again after this many rows went into it, or bytes that are a good part of its limit: one row may
 bring a group of a million values with it."""
 WEIGH_SHARE = 16
-_TASK, _GROUPS, _MOVED = (
-    StageKind.TASK,
-    StageKind.GROUPS,
-    StageKind.MOVED,
-)  # looking a member up costs more than many a step
+# looking a member up costs more than many a step
+_TASK, _GROUPS, _MOVED = StageKind.TASK, StageKind.GROUPS, StageKind.MOVED
 _GLOBAL = hash_rows([], 1)
 """The id of the one group of no columns."""
 
@@ -250,7 +246,7 @@ class Shard:
 
     def _weigh(self) -> int:
         """Bytes of state, roughly: memory of evicted keys is used again, but not given back."""
-        total = sum(table.nbytes() * table.size / max(1, table.limit) for table in self._tables.values())
+        total = sum(table_bytes(table) for table in self._tables.values())
         return int(total + sum(weight(operator) for one in self._operators.values() for operator in one.values()))
 
     def _keep_within_limit(self) -> None:
@@ -319,12 +315,12 @@ class Shard:
         for one in self._layout.view_groups:
             outputs = running.outputs[one.view_group.number]
             for run in one.stages[stage]:
-                with blaming(run.views):
+                with blaming(run.views, view_group=one.view_group.number):
                     outputs[run.at] = self._step(running, one, run, outputs)
             for source, run in one.sends[stage]:
                 rows = _chunks(outputs[source])
                 if rows is not None:
-                    with blaming(run.views):
+                    with blaming(run.views, view_group=one.view_group.number):
                         self._send(running, one, run, rows, out)
                     self._pass(stage, self._zones[one.view_group.number][source]).sent += rows.rows
         return out
@@ -375,7 +371,7 @@ class Shard:
                 return None
             rows = iter([running.emit(step)] if step.table in running.base else [])
             if span is not None:
-                slices = self._slices(running, span)
+                slices = Slices(self._ledger, self._owner == self._me, *span)
                 rows = slices.of_table(step, self._tables[step.table], running.base.get(step.table), rows)
         else:
             assert isinstance(step, nodes.ViewNode)
@@ -383,12 +379,9 @@ class Shard:
             changed: ViewDelta | None = running.outputs[number][at]
             rows = iter(()) if changed is None else iter(changed.chunks)
             if span is not None:
-                rows = self._slices(running, span).of_view(step, list(rows))
+                rows = Slices(self._ledger, self._owner == self._me, *span).of_view(step, list(rows))
         found = collect(step.schema, self._budget, rows)
         return found if found.rows else None
-
-    def _slices(self, running: Running, span: tuple[int, int]) -> Slices:
-        return Slices(self._ledger, self._owner == self._me, *span)
 
     def _gather(self, running: Running, one: GroupLayout, run: Run) -> DeltaBuffer | None:
         """What others sent and what stayed: in one piece if it is small, else all that goes before all that comes."""
@@ -490,17 +483,19 @@ class Shard:
         """Hand everything that changed to the ledger; returns which tables are logged."""
         logged: set[str] = set()
         for one in self._layout.view_groups:
-            outputs, operators = running.outputs[one.view_group.number], self._by_number[one.view_group.number]
-            for side in one.sides:
-                if outputs[side] is not None:
-                    operators[side].end_epoch()
+            number = one.view_group.number
+            outputs, operators = running.outputs[number], self._by_number[number]
+            for run in one.sides:
+                if outputs[run.at] is not None:
+                    with blaming(run.views, view_group=number):
+                        operators[run.at].end_epoch()
             for at, view in one.views:
                 if outputs[at] is not None:
-                    with blaming((view.name,)):
+                    with blaming((view.name,), view_group=number):
                         self._save_view(view, outputs[at], logged)
             for run in one.groups:
                 if operators[run.at].dirty:
-                    with blaming(run.views):
+                    with blaming(run.views, view_group=number):
                         operators[run.at].end_epoch()
         for name, change in running.base.items():
             with blaming((), f"table {name}: "):
@@ -573,14 +568,7 @@ class Shard:
 
     def zones(self) -> dict[str, Held]:
         """The state that each zone holds."""
-        found = {name: Held(t.size, int(t.nbytes() * t.size / max(1, t.limit))) for name, t in self._tables.items()}
-        for number, operators in self._by_number.items():
-            for at, operator in enumerate(operators):
-                if isinstance(operator, (Arrangement, ReverseJoinOperator, PreAggregationOperator)):
-                    held = found.setdefault(self._zones[number][at], Held())
-                    held.rows += len(operator.index) if isinstance(operator, Arrangement) else 0
-                    held.bytes += int(weight(operator))
-        return found
+        return held_by_zone(self._tables, self._by_number, self._zones)
 
     @property
     def traffic(self) -> Mapping[tuple[int, str], Traffic]:

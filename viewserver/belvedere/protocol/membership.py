@@ -51,7 +51,7 @@ from belvedere.protocol.driving import (
     Swapped,
     Tick,
 )
-from belvedere.protocol.messages import PROTOCOL, Generation, Member, PoolState, Role, Term
+from belvedere.protocol.messages import PROTOCOL, Generation, Member, Pointer, PoolState, Role, Term
 from belvedere.protocol.ring import MemberId
 
 OLDEST_PROTOCOL = max(1, PROTOCOL - 1)
@@ -553,9 +553,19 @@ def _check_step(before: PoolState, after: PoolState) -> None:
         "open epochs follow the committed one, in order": [after.committed, *names]
         != sorted({after.committed, *names}),
         "an open epoch stays open until it is committed": any(
-            pointer not in after.open for pointer in before.open if pointer.epoch > after.committed
+            pointer.epoch not in names for pointer in before.open if pointer.epoch > after.committed
+        ),
+        "a plan is amended once at a time, with a new generation": any(
+            new.epoch == old.epoch and new != old and not _amends(new, old, after.generation > before.generation)
+            for old in before.open
+            for new in after.open
         ),
     }
     for rule, broken in problems.items():
         if broken:
             raise Contradiction(f"{before.leader} proposes {after} after {before}: {rule}")
+
+
+def _amends(new: Pointer, old: Pointer, new_generation: bool) -> bool:
+    """Members know an attempt by its generation: what it means must not change while they are at it."""
+    return new_generation and new.amendment == old.amendment + 1 and new.document != old.document

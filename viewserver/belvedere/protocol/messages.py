@@ -15,8 +15,12 @@ from typing import NewType, TypeAlias
 from belvedere.protocol.exactly_once import InputPiece, Seq, SourceId
 from belvedere.protocol.ring import MemberId
 
-PROTOCOL = 1
-"""The newest protocol that this version speaks; it also speaks the one before (if there is one)."""
+PROTOCOL = 2
+"""The newest protocol that this version speaks; it also speaks the one before (if there is one).
+
+2: plans can be amended. Members of protocol 1 would go on to compute views that have failed."""
+AMENDING = 2
+"""The first protocol in which plans are amended."""
 
 Epoch = NewType("Epoch", int)
 Attempt = NewType("Attempt", int)
@@ -80,8 +84,17 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class ViewVersion:
+    """A view as it was made with a view group; what is made anew is another version, and may succeed."""
+
+    name: str
+    view_group: int
+
+
+@dataclass(frozen=True)
 class EpochPlan:
-    """Everything that decides what an epoch is. Durable before anyone works on it, and never changed."""
+    """Everything that decides what an epoch is. Durable before anyone works on it, and never changed: a plan that is
+    amended is another document."""
 
     epoch: Epoch
     pieces: tuple[InputPiece, ...]
@@ -101,6 +114,8 @@ class EpochPlan:
     rows: int = 0
     size: int = 0
     """Bytes of INPUT."""
+    amends: str = ""
+    """The document of the plan whose place this one takes: the same, but for views that failed."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +125,8 @@ class Pointer:
     epoch: Epoch
     document: str
     digest: str
+    amendment: int = 0
+    """How often the plan was amended."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +206,9 @@ class Failed:
     member: MemberId
     reason: str
     view: str = ""
+    """Whose computing it was, for people."""
+    views: tuple[ViewVersion, ...] = ()
+    """Those to blame: computing them failed, and neither a disk, memory nor the store did."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,15 @@
 """The catalog of a pool: pure functions from one document to the next, and what a document means.
 
-    document (version n) ── create_table, add_columns, drop, create_views, retire ──▶ document (version n + 1)
+    document (version n) ── create_table, add_columns, drop, create_views, retire, fail ──▶ document (version n + 1)
 
 A view and everything that depends on it are replaced in a new view group; both versions exist until the new one is
 complete, and readers see the newest complete one (`names_at`), so a whole cone is swapped at one epoch. Then `retire`
 drops what was replaced. A view group that is replaced before it was complete is dropped at once: it may be the one that
 fails.
+
+A view that cannot be computed fails, and with it all that read it (`fail`): its rows stay, but nobody computes it any
+more. One that fails while it is being built leaves the version before in service, together with what that one reads: a
+cone is swapped as a whole or not at all. A failed view that is created again is another version in another view group.
 
 Functions that change something return None where there is nothing to change (IF NOT EXISTS, an equal view), and raise
 what the embedded database raises. `building` are the view groups that are not complete yet.
@@ -14,15 +18,26 @@ what the embedded database raises. `building` are the view groups that are not c
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from belvedere.cluster.catalog.document import Document, TableDocument, ViewDocument, ViewGroupDocument, dump, load
+from belvedere.cluster.catalog.document import (
+    Document,
+    TableDocument,
+    ViewDocument,
+    ViewFailure,
+    ViewGroupDocument,
+    dump,
+    load,
+)
 from belvedere.cluster.catalog.plan import (
     Compiled,
+    FailedView,
     ServedTable,
     ServedView,
     compile,
+    failed_at,
+    failed_builds,
     names_at,
     plan_view_groups,
     serving,
@@ -38,9 +53,11 @@ from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.sql.manifest_target import Target, applicable
+from belvedere.sql.query import relations
 
 __all__ = [
     "Compiled",
+    "FailedView",
     "ServedTable",
     "ServedView",
     "add_columns",
@@ -52,6 +69,9 @@ __all__ = [
     "drop",
     "empty",
     "execute",
+    "fail",
+    "failed_at",
+    "failed_builds",
     "has_ticket",
     "names_at",
     "retire",
@@ -158,6 +178,10 @@ def drop(document: bytes, statement: st.Drop) -> bytes | None:
     included."""
     content, catalog = load(document), compile(document).catalog
     found = catalog.find(statement.name)
+    unbuilt = failed_builds(document).get(statement.name)
+    if found is None and unbuilt is not None and statement.kind == "view":
+        gone = {(statement.name, view_group.number) for view_group in content.view_groups}
+        return _next(_without_views(content, gone, content.version + 1))
     if found is None and statement.if_exists:
         return None
     if found is None:
@@ -200,6 +224,12 @@ class _Batch:
         self._fresh: dict[str, ViewDef] = {}
         self._changed = False
         self._compiled = compile(document)
+        self._failed = {
+            one.view.definition.name: one
+            for one in self._compiled.failed
+            if self._compiled.catalog.views.get(one.view.definition.name) == one.view.definition
+        }
+        """Views whose newest version has failed."""
         self.catalog = self._compiled.catalog
 
     def create_table(self, statement: st.CreateTable) -> None:
@@ -248,12 +278,16 @@ class _Batch:
             return
         if not statement.or_replace:
             raise CatalogError(f"view {existing.name!r} exists already; CREATE OR REPLACE changes it")
-        if ddl.view_json(existing) == {**ddl.view_json(view), "name": existing.name, "version": existing.version}:
+        same = ddl.view_json(existing) == {**ddl.view_json(view), "name": existing.name, "version": existing.version}
+        if same and existing.name not in self._failed:
             return
         self._add(*ddl.cone(self.catalog, view))
 
     def _add(self, views: Sequence[ViewDef], catalog: Catalog) -> None:
         self._fresh.update((view.name, view) for view in views)
+        for view in views:
+            for name in sorted(relations(view.query) & self._failed.keys() - self._fresh.keys()):
+                raise CatalogError(f"view {view.name!r} reads view {name!r}: {self._failed[name].error()}")
         # planned here, since these definitions know where in the user's text they come from
         newest = {v.definition.name: v.node for view_group in self._compiled.view_groups for v in view_group.views}
         leaves = [node for name, node in newest.items() if name not in self._fresh]
@@ -279,6 +313,12 @@ class _Batch:
                 view_groups=(*content.view_groups, ViewGroupDocument(number, self._version, views)),
             )
             unfinished = {(name, view_group) for name in self._fresh for view_group in building if view_group < number}
+            unfinished |= {
+                (view.name, view_group.number)
+                for view_group in content.view_groups
+                for view in view_group.failed
+                if view.name in self._fresh and view.failure is not None and not view.failure.served
+            }
             content = _without_views(content, unfinished, self._version)
         return _next(content)
 
@@ -296,14 +336,67 @@ def retire(document: bytes, complete: Collection[int]) -> bytes | None:
     for view_group in content.view_groups:
         if view_group.number in ready:
             newest.update((view.name, view_group.number) for view in view_group.live)
+        served = [view.name for view in view_group.failed if view.failure is not None and view.failure.served]
+        newest.update((name, view_group.number) for name in served)
     gone = {
         (view.name, view_group.number)
         for view_group in content.view_groups
-        for view in view_group.live
+        for view in (*view_group.live, *view_group.failed)
         if view_group.number < newest.get(view.name, 0)
     }
     gone -= _still_read(content, gone)
     return _next(_without_views(content, gone, content.version + 1)) if gone else None
+
+
+def fail(
+    document: bytes, failed: Mapping[tuple[str, int], str], building: Collection[int], epoch: int, version: int
+) -> bytes:
+    """The catalog of this version in which these views (name, view group), and all that read them, have failed since
+    the epoch. `failed`: why. Those that the catalog does not have any more are left out."""
+    content = load(document)
+    for view_group in content.view_groups:
+        for view in view_group.failed:
+            if (view.name, view_group.number) in failed and view.failure is not None:
+                raise CatalogError(
+                    f"view {view.name!r} of view group {view_group.number} failed at epoch {view.failure.epoch} already"
+                )
+    reasons = _with_readers(content, failed, building)
+    view_groups = []
+    for view_group in content.view_groups:
+        views = []
+        for view in view_group.views:
+            reason = reasons.get((view.name, view_group.number))
+            if view in view_group.live and reason is not None:
+                view = replace(view, failure=ViewFailure(epoch, reason, version, view_group.number not in building))
+            views.append(view)
+        view_groups.append(replace(view_group, views=tuple(views)))
+    return _next(replace(content, version=version, view_groups=tuple(view_groups)))
+
+
+def _with_readers(
+    content: Document, failed: Mapping[tuple[str, int], str], building: Collection[int]
+) -> dict[tuple[str, int], str]:
+    """The views that fail, and why: those, all that read them, directly or not, and where that is a view that is being
+    replaced, what it reads of its own view group: else the version before would go on over another input than the one
+    that readers see."""
+    planned, reasons = plan_view_groups(content), dict(failed)
+    replaced: set[str] = set()
+    for view_group in content.view_groups:
+        number, own = view_group.number, planned[view_group.number]
+        live = [view.name for view in view_group.live]
+        known = -1
+        while known != len(reasons):
+            known = len(reasons)
+            for name in live:
+                inputs = own.older[name] | {(read, number) for read in own.same[name]}
+                for read in sorted(inputs & reasons.keys()):
+                    reasons.setdefault((name, number), f"it reads view {read[0]!r}, which failed: {reasons[read]}")
+                if (name, number) in reasons and number in building and name in replaced:
+                    for read_name in sorted(own.same[name] & replaced):
+                        why = f"view {name!r}, which reads it, could not be built: {reasons[name, number]}"
+                        reasons.setdefault((read_name, number), why)
+        replaced |= set(live)
+    return reasons
 
 
 def _still_read(content: Document, gone: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
@@ -339,7 +432,7 @@ def _next(content: Document) -> bytes:
     needed: set[int] = set()
     tables: set[str] = set()
     for view_group in reversed(content.view_groups):
-        if view_group.live or view_group.number in needed:
+        if view_group.live or view_group.failed or view_group.number in needed:
             needed.add(view_group.number)
             needed |= {number for read in planned[view_group.number].older.values() for _, number in read}
             tables |= {table for read in planned[view_group.number].tables.values() for table in read}

@@ -19,7 +19,7 @@ from typing import Any
 
 from belvedere import errors
 from belvedere.backend.opening import TIMEOUT
-from belvedere.cluster.catalog.ddl import CatalogService
+from belvedere.cluster.catalog.ddl import CatalogService, amended_catalogs
 from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.process.loop import Pauses, Worker
 from belvedere.cluster.process.process import Incarnation, ProcessEnd, Surroundings
@@ -36,6 +36,7 @@ from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol import coordinator as machines
 from belvedere.protocol import wire
 from belvedere.protocol.driving import (
+    AmendCatalogs,
     CatalogTaken,
     Collect,
     CoordinatorEvent,
@@ -280,6 +281,8 @@ class CoordinatorMember(Incarnation):
                 self._ask(request, lambda: store.put_document(name, data), lambda _: DocumentWritten(request))
             case ReadDocument(request, name):
                 self._ask(request, lambda: store.get_document(name), lambda data: DocumentRead(request, data))
+            case AmendCatalogs(request):
+                self._ask(request, lambda: amended_catalogs(store, instruction), lambda amended: amended)
             case ReadInput(request):
                 self._reading = time.monotonic()
                 self._ask(request, self._read_input, lambda found: InputRead(request, *found), self.input_worker)

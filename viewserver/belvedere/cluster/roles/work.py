@@ -37,7 +37,18 @@ from belvedere.model.keys import key_codec
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Adopt, Compute, Computed, Distribute, Distributed, Open, Persist, WorkFailed
 from belvedere.protocol.exactly_once import ChunkId, InputPiece
-from belvedere.protocol.messages import NEVER, Attempt, Batch, Counts, Epoch, EpochPlan, Generation, PoolState, Stage
+from belvedere.protocol.messages import (
+    NEVER,
+    Attempt,
+    Batch,
+    Counts,
+    Epoch,
+    EpochPlan,
+    Generation,
+    PoolState,
+    Stage,
+    ViewVersion,
+)
 from belvedere.protocol.reads import Ownership
 from belvedere.protocol.ring import MemberId, Ring, RingVersion, buckets_of
 from belvedere.sql.catalog import TableDef
@@ -63,17 +74,22 @@ DecodePiece = Callable[[bytes, InputPiece, Mapping[str, TableDef]], Iterable[tup
 
 
 class WorkError(Exception):
-    """The engine could not do it. `view`: the view (or views) that it was for, if known."""
+    """The engine could not do it. `view`: the view (or views) that it was for, if known; `views`: those to blame."""
 
-    def __init__(self, reason: str, view: str = "") -> None:
+    def __init__(self, reason: str, view: str = "", views: tuple[ViewVersion, ...] = ()) -> None:
         super().__init__(f"view {view}: {reason}" if view else reason)
-        self.reason, self.view = reason, view
+        self.reason, self.view, self.views = reason, view, views
+
+    @classmethod
+    def of(cls, error: StageError) -> WorkError:
+        guilty = tuple(ViewVersion(name, error.view_group) for name in error.views) if error.view_group else ()
+        return cls(error.reason, ", ".join(error.views), guilty)
 
 
 def failure(epoch: Epoch, attempt: Attempt, error: Exception) -> WorkFailed:
     """The event for an error of any call in here."""
     if isinstance(error, WorkError):
-        return WorkFailed(epoch, attempt, error.reason, error.view)
+        return WorkFailed(epoch, attempt, error.reason, error.view, error.views)
     if isinstance(error, errors.BelvedereError):
         return WorkFailed(epoch, attempt, str(error))
     return WorkFailed(epoch, attempt, f"{type(error).__name__}: {error}")
@@ -295,7 +311,7 @@ class ServerWork:
         try:
             return self._shard.run(stage)
         except StageError as error:
-            raise WorkError(error.reason, ", ".join(error.views)) from error
+            raise WorkError.of(error) from error
 
     def finish(self, persist: Persist) -> list[TableWrite]:
         """End the epoch in the shard: what has to be written to the store with version = epoch."""
@@ -303,7 +319,7 @@ class ServerWork:
         try:
             changes = self._shard.finish()
         except StageError as error:
-            raise WorkError(error.reason, ", ".join(error.views)) from error
+            raise WorkError.of(error) from error
         self._open = None
         writes = [TableWrite(change.table, change.ids, change.values, change.logged, change.keys) for change in changes]
         self.recent.add(persist.epoch, writes)
