@@ -14,7 +14,7 @@ from belvedere.protocol import wire
 from belvedere.protocol.amending import BLAMED_AFTER
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.driving import Elected, RecordRead, Swapped, Tick
-from belvedere.protocol.membership import Leadership
+from belvedere.protocol.leadership import Leadership
 from belvedere.protocol.messages import (
     AMENDING,
     Attempt,

@@ -18,9 +18,8 @@ from belvedere.protocol.driving import (
     Swapped,
     Tick,
 )
-from belvedere.protocol.membership import (
+from belvedere.protocol.leadership import (
     CLOCK_OFF_MS,
-    OLDEST_PROTOCOL,
     STAND_BACK_MS,
     Accepted,
     Leadership,
@@ -28,6 +27,7 @@ from belvedere.protocol.membership import (
     MemberPhase,
     Stops,
 )
+from belvedere.protocol.membership import OLDEST_PROTOCOL
 from belvedere.protocol.messages import Attempt, Epoch, Pointer, PoolState, Term
 from belvedere.protocol.ring import MemberId
 from tests.protocol import electing

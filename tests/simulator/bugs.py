@@ -26,7 +26,7 @@ from belvedere.protocol import (
     coordinator,
     driving,
     gc_documents,
-    membership,
+    leadership,
     pins,
     reads,
     store_requests,
@@ -191,7 +191,7 @@ def _no_fence() -> list[Patch]:
 @_bug("unknown compare-and-set taken as failure")
 def _unknown_is_failure() -> list[Patch]:
     """Whoever got no answer goes on as if nothing had been written."""
-    checked, propose = membership.Leadership._checked, coordinator.Coordinator._propose
+    checked, propose = leadership.Leadership._checked, coordinator.Coordinator._propose
 
     def failed(self: Any, record: driving.RecordRead) -> Any:
         if record.state is None or (record.state.term, record.state.leader) != (self.state.term, self._me):
@@ -199,7 +199,7 @@ def _unknown_is_failure() -> list[Patch]:
         self._version = record.version
         self._failed = self._proposal is not None
         self._proposal = None
-        self.phase = membership.MemberPhase.LEADING
+        self.phase = leadership.MemberPhase.LEADING
         return self._proceed()
 
     def again(self: Any) -> Any:
@@ -207,7 +207,7 @@ def _unknown_is_failure() -> list[Patch]:
             self._proposal = self._prepared = None
         return propose(self)
 
-    return [(membership.Leadership, "_checked", failed), (coordinator.Coordinator, "_propose", again)]
+    return [(leadership.Leadership, "_checked", failed), (coordinator.Coordinator, "_propose", again)]
 
 
 # ---------------------------------------------------------------------- views that fail

@@ -191,6 +191,8 @@ class CoordinatorProcess(Process):
             self._effect("found two rings in one generation")
         if note.event == "member refused" and " speaks protocols " in f" {note.fields['reason']}":
             self._effect("refused a member of another protocol")
+        if note.event == "member refused" and ", the pool has engine " in str(note.fields["reason"]):
+            self._effect("refused a member of another engine")
         if note.event == "leading":  # what was read in an earlier term may be old by now
             self._listing = Listing(self.around.store.memory, LISTED_CHUNKS, self._seconds)
 

@@ -18,12 +18,14 @@ from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.roles import failure_detector, input_listing
 from belvedere.cluster.roles.work import DistributorWork, ServerWork
 from belvedere.cluster.transport import calls
+from belvedere.engine.formats import Engines
 from belvedere.engine.version import ENGINE_VERSION
-from belvedere.protocol import assign, membership, pins, withdraw
+from belvedere.protocol import assign, leadership, membership, pins, withdraw
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import SourceEntry, SourceId
 from belvedere.protocol.gc_documents import CATALOGS, PLANS
-from belvedere.protocol.membership import Leadership, Membership
+from belvedere.protocol.leadership import Leadership
+from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import PROTOCOL, Epoch, EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
 from tests.simulator import failing, faults, payloads, schema
@@ -54,7 +56,7 @@ LARGEST_STEP_MS = 1_000
 """In place of the one in `protocol.pins`; small jumps of clocks are smaller than this, big ones bigger."""
 SCALED: tuple[tuple[Any, str, float], ...] = (
     (pins, "LARGEST_STEP_MS", LARGEST_STEP_MS),
-    (membership, "STAND_BACK_MS", 1_000),
+    (leadership, "STAND_BACK_MS", 1_000),
     (assign, "DRAIN_MS", 600),
     (withdraw, "DRAIN_MS", 600),
     (input_listing, "SOURCES_SECONDS", 0.3),
@@ -116,7 +118,6 @@ class History:
             late_writer_ms=(SESSION + LATEST) // MS,
             max_rows=self.shape.plan_rows,
             memory=self.shape.plan_memory,
-            engine=ENGINE_VERSION,
         )
         self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faulty else None
         self.failing = failing.draw(seed, theme or "", self.trace.effects) if faulty else None
@@ -178,6 +179,7 @@ class History:
             self._lose_commits()
         state = self.around.zookeeper.record.state
         self.trace.effects["pool that speaks the next protocol"] += state is not None and state.protocol > PROTOCOL
+        self.trace.effects["pool with the next engine"] += state is not None and state.engine > ENGINE_VERSION
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
 
@@ -381,20 +383,22 @@ class History:
             )
             made.on_collect = self._collecting
             oldest, newest = version.protocols
-            made.machine.membership = Membership(CLUSTER, oldest=oldest, newest=newest)
-            made.machine.leadership = Leadership(name, CLUSTER, oldest=oldest, newest=newest)
+            engines = (version.engines.oldest, version.engines.newest)
+            made.machine.membership = Membership(CLUSTER, oldest=oldest, newest=newest, engines=engines)
+            made.machine.leadership = Leadership(name, CLUSTER, oldest=oldest, newest=newest, engines=engines)
             return made
         if role == "distributor":
-            work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
+            work = DistributorWork(name, memory, catalogs.compile, payloads.decode, engines=version.engines)
             return DistributorProcess(around, host, incarnation, self._of(version, work), payloads.encode)
-        work = self._of(version, self._make_work(name))
+        work = self._of(version, self._make_work(name, version.engines))
         return ViewServerProcess(around, host, incarnation, work, self.shape.compute_time, self.nemesis)
 
     def _of(self, version: Version, work: Any) -> Any:
-        return OtherWork(work, version) if version.engine or version.ring else work
+        return OtherWork(work, version) if version.ring else work
 
-    def _make_work(self, name: MemberId) -> ServerWork:
-        work = ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self.shape.memory)
+    def _make_work(self, name: MemberId, engines: Engines) -> ServerWork:
+        memory = self.around.store.memory
+        work = ServerWork(name, memory, catalogs.compile, memory_limit=self.shape.memory, engines=engines)
         if self.nemesis is not None and self.shape.spill_fails:
             faults.spilling(work, self.nemesis.spilling)
         if self.failing is not None:

@@ -23,7 +23,7 @@ from belvedere.cluster.catalog.catalogs import ServedView
 from belvedere.engine.shard import decode_view_rows, view_table
 from belvedere.protocol import wire
 from belvedere.protocol.exactly_once import START, Seq, SourceId
-from belvedere.protocol.membership import CLOCK_OFF_MS
+from belvedere.protocol.leadership import CLOCK_OFF_MS
 from belvedere.protocol.messages import Epoch, EpochPlan, Pointer, PoolState
 from belvedere.protocol.ring import BUCKETS
 from tests.simulator import documents
@@ -93,11 +93,17 @@ class Oracle:
             ("generation", old.generation, after.generation),
             ("committed epoch", old.committed, after.committed),
             ("protocol", 0 if before is None else old.protocol, after.protocol),
+            ("engine", old.engine, after.engine),
         ):
             if found < was:
                 raise Wrong(f"the {what} of the record went back from {was} to {found} (written by {after.leader})")
         if before is not None and after.leader != before.leader and after.term == before.term:
             raise Wrong(f"{before.leader} and {after.leader} both lead in term {after.term}")
+        for pointer in after.open:
+            self._know(pointer)
+            if self._plans[pointer.document].engine != after.engine:
+                told = self._plans[pointer.document].engine
+                raise Wrong(f"epoch {pointer.epoch} is planned for engine {told}, the pool has engine {after.engine}")
         if len(after.open) > 2:
             raise Wrong(f"{len(after.open)} epochs are open")
         for pointer in after.open:

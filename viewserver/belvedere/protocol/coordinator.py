@@ -68,19 +68,19 @@ from belvedere.protocol.driving import (
 )
 from belvedere.protocol.epoch import MAX_OPEN, Amendment, EpochBook, OpenEpoch, Proposal, messages_of, name_of
 from belvedere.protocol.exactly_once import Chunk, Seq, SourceId, collectable
-from belvedere.protocol.failure_detector import FailureDetector
+from belvedere.protocol.failure_detector import FailureDetector, shortened
 from belvedere.protocol.gc import Rounds
 from belvedere.protocol.gc_documents import DocumentGc, catalog_document, plan_document
-from belvedere.protocol.membership import (
+from belvedere.protocol.leadership import (
     CLOCK_OFF_MS,
     Accepted,
     Leadership,
     LeadershipEvent,
     LeadershipInstruction,
     Leads,
-    Membership,
     Stops,
 )
+from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import (
     AMENDING,
     Attempt,
@@ -107,8 +107,6 @@ from belvedere.protocol.sources import SourceBook
 from belvedere.protocol.store_requests import Answer, Asking
 from belvedere.protocol.withdraw import Withdraw
 
-LONGEST_REASON = 2000
-"""Characters: it goes into the record, and ZooKeeper's nodes are small."""
 STALLED = "nothing can be changed while the pool is stalled"
 
 
@@ -153,6 +151,8 @@ class Coordinator:
         self._amendments = Amendments(self._asking)
         self._proposal: Proposal | None = None
         self._regenerate = True
+        self._nobody = ""  # why nobody can work, though members are there
+        self._next_engine = 0  # that the pool goes on to as soon as no epoch is open; 0: it has it
         self._plan_at = 0
         self.patience = FailureDetector(options.quiet_ms, self._now)
         self._notes: list[Note] = []
@@ -219,14 +219,9 @@ class Coordinator:
 
     def waits_for(self, longer_than: int) -> tuple[MemberId, ...]:
         """Whom the oldest open epoch waits for, if it has done so for that many milliseconds."""
-        if (
-            self.phase is not CoordinatorPhase.LEADING
-            or not self.epochs.open
-            or self.patience.silence(self._now) < longer_than
-        ):
-            return ()
-        waiting = self.epochs.waiting_for()
-        return () if waiting is None else waiting.members
+        silence = self.patience.silence(self._now)
+        waiting = self.epochs.waiting_for() if self.phase is CoordinatorPhase.LEADING else None
+        return () if waiting is None or silence < longer_than else waiting.members
 
     @property
     def _term(self) -> int:
@@ -303,7 +298,8 @@ class Coordinator:
         amending = self._amendments.current is not None
         if self._prepared is not None and not amending and len(self.epochs.open) - len(commits) < MAX_OPEN:
             plan, pointer = self._prepared
-        if commit is None and generation is None and plan is None:
+        says = self._nobody not in ("", old.stalled)
+        if commit is None and generation is None and plan is None and not says:
             return []
         open_epochs = self.epochs.open[len(commits) :]
         remaining = tuple(e.pointer if amendment is None else amendment.pointer(e) for e in open_epochs)
@@ -314,7 +310,8 @@ class Coordinator:
             open=remaining if pointer is None else (*remaining, pointer),
             generation=old.generation if generation is None else generation.number,
             protocol=old.protocol if generation is None else generation.protocol,
-            stalled="" if commit is not None or amending else self.patience.stalled,
+            engine=old.engine if generation is None else generation.engine,
+            stalled="" if commit is not None or amending else self.patience.stalled or self._nobody,
         )
         epoch = None if commit is None else commit.plan.epoch
         self._proposal = Proposal(state, epoch, generation, plan, pointer, amendment)
@@ -324,8 +321,14 @@ class Coordinator:
         """The members of the next generation, if one is due."""
         current = self.epochs.generation
         quiet = self.patience.leave_out_silent(self.epochs, self.membership, self._now)
-        wanted = self.membership.change(current, old.protocol)
+        present_engine = old.engine or (self.epochs.last_plan.engine if self.epochs.last_plan is not None else 0)
+        wanted = self.membership.change(current, old.protocol, present_engine)
         self._notes += wanted.notes
+        self._nobody = self.membership.nobody_has(present_engine) if not wanted.servers else ""
+        # Plans name the engine that they are for: it changes when there is none, open or about to be.
+        self._next_engine = wanted.engine if present_engine not in (0, wanted.engine) else 0
+        planned = self._planning or self._prepared is not None or self._amendments.current is not None
+        engine = wanted.engine if open_epochs == 0 and not planned else present_engine or wanted.engine
         if not self.epochs.staffed:
             open_epochs = 0  # nobody works on them: there is nothing to wait for
         joins = self.assign.observe(wanted.joining, open_epochs, self._now, patient=self.patience.silences > 0)
@@ -335,10 +338,12 @@ class Coordinator:
         failed = self.patience.retry_is_due(self._now) and self._amendments.current is None
         # The last one of a rolling upgrade may be someone without a part in generations: a store, a coordinator.
         speaks = current is not None and wanted.protocol != current.protocol and open_epochs == 0
-        if not (self._regenerate or wanted.lost or joins or leaves or failed or speaks or quiet or amendment):
+        regenerates = self._regenerate or wanted.lost or joins or leaves or failed or quiet or amendment
+        if not (regenerates or speaks or (current is not None and engine != current.engine)):
             return None
         number = Attempt(old.generation + 1)
-        return Generation(number, old.term, self.me, number, wanted.servers, wanted.distributors, wanted.protocol)
+        members = wanted.servers, wanted.distributors
+        return Generation(number, old.term, self.me, number, *members, wanted.protocol, engine)
 
     def _accepted(self) -> list[CoordinatorInstruction]:
         """The proposal is in the record: act on it."""
@@ -402,16 +407,11 @@ class Coordinator:
     def _tidy_input(self) -> list[CoordinatorInstruction]:
         """What of INPUT and of its sources is not needed any more. Also after a takeover: the predecessor may not have
         come to it."""
-        found: list[CoordinatorInstruction] = []
         chunks = (*collectable(self._committed_positions, self._index), *self.sources.strays())
-        if chunks:
-            gone = set(chunks)
-            self._index = tuple(chunk for chunk in self._index if chunk.id not in gone)
-            found.append(RemoveChunks(chunks))
-        forgettable = self.sources.forgettable(self._committed_positions)
-        if forgettable:
-            found.append(ForgetSources(forgettable))
-        return found
+        gone = set(chunks)
+        self._index = tuple(chunk for chunk in self._index if chunk.id not in gone)
+        sources = self.sources.forgettable(self._committed_positions)
+        return [*([RemoveChunks(chunks)] if chunks else []), *([ForgetSources(sources)] if sources else [])]
 
     def _begin_generation(self, generation: Generation) -> list[CoordinatorInstruction]:
         before = self.epochs.generation
@@ -466,7 +466,7 @@ class Coordinator:
     # ------------------------------------------------------------------ planning
 
     def _plan(self) -> list[CoordinatorInstruction]:
-        holding = self.assign.holds or self.withdraw.holds
+        holding = self.assign.holds or self.withdraw.holds or self._next_engine
         busy = self._planning or self._prepared is not None
         open_epochs = len(self.epochs.open) - len(self._naming.may_commit(self.epochs.committable))
         if busy or holding or not self.epochs.staffed or open_epochs >= MAX_OPEN or self._now < self._plan_at:
@@ -501,7 +501,9 @@ class Coordinator:
         if not pieces and not self._catalog.is_due:
             return found
         positions, epoch = self.sources.positions_after(bounds), name_of(self._now, self.epochs.last)
-        plan = self._catalog.plan(epoch, pieces, positions, self._index, self.options.engine)
+        generation = self.epochs.generation
+        assert generation is not None  # none is taken away in a term
+        plan = self._catalog.plan(epoch, pieces, positions, self._index, generation.engine)
         data = wire.encode(plan)
         pointer = Pointer(plan.epoch, plan_document(plan.epoch, self._term, amendments), wire.digest(data))
 
@@ -560,8 +562,7 @@ class Coordinator:
         generation = self.epochs.generation
         if generation is None or message.attempt != generation.number or self.epochs.find(message.epoch) is None:
             return []
-        reason = message.reason
-        reason = reason if len(reason) <= LONGEST_REASON else reason[:LONGEST_REASON] + "…"
+        reason = shortened(message.reason)
         if self._amendments.failed(message, reason) and self.membership.can_spare((message.member,)):
             self.membership.failed(message.member, reason, self._now)  # it may be the member, and not the view
         reason = f"view {message.view}: {reason}" if message.view else reason

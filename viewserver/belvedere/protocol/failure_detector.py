@@ -19,6 +19,12 @@ from belvedere.protocol.membership import Membership
 STALLED_AFTER = 3
 LONGEST_PAUSE_MS = 5000
 MOST_DOUBLINGS = 6
+LONGEST_REASON = 2000
+"""Characters: it goes into the record, and ZooKeeper's nodes are small."""
+
+
+def shortened(reason: str) -> str:
+    return reason if len(reason) <= LONGEST_REASON else reason[:LONGEST_REASON] + "…"
 
 
 class FailureDetector:

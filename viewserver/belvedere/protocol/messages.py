@@ -22,6 +22,9 @@ PROTOCOL = 2
 AMENDING = 2
 """The first protocol in which plans are amended."""
 
+UNTOLD_ENGINE = 2
+"""The engine of members, records and plans that do not tell theirs: of versions from before they did."""
+
 Epoch = NewType("Epoch", int)
 Attempt = NewType("Attempt", int)
 """Number of a generation. Grows with every change of members or leader."""
@@ -58,6 +61,9 @@ class Member:
     newest_protocol: int = PROTOCOL
     cluster: str = ""
     leaving: bool = False
+    oldest_engine: int = UNTOLD_ENGINE
+    newest_engine: int = UNTOLD_ENGINE
+    """Of those that compute."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ class Generation:
     """Sorted, as on the ring: positions in it are what owner tables hold."""
     distributors: tuple[MemberId, ...]
     protocol: int = PROTOCOL
+    engine: int = UNTOLD_ENGINE
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,8 @@ class PoolState:
     protocol: int = PROTOCOL
     stalled: str = ""
     """Why epochs do not get through, for people."""
+    engine: int = 0
+    """That of the pool's plans; 0: it never had members that compute, or is of a version that did not say."""
 
 
 # --- messages

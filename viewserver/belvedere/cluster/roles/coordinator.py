@@ -32,7 +32,6 @@ from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.seam import Handler, Payload
-from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol import coordinator as machines
 from belvedere.protocol import wire
 from belvedere.protocol.driving import (
@@ -72,7 +71,8 @@ from belvedere.protocol.driving import (
     WriteDocument,
 )
 from belvedere.protocol.exactly_once import Chunk, SourceId
-from belvedere.protocol.membership import Leadership, Membership
+from belvedere.protocol.leadership import Leadership
+from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
 
@@ -101,12 +101,12 @@ class CoordinatorMember(Incarnation):
                 epoch_ms=options.epoch_ms,
                 retention_ms=int(options.retention * 1000),
                 late_writer_ms=int((options.session_timeout + TIMEOUT) * 1000),
-                engine=ENGINE_VERSION,
             ),
         )
         oldest, newest = options.protocols
-        self.machine.membership = Membership(around.cluster, oldest=oldest, newest=newest)
-        self.machine.leadership = Leadership(self.me, around.cluster, oldest=oldest, newest=newest)
+        spoken: dict[str, Any] = {"oldest": oldest, "newest": newest, "engines": options.engines}
+        self.machine.membership = Membership(around.cluster, **spoken)
+        self.machine.leadership = Leadership(self.me, around.cluster, **spoken)
         self.store_worker, self.input_worker = self.worker("store"), self.worker("input")
         self.publisher = self.worker("publisher")
         self.chores = self.worker("chores")
