@@ -28,10 +28,10 @@ class _Row:
 
 class Table:
     """A base table, the slow and obvious way. Cells are merged last-writer-wins by timestamp; a delete masks what has
-    its timestamp or an older one, whenever it comes; of puts with one timestamp the later wins."""
+    its timestamp or an older one, whenever it comes; of puts with one timestamp the later or the greater wins."""
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self.columns = columns
+    def __init__(self, columns: tuple[str, ...], ties: str = "lineage") -> None:
+        self.columns, self._by_value = columns, ties == "value"
         self._rows: dict[int, _Row] = {}
 
     def apply(self, change: Change) -> None:
@@ -43,7 +43,8 @@ class Table:
             return
         row.put = max(row.put, change.ts)
         for name, value in change.values.items():
-            if change.ts >= row.cells.get(name, (-1, None))[0]:
+            ts, standing = row.cells.get(name, (-1, None))
+            if change.ts > ts or (change.ts == ts and (not self._by_value or _beats(value, standing))):
                 row.cells[name] = (change.ts, value)
 
     def live(self) -> dict[int, dict[str, Any]]:
@@ -54,3 +55,9 @@ class Table:
                 cells = {name: value for name, (ts, value) in row.cells.items() if ts > row.deleted}
                 found[key] = {name: cells.get(name) for name in self.columns}
         return found
+
+
+def _beats(value: Value, standing: Value) -> bool:
+    if value is None or standing is None:
+        return standing is None
+    return value > standing if isinstance(value, int) and isinstance(standing, int) else str(value) > str(standing)

@@ -7,7 +7,7 @@ import json
 
 from belvedere.cluster.catalog import catalogs
 from belvedere.errors import BelvedereError
-from tests.simulator.schema import View
+from tests.simulator.schema import TIES, View
 
 _COLUMNS = {"orders": "id customer amount kind", "customers": "id region name"}
 _STRINGS = ("kind", "name")
@@ -19,7 +19,7 @@ def first(views: tuple[View, ...]) -> bytes:
     resources = []
     for table, names in _COLUMNS.items():
         columns = [{"name": n, "type": "string" if n in _STRINGS else "bigint"} for n in names.split()]
-        resources.append(_resource("BaseTable", table, {"columns": columns, "key": ["id"]}))
+        resources.append(_resource("BaseTable", table, {"columns": columns, "key": ["id"], "ties": TIES[table]}))
     resources += [_resource("MaterializedView", view.name, {"query": view.query}) for view in views]
     document = catalogs.apply_manifest(catalogs.empty(), "\n---\n".join(resources))
     assert document is not None

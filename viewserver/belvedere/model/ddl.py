@@ -149,6 +149,11 @@ def added_columns(existing: TableDef, wanted: TableDef) -> Schema:
             f"{start} with key ({', '.join(existing.key)}), not ({', '.join(wanted.key)}); a key cannot be changed: "
             "create another table"
         )
+    if existing.ties is not wanted.ties:
+        raise CatalogError(
+            f"{start} with ties by {existing.ties.value}, not by {wanted.ties.value}; that cannot be changed, since "
+            "rows are merged already: create another table"
+        )
     known = {c.name.lower(): c for c in existing.columns}
     listed = {c.name.lower() for c in wanted.columns}
     for column in existing.columns:

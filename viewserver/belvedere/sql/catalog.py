@@ -3,12 +3,22 @@ catalogs."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from belvedere.errors import CatalogError
 from belvedere.sql.query import Query
 from belvedere.types import Column, Schema
+
+
+class Ties(enum.StrEnum):
+    """Which of two puts of one cell with one timestamp wins. (A delete beats a put in either case.)"""
+
+    LINEAGE = "lineage"
+    """The later one of the row's log."""
+    VALUE = "value"
+    """The greater value, whatever came first: for rows that several masters write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,7 @@ class TableDef:
     name: str
     columns: Schema
     key: tuple[str, ...]
+    ties: Ties = Ties.LINEAGE
 
     @property
     def key_positions(self) -> tuple[int, ...]:
@@ -81,4 +92,4 @@ class Catalog:
         )
 
 
-__all__ = ["Catalog", "Column", "TableDef", "ViewDef"]
+__all__ = ["Catalog", "Column", "TableDef", "Ties", "ViewDef"]
