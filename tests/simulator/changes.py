@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -32,6 +32,7 @@ class Table:
 
     def __init__(self, columns: tuple[str, ...], ties: str = "lineage") -> None:
         self.columns, self._by_value = columns, ties == "value"
+        self._added: set[str] = set()
         self._rows: dict[int, _Row] = {}
 
     def apply(self, change: Change) -> None:
@@ -46,6 +47,14 @@ class Table:
             ts, standing = row.cells.get(name, (-1, None))
             if change.ts > ts or (change.ts == ts and (not self._by_value or _beats(value, standing))):
                 row.cells[name] = (change.ts, value)
+
+    def add(self, names: Iterable[str]) -> None:
+        """From now on it has these columns: of rows that exist they are NULL as of the row's last put."""
+        for name in set(names) - self._added:
+            self._added.add(name)
+            for row in self._rows.values():
+                if row.put > row.deleted:
+                    row.cells[name] = (row.put, None)
 
     def live(self) -> dict[int, dict[str, Any]]:
         """The rows that exist, by key."""

@@ -139,6 +139,9 @@ class Oracle:
 
     def _advance(self, plan: EpochPlan, now: int) -> None:
         before = dict(self._positions)
+        for name, columns in documents.columns(self._catalogs.get(plan.catalog_document, b"")).items():
+            if name in self._tables:
+                self._tables[name].add(columns)
         for piece in plan.pieces:
             self._take(plan, before, piece.source, piece.after, piece.last)
         for source, seq in plan.positions.items():
