@@ -86,10 +86,12 @@ SNAPSHOT_CONSISTENCY = [
     Break(
         name="a call is written row by row",
         claim="2 snapshot consistency: one call is atomic",
-        file=f"{EMBEDDED}/database.py",
-        find="        return self._write(reader, reader.puts(rows), ts, False, timeout, is_frame(rows))",
+        file="viewserver/belvedere/model/writing.py",
+        find="        return self._write(table, lambda to: to.puts(rows), ts, timeout, ordered=False, "
+        "borrowed=is_frame(rows))",
         instead="        for part in rows if isinstance(rows, list) and rows else [rows]:\n"
-        "            token = self._write(reader, reader.puts(part), ts, False, timeout, is_frame(rows))\n"
+        "            def one(to, part=part):\n                return to.puts(part)\n"
+        "            token = self._write(table, one, ts, timeout, ordered=False, borrowed=is_frame(rows))\n"
         "        return token",
         noticed_by=("tests/embedded/test_visibility.py::test_a_call_is_in_one_epoch_with_all_that_it_writes",),
     ),

@@ -1,4 +1,4 @@
-"""DDL as operations of the log: small JSON objects which, applied in order, give the catalog.
+"""Definitions as JSON, and DDL as operations of the log: small JSON objects which, applied in order, give the catalog.
 
 create_table {table}   add_columns {table, columns}   drop_table {name}
 create_views {views, replace}   a view, or with `replace` a view and everything that depends on it, begins to be built
@@ -9,12 +9,11 @@ drop_view {name}
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from belvedere.errors import BelvedereError, CatalogError
-from belvedere.model.describe import schema_of, table_json, table_of
+from belvedere.model.describe import table_json, table_of
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.types import Column, Schema
@@ -120,8 +119,8 @@ def cone(catalog: Catalog, view: ViewDef) -> tuple[list[ViewDef], Catalog]:
     return fresh, after
 
 
-def with_columns(table: TableDef, columns: Iterable[list[Any]]) -> TableDef:
-    return replace(table, columns=table.columns + schema_of(list(columns)))
+def with_columns(table: TableDef, columns: Schema) -> TableDef:
+    return replace(table, columns=table.columns + columns)
 
 
 def extends(table: TableDef, before: TableDef) -> bool:
