@@ -2,9 +2,10 @@
 
     by_key    table, key -> id, and the whole key where it is longer than LMDB allows (see `belvedere.model.long_keys`)
 
-An entry is there as long as the tree has any version of the id: it is put before the first one, and removed with the
-last, a tombstone, which carries the key. So a read in order finds every id that may have a row at the epoch it asks
-for, and looks for the version as any read does; ids without one are skipped.
+An entry is there as long as somebody may see a row of the id: it is put before the first version of it that goes to the
+tree, whenever one does, and removed when no version is left but a hidden one, or with the last, a tombstone; both carry
+the key. So a read in order finds every id that may have a row at the epoch it asks for, and looks for the version as
+any read does; ids without one are skipped.
 """
 
 from __future__ import annotations

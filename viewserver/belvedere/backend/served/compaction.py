@@ -395,18 +395,22 @@ def _slices(ids: np.ndarray) -> Iterator[np.ndarray]:
 
 def _collect_id(cursor: Any, key: bytes, graves: bytes | None) -> bytes | None:
     """Of one id remove what lies behind its newest version up to the horizon; that one too if it is an old grave.
-    Returns the key of a row of which nothing is left, if it has one."""
+    Returns the key of a row of which nothing is left that is seen in order, if it has one."""
     prefix = key[: keys.PREFIX]
     if not cursor.set_range(key) or not cursor.key().startswith(prefix):
         return None
-    last = cursor.value()
-    if graves is None or keys.is_row(last) or cursor.key()[keys.PREFIX :] < graves:
+    last, epoch = cursor.value(), cursor.key()[keys.PREFIX :]
+    hidden = last[:1] == keys.HIDDEN
+    if graves is None or hidden or keys.is_visible(last) or epoch < graves:
         if cursor.next():
             versions.remove(cursor, prefix)
-        return None
+        if not hidden:
+            return None
+        newest = bool(cursor.set_range(prefix)) and cursor.key()[keys.PREFIX :] == epoch
+        return keys.key_of(last) if newest else None
     versions.remove(cursor, prefix)
     alone = not (cursor.set_range(prefix) and cursor.key().startswith(prefix))  # else there are newer versions
-    return last[1:] if last and alone else None
+    return keys.key_of(last) if last and alone else None
 
 
 def _old_changes(txn: Txn, changed: Db, horizon: int) -> bytes | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from belvedere.backend.seam import TableWrite
 from belvedere.backend.served import keys, wire
 from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.ordered import SortedSlots
@@ -30,7 +31,7 @@ from belvedere.engine.state.ordered import SortedSlots
 _SALT = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 """Turns ids into others: an id of zeros is a free place to the index."""
 _RUN = struct.Struct("<IQI")
-"""Table, epoch, and whether rows have keys."""
+"""Table, epoch, and what rows have beside their values (`wire.form_of`)."""
 _FIRST = 64
 _ROW_BYTES = 160
 """What a row costs in memory beside its value, about."""
@@ -378,12 +379,12 @@ class RecentVersions:
 # --- runs: writes as they came
 
 
-def pack_run(table: int, epoch: int, ids: np.ndarray, values: pa.BinaryArray, row_keys: pa.BinaryArray | None) -> bytes:
-    content: bytes = wire.pack_rows(ids, values, row_keys).to_pybytes()
-    return _RUN.pack(table, epoch, row_keys is not None) + content
+def pack_run(table: int, epoch: int, write: TableWrite) -> bytes:
+    content: bytes = wire.pack_rows(write).to_pybytes()
+    return _RUN.pack(table, epoch, wire.form_of(write)) + content
 
 
 def unpack_run(run: int, content: bytes) -> Stored:
-    table, epoch, keyed = _RUN.unpack_from(content)
-    ids, values, row_keys = wire.unpack_rows(pa.py_buffer(content).slice(_RUN.size), bool(keyed))
-    return Stored(run, table, epoch, ids, keys.cells(values, row_keys), row_keys)
+    table, epoch, form = _RUN.unpack_from(content)
+    write = wire.unpack_rows(pa.py_buffer(content).slice(_RUN.size), form, "")
+    return Stored(run, table, epoch, write.ids, keys.cells(write.values, write.keys, write.hidden), write.keys)

@@ -150,7 +150,7 @@ class VersionedTables:
             while left and len(ids):
                 cells = self._read_fitting(number, ids, below)
                 self._check_horizon(table, below)
-                live = [at for at, cell in enumerate(cells) if cell and keys.is_row(cell)][:left]
+                live = [at for at, cell in enumerate(cells) if cell and keys.is_visible(cell)][:left]
                 if live:
                     yield ids[live], _values([cells[at] for at in live])
                 ids, left = ids[len(cells) :], left - len(live)
@@ -181,8 +181,9 @@ class VersionedTables:
         if len(self._in_order(number, b"", None, 1, False)[0]):
             return False
         with self._environment.reading() as txn:
-            size = versions.find_size(txn, self._db, number)
-        return bool(self._recent.versions().get(number)) or (size is not None and size.count > 0)
+            cell = versions.any_cell(txn, self._db, number)
+        # Where rows have keys, nothing but hidden ones and tombstones, with their keys, is in no order.
+        return bool(self._recent.versions().get(number)) or (cell is not None and (not cell or keys.is_visible(cell)))
 
     def _check_horizon(self, table: str, below: int) -> None:
         check_horizon(table, below, self._collector.bounds.horizon)
@@ -228,7 +229,7 @@ class VersionedTables:
     def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         rows = sum(len(write.ids) for write in writes)
         self._collector.make_room(rows)
-        cells = [keys.cells(write.values, write.keys) for write in writes]
+        cells = [keys.cells(write.values, write.keys, write.hidden) for write in writes]
 
         def put(txn: Txn) -> list[tuple[int, int]]:
             # Asked here, in the order of commits: what was put under older bounds is merged before they are acted upon.
@@ -247,8 +248,7 @@ class VersionedTables:
         """The numbers of the run and of the table."""
         number = versions.open_table(txn, self._db, write.table)
         run = versions.count_up(txn, self._db, b"run")
-        content = memtable.pack_run(number, epoch, write.ids, write.values, write.keys)
-        txn.put(run.to_bytes(8, "big"), content, db=self._db["runs"])
+        txn.put(run.to_bytes(8, "big"), memtable.pack_run(number, epoch, write), db=self._db["runs"])
         if write.logged:
             prefix = keys.table_bytes(number) + keys.ascending(epoch)
             versions.put_ids(txn, self._db["changed"], prefix, write.ids)
@@ -306,17 +306,18 @@ def _runs(only: np.ndarray, first: int, stop: int) -> Iterator[tuple[int, int]]:
 
 def _values(cells: Sequence[bytes | None]) -> pa.BinaryArray:
     """What is stored, as values; null where there is no row."""
-    return pa.array([cell[1:] if cell and keys.is_row(cell) else None for cell in cells], pa.binary())
+    return pa.array([keys.value_of(cell) for cell in cells], pa.binary())
 
 
 def _pieces(rows: MemtableRows) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
     """Rows without tombstones, as a scan gives them, in pieces of a moderate size."""
-    live = [at for at, cell in enumerate(rows.cells) if keys.is_row(cell)]
+    values = [keys.value_of(cell) for cell in rows.cells]
+    live = [at for at, value in enumerate(values) if value is not None]
     ids = rows.ids()
     begun, size = 0, 0
     for number, at in enumerate(live, 1):
         size += len(rows.cells[at])
         if size > _PIECE_BYTES or number - begun == _PIECE_ROWS or number == len(live):
             part = live[begun:number]
-            yield ids[part], pa.array([rows.cells[i][1:] for i in part], pa.binary())
+            yield ids[part], pa.array([values[i] for i in part], pa.binary())
             begun, size = number, 0
