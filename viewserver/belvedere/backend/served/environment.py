@@ -63,7 +63,7 @@ _GROUP = 1 << 17
 _FIRST_MAP = 1 << 28
 _DATABASES = tuple(
     "meta documents index order payloads tables sizes runs versions by_key changed notes graves dropped"
-    " base_tables base_rows base_sources base_log base_acked base_requests base_graves".split()
+    " base_tables base_sources base_log base_acked base_requests".split()
 )
 _REPAIR_SECONDS = 1.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

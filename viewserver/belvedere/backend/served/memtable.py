@@ -26,7 +26,7 @@ import pyarrow as pa
 from belvedere.backend.seam import TableWrite
 from belvedere.backend.served import keys, wire
 from belvedere.engine.state.index import HashIndex
-from belvedere.engine.state.ordered import SortedSlots
+from belvedere.engine.state.ordered import SortedSlots, sort_keys
 
 _SALT = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 """Turns ids into others: an id of zeros is a free place to the index."""
@@ -185,10 +185,14 @@ class Memtable:
         chosen = at[inside]
         return MemtableRows(high[inside], low[inside], self._epochs[chosen], [self._cells[i] for i in chosen.tolist()])
 
-    def keys(self) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and ids, as they came."""
-        for slots, row_keys in self._keys:
-            yield from zip(row_keys.to_pylist(), self._ids(slots), strict=True)
+    def keys(self) -> tuple[pa.BinaryArray, np.ndarray] | None:
+        """Keys and their ids, in order; None if rows have none."""
+        if not self._keys:
+            return None
+        found = pa.concat_arrays([row_keys for _, row_keys in self._keys])
+        order = sort_keys(found)
+        slots = np.concatenate([slots for slots, _ in self._keys])[order]
+        return found.take(pa.array(order)), self._index.ids(slots) ^ _SALT
 
     def ordered(self, low: bytes, high: bytes | None, count: int, reverse: bool) -> list[tuple[bytes, bytes]]:
         """The first keys of a range in order, with their ids."""
@@ -257,6 +261,7 @@ class _Generation:
         self.tables.setdefault(write.table, Memtable()).put(write.ids, write.epoch, write.cells, write.keys)
         self.rows += len(write.cells)
         self.size += sum(map(len, write.cells)) + _ROW_BYTES * len(write.cells)
+        self.size += 0 if write.keys is None else write.keys.nbytes
         self.last = max(self.last, write.run)
 
 
@@ -346,12 +351,14 @@ class RecentVersions:
         # Nobody changes it any more, so it can be read without the lock.
         return {number: held.all(horizon) for number, held in generation.tables.items()}, generation.last
 
-    def merging_keys(self) -> Iterator[tuple[int, list[tuple[bytes, bytes]]]]:
+    def merging_keys(self) -> Iterator[tuple[int, pa.BinaryArray, np.ndarray]]:
         """Of what is being merged the keys with their ids, in order, by table."""
         with self._lock:
             generation = self._merging
         for number, held in generation.tables.items() if generation is not None else ():
-            yield number, sorted(held.keys())
+            found = held.keys()
+            if found is not None:
+                yield number, *found
 
     def merged(self, last: int) -> None:
         """All of it is in the tree, and its runs are gone."""

@@ -23,6 +23,7 @@ _FIRST_IDS = 512
 """So many are read before anything is known of their sizes."""
 _PIECE_ROWS = 8192
 _PIECE_BYTES = 4 << 20
+_SAMPLE_KEYS = 100_000
 
 
 class VersionedTables:
@@ -144,7 +145,8 @@ class VersionedTables:
         left = _EPOCHS if wanted.limit is None else wanted.limit
         low, high, count = wanted.low, wanted.high, min(left, _FIRST_IDS)
         while left:
-            ids, bound = self._in_order(number, low, high, count, wanted.reverse)
+            entries, bound = self._in_order(number, low, high, count, wanted.reverse)
+            ids = np.frombuffer(b"".join([id for _, id in entries]), np.uint64).reshape(-1, 2)
             if not len(ids) and self._without_keys(number):
                 raise without_keys(table)
             while left and len(ids):
@@ -162,9 +164,9 @@ class VersionedTables:
 
     def _in_order(
         self, number: int, low: bytes, high: bytes | None, count: int, reverse: bool
-    ) -> tuple[np.ndarray, bytes | None]:
-        """Ids of about `count` keys of a range, whether they have a row or not, in order; and the last of these keys,
-        None if there are no more."""
+    ) -> tuple[list[by_key.Entry], bytes | None]:
+        """About `count` keys of a range with their ids, whether they have a row or not, in order; and the last of these
+        keys, None if there are no more."""
         # Recent rows first: what leaves them meanwhile is in the tree when the tree is read.
         parts = self._recent.ordered(number, low, high, count, reverse)
         with self._environment.reading() as txn:
@@ -172,13 +174,27 @@ class VersionedTables:
         found = dict(entry for entries, _ in parts for entry in entries)
         ends = [entries[-1][0] for entries, complete in parts if not complete]
         bound = None if not ends else max(ends) if reverse else min(ends)
-        known = sorted(found if bound is None else [k for k in found if (k >= bound if reverse else k <= bound)])
-        ids = np.frombuffer(b"".join([found[key] for key in known]), np.uint64).reshape(-1, 2)
-        return (ids[::-1] if reverse else ids), bound
+        known = found if bound is None else [key for key in found if (key >= bound if reverse else key <= bound)]
+        return [(key, found[key]) for key in sorted(known, reverse=reverse)], bound
+
+    def middle(self, table: str, low: bytes, high: bytes | None) -> bytes | None:
+        """About the key in the middle of those between two bounds; None if there is none. It walks over all of them, a
+        piece at a time, and keeps some."""
+        number = self._number(table)
+        found: list[bytes] = []
+        count, every, bound = 0, 1, None if number is None else low
+        while number is not None and bound is not None:
+            entries, bound = self._in_order(number, low, high, _PIECE_ROWS, False)
+            found += [key for key, _ in entries[-count % every :: every]]
+            count += len(entries)
+            low = b"" if bound is None else bound + b"\0"
+            while len(found) > _SAMPLE_KEYS:
+                found, every = found[::2], 2 * every
+        return found[len(found) // 2] if found else None
 
     def _without_keys(self, number: int) -> bool:
         """Whether there are rows, and none of them has a key."""
-        if len(self._in_order(number, b"", None, 1, False)[0]):
+        if self._in_order(number, b"", None, 1, False)[0]:
             return False
         with self._environment.reading() as txn:
             cell = versions.any_cell(txn, self._db, number)
@@ -275,10 +291,6 @@ class VersionedTables:
     @property
     def held_up_seconds(self) -> float:
         return self._collector.held_up_seconds
-
-    def wake(self) -> None:
-        """There is something to remove."""
-        self._collector.wake()
 
     def close(self) -> None:
         self._collector.close()
