@@ -138,7 +138,7 @@ class FakePool:
         for stage in range(compiled.stages):
             for out in self.shard.run(stage):
                 self.shard.receive(out.stage, (0, 0), out.payload)
-        writes = [TableWrite(c.table, c.ids, c.values, c.logged, c.keys) for c in self.shard.finish()]
+        writes = [TableWrite(c.table, c.ids, c.values, c.logged, c.keys, c.hidden) for c in self.shard.finish()]
         self.store.write(plan.epoch, writes)
         self.recent.add(plan.epoch, writes)
         self.shard.persisted(plan.epoch)

@@ -49,6 +49,10 @@ class Moment(enum.Enum):
 Faults = Callable[[str, Moment], None]
 
 
+class Hidden(bytes):
+    """A value that is left out where rows are read in order."""
+
+
 class _Versions:
     """The versions of one id, ascending, and their values (None: a tombstone)."""
 
@@ -246,7 +250,9 @@ class MemoryStore:
             if rows and not keys:
                 raise without_keys(table)
             inside = sorted(((key, id) for id, key in keys.items() if key in wanted), reverse=wanted.reverse)
-            found = [(id, value) for _, id in inside if (value := rows[id].at(below)) is not None][: wanted.limit]
+            visible = ((id, rows[id].at(below)) for _, id in inside)
+            rows_found = ((id, value) for id, value in visible if value is not None and type(value) is not Hidden)
+            found = list(itertools.islice(rows_found, wanted.limit))
         for at in range(0, len(found), _SCAN_ROWS):
             part = found[at : at + _SCAN_ROWS]
             ids = np.frombuffer(b"".join(id for id, _ in part), np.uint64).reshape(-1, 2)
@@ -275,7 +281,10 @@ class MemoryStore:
         logged = self._changed.setdefault(write.table, {}).setdefault(epoch, set()) if write.logged else None
         keys = write.ids.tobytes()
         order = None if write.keys is None else write.keys.to_pylist()
-        for number, value in enumerate(write.values.to_pylist()):
+        values: list[bytes | None] = write.values.to_pylist()
+        for at in () if write.hidden is None else np.flatnonzero(write.hidden).tolist():
+            values[at] = None if (hidden := values[at]) is None else Hidden(hidden)
+        for number, value in enumerate(values):
             if number == half:
                 self._strike("write", Moment.HALFWAY)
             key = keys[number * ID_BYTES : (number + 1) * ID_BYTES]

@@ -3,7 +3,7 @@
     Documents     small values by name: plans, catalogs, pins, horizons
     Input         INPUT: chunks of changes, and their index
     StateTables   packed state by (bucket, id) and epoch
-    ViewTables    rows of views by key and epoch, in the order of keys, with the history of each view
+    ViewTables    rows of views and base tables by key and epoch, in the order of keys, with the history of each view
     Sources       what delivers changes, and who follows whom
     BaseTables    tables that Belvedere itself owns, if the backend has such
 
@@ -39,14 +39,16 @@ class TableWrite:
     """What one epoch changes in one table: ids (each once) and values (binary, null = tombstone).
 
     `logged`: `changed` must be able to tell later which ids an epoch wrote (views; state tables do not need it).
-    `keys`: of tables that are read in order (views), the key of each row as bytes in order (`model.keys`), of removed
-    rows as well. A table has keys with every write, or never; an id has one key."""
+    `keys`: of tables that are read in order (views, base rows), the key of each row as bytes in order (`model.keys`),
+    of removed rows as well. A table has keys with every write, or never; an id has one key. `hidden` (bool, with keys):
+    values that `range` leaves out as if there were no row; DELTA keeps tombstones of base rows as such."""
 
     table: str
     ids: np.ndarray
     values: pa.BinaryArray
     logged: bool = False
     keys: pa.BinaryArray | None = None
+    hidden: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,8 @@ class ViewTables(Protocol):
 
     def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """Rows of a table that was written with keys, at versions `< below`, in pieces, in the order of the range. It
-        costs what it returns, whatever the size of the table. Rows that were written without keys are a `DataError`:
-        they are in no order, and nothing found would look like an answer."""
+        costs what it returns, whatever the size of the table. Hidden rows are left out. Rows that were written without
+        keys are a `DataError`: they are in no order, and nothing found would look like an answer."""
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         """Epochs in `(after, upto]`, ascending, with the ids that logged writes of that epoch touched (ascending)."""
@@ -319,6 +321,11 @@ def check_write(write: TableWrite) -> None:
             f"table {write.table!r}: {len(ids)} ids and {len(write.keys)} keys in one write, {write.keys.null_count} "
             "of them null; every row has a key, one that is removed as well"
         )
+    if write.hidden is not None and (write.keys is None or write.hidden.shape != (len(ids),)):
+        raise DataError(
+            f"table {write.table!r}: {len(ids)} ids, {'no' if write.keys is None else len(ids)} keys, and a mask of "
+            f"{write.hidden.shape} hidden rows in one write; there is one for each row that has a key"
+        )
 
 
 def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
@@ -344,4 +351,6 @@ def _nbytes(write: TableWrite) -> int:
 def _write_pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
     for at in range(0, len(write.ids), rows):
         keys = None if write.keys is None else write.keys.slice(at, rows)
-        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged, keys)
+        hidden = None if write.hidden is None else write.hidden[at : at + rows]
+        part = write.ids[at : at + rows], write.values.slice(at, rows)
+        yield TableWrite(write.table, *part, write.logged, keys, hidden)

@@ -26,13 +26,15 @@ class Outgoing:
 class TableChange:
     """What an epoch changed in one table of the store: ids (each once) and values, null where the row is gone. Several
     for one table if there is very much. `logged`: readers will ask which rows an epoch changed (views, quarantine).
-    `keys`: where rows are read in order, their keys, also of rows that are gone."""
+    `keys`: where rows are read in order, their keys, also of rows that are gone. `hidden`: which of the values are no
+    rows to those who read in order (tombstones of base rows)."""
 
     table: str
     ids: np.ndarray
     values: pa.BinaryArray
     logged: bool
     keys: pa.BinaryArray | None = None
+    hidden: np.ndarray | None = None
 
 
 @dataclass(slots=True)

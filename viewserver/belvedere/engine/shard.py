@@ -66,6 +66,7 @@ from belvedere.engine.viewrows import (
     decode_view_rows,
     delta_table,
     export_quarantine,
+    export_table,
     export_view,
     quarantine_table,
     view_table,
@@ -120,7 +121,7 @@ class Shard:
         encode_keys: KeyEncoder | None = None,
     ):
         """`memory_limit`: half of it is for rows on their way, half for state (see `evict`). `encode_keys`: for stores
-        that keep the rows of views in the order of their keys."""
+        that keep the rows of views and of base tables in the order of their keys."""
         self._encode_keys = encode_keys
         self._ledger = Ledger(store)
         self._budget = Budget(memory_limit // 2, spill_directory)
@@ -484,7 +485,8 @@ class Shard:
         self._running = None
         self._inbox.clear()
         writes = self._ledger.close_epoch()
-        return [TableChange(t, w.ids, w.values, t in logged, w.keys) for t, pieces in writes.items() for w in pieces]
+        pieces = [(table, write) for table, parts in writes.items() for write in parts]
+        return [TableChange(t, w.ids, w.values, t in logged, w.keys, w.hidden) for t, w in pieces]
 
     def _save(self, running: Running) -> set[str]:
         """Hand everything that changed to the ledger; returns which tables are logged."""
@@ -504,21 +506,21 @@ class Shard:
                         operators[run.at].end_epoch()
         for name, change in running.base.items():
             with blaming((), f"table {name}: "):
-                self._save_table(name, change.mentioned)
+                self._save_table(name, change.mentioned_keys(self._tables[name].table.key_positions))
         return logged
 
-    def _save_table(self, name: str, ids: np.ndarray) -> None:
-        for start in range(0, len(ids), SAVE_ROWS):
-            self._save_rows(name, ids[start : start + SAVE_ROWS])
+    def _save_table(self, name: str, rows: Delta) -> None:
+        for start in range(0, len(rows), SAVE_ROWS):
+            self._save_rows(name, rows.slice(start, min(start + SAVE_ROWS, len(rows))))
 
-    def _save_rows(self, name: str, ids: np.ndarray) -> None:
+    def _save_rows(self, name: str, rows: Delta) -> None:
         try:
-            exported = self._tables[name].export(ids)
+            exported = export_table(self._tables[name], rows, self._encode_keys)
         except OverflowError:  # more bytes than one column can hold
-            if len(ids) == 1:
+            if len(rows) == 1:
                 raise
-            self._save_rows(name, ids[: len(ids) // 2])
-            self._save_rows(name, ids[len(ids) // 2 :])
+            self._save_rows(name, rows.slice(0, len(rows) // 2))
+            self._save_rows(name, rows.slice(len(rows) // 2, len(rows)))
             return
         self._ledger.save(delta_table(name), *exported)
 

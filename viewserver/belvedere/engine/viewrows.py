@@ -1,4 +1,5 @@
-"""Rows of views, and rows that a view cannot show, as the store keeps them: decodable with nothing but the view."""
+"""Rows of views, rows that a view cannot show, and rows of base tables, as the store keeps them: decodable with nothing
+but the view or the table."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ import pyarrow as pa
 
 from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
-from belvedere.engine.ledger import IdSet
+from belvedere.engine.ledger import IdSet, Saved
 from belvedere.engine.operators.view import Quarantined
 from belvedere.engine.residency import distinct_ids
 from belvedere.engine.rowcodec import RowCodec
+from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.ragged import Ragged, fixed, join, split
 from belvedere.engine.vec import Vec
 from belvedere.plan import nodes
@@ -88,6 +90,17 @@ def export_view(
         for part in gone:
             lost = part.filter(there.find(part.id) < 0)  # a row that goes and comes is there
             yield lost.id, pa.nulls(len(lost), pa.binary()), keys(lost)
+
+
+def export_table(table: DeltaTable, rows: Delta, encode: KeyEncoder | None = None) -> Saved:
+    """What an epoch leaves of rows of a base table, given as ids with the columns of their keys. Tombstones are values
+    that are no rows to a reader."""
+    ids, values = table.export(rows.id)
+    if encode is None:
+        return ids, values, None, None
+    definition = table.table
+    keys = encode(tuple(definition.columns[i] for i in definition.key_positions), rows.columns, len(rows))
+    return ids, values, keys, table.dead(ids)
 
 
 def export_quarantine(view: nodes.ViewNode, parts: Sequence[Quarantined]) -> tuple[np.ndarray, pa.BinaryArray]:

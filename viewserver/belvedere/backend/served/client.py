@@ -177,9 +177,8 @@ class FlightStore(FlightCaller):
         for write in writes:
             check_write(write)
         for group in write_groups(writes):
-            tables = [[write.table, write.logged, write.keys is not None] for write in group]
-            parts = [wire.pack_rows(write.ids, write.values, write.keys) for write in group]
-            self._call("write", {"epoch": epoch, "tables": tables}, parts)
+            tables = [[write.table, write.logged, wire.form_of(write)] for write in group]
+            self._call("write", {"epoch": epoch, "tables": tables}, [wire.pack_rows(write) for write in group])
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         for answer in self._stream("changed", {"table": table, "after": after, "upto": upto}):

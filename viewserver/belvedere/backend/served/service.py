@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from belvedere.backend.seam import SourceInfo, Store, TableWrite
+from belvedere.backend.seam import SourceInfo, Store
 from belvedere.backend.served import wire
 from belvedere.backend.served.wire import Message
 from belvedere.errors import DataError
@@ -120,9 +120,8 @@ class StoreService(Service):
 
     def _do_write(self, message: Message) -> Answer:
         writes = []
-        for (table, logged, keyed), part in zip(message.head["tables"], message.parts, strict=True):
-            ids, values, keys = wire.unpack_rows(part, keyed)
-            writes.append(TableWrite(table, ids, values, logged, keys))
+        for (table, logged, form), part in zip(message.head["tables"], message.parts, strict=True):
+            writes.append(wire.unpack_rows(part, form, table, logged))
         self._store.write(message.head["epoch"], writes)
         yield wire.pack({})
 

@@ -3,7 +3,7 @@
     tables    name -> number (uint32)
     sizes     number -> versions in the tree (int64), newest epoch in the tree (int64)
     runs      number of the run -> a write as it came, until all of it is in the tree (see `memtable.py`)
-    versions  the key of `keys.py` -> a 1 and the value, or a tombstone: b"", or a 0 and the row's key: the tree
+    versions  the key of `keys.py` -> the value or a tombstone as `keys.cells` makes them: the tree
     by_key    see `by_key.py`
     changed   table, epoch, digest of the ids -> the ids of one logged write
     notes     epoch, table, digest -> ids of which versions are superfluous once the horizon has reached this epoch
@@ -112,6 +112,13 @@ def raise_newest(txn: Txn, db: Dbs, table: int, epoch: int) -> None:
     size = find_size(txn, db, table)
     if size is not None and size.newest < epoch:
         save_size(txn, db, table, Size(size.count, epoch))
+
+
+def any_cell(txn: Txn, db: Dbs, table: int) -> bytes | None:
+    """What the tree has for one version of a table."""
+    cursor = txn.cursor(db["versions"])
+    there = cursor.set_range(keys.table_bytes(table)) and cursor.key().startswith(keys.table_bytes(table))
+    return cursor.value() if there else None
 
 
 def entries(txn: Txn, db: Dbs) -> int:
@@ -231,7 +238,9 @@ def put_rows(txn: Txn, db: Dbs, table: int, rows: MemtableRows, horizon: int, ne
     noted[:-1] |= (rows.high[1:] == rows.high[:-1]) & (rows.low[1:] == rows.low[:-1])
     noted[-1] = True  # its older versions may come with the next rows
     noted[_put(txn.cursor(db["versions"]), wanted, rows.cells, keys.inverted(horizon))] = True
-    buried = np.fromiter((not keys.is_row(cell) for cell in rows.cells), np.bool_, len(rows))
+    kinds = keys.kinds(rows.cells)
+    noted |= kinds == keys.HIDDEN[0]  # it may be the last that its place in the order was kept for
+    buried = kinds == keys.GONE[0]
     save_size(txn, db, table, Size(size.count + entries(txn, db) - before, size.newest))
     ids = rows.ids()
     made: list[bytes] = []

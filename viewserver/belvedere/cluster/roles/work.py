@@ -307,7 +307,7 @@ class ServerWork:
         except StageError as error:
             raise WorkError(error.reason, ", ".join(error.views)) from error
         self._open = None
-        writes = [TableWrite(change.table, change.ids, change.values, change.logged, change.keys) for change in changes]
+        writes = [TableWrite(c.table, c.ids, c.values, c.logged, c.keys, c.hidden) for c in changes]
         self.recent.add(persist.epoch, writes)
         with self._owning:
             self._ownership.process(persist.epoch, persist.attempt)

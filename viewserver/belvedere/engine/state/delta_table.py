@@ -315,13 +315,21 @@ class DeltaTable:
         return pa.Table.from_batches(batches, self._dump_schema())
 
     def export(self, ids: np.ndarray) -> tuple[np.ndarray, pa.BinaryArray]:
-        """Rows and tombstones of these ids by themselves, independent of slots: ids (in another order) and values, null
-        where there is neither."""
+        """Rows and tombstones of these ids by themselves, independent of slots: ids and values, null where there is
+        neither."""
         slots = self._index.find(ids)
         known = slots >= 0
-        every = bool(known.all())
-        values = self._pack(slots if every else slots[known]).arrow(0 if every else int((~known).sum()))
-        return ids if every else np.concatenate([ids[known], ids[~known]]), values
+        if known.all():
+            return ids, self._pack(slots).arrow()
+        values = self._pack(slots[known]).arrow(1)
+        return ids, values.take(pa.array(np.where(known, np.cumsum(known) - 1, len(values) - 1)))
+
+    def dead(self, ids: np.ndarray) -> np.ndarray:
+        """Mask of ids that have a tombstone."""
+        slots = self._index.find(ids)
+        found = slots >= 0
+        found[found] = self._flags(0, self.limit)[slots[found]] == k.DEAD
+        return found
 
     def _pack(self, slots: np.ndarray) -> Ragged:
         columns, flags, ts, came, sides = self._rows_at(slots)
