@@ -132,5 +132,5 @@ def take(store: LmdbStore, epoch: int = 1) -> None:
     key = np.unique(np.concatenate([vec.data for vec in columns]))
     vecs = (Vec(BIGINT, key),)
     keyed = Delta(vecs, np.ones(len(key), np.int8), hash_rows(list(vecs), len(key)))
-    ids, values, keys, hidden = export_table(merged(store.base), keyed, encode_keys)
+    ids, values, keys, hidden, _ = export_table(merged(store.base), keyed, encode_keys)
     store.write(epoch, [TableWrite(delta_table(ORDERS.name), ids, values, False, keys, hidden)])

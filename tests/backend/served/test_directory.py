@@ -21,7 +21,7 @@ from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.errors import BelowHorizon, Closed, Damaged, DataError, DiskError, FormatError, Locked
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from tests.backend.conformance.rows import changed, collect, read, scan, write
-from tests.backend.conformance.test_documents import chunk
+from tests.backend.conformance.test_input import chunk
 from tests.backend.served.writing_child import ROWS, THREADS, value
 
 ROOT = Path(__file__).parents[3]

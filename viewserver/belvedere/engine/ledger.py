@@ -47,6 +47,7 @@ class LedgerWrite:
     values: pa.BinaryArray
     keys: pa.BinaryArray | None = None
     hidden: np.ndarray | None = None
+    before: pa.BinaryArray | None = None
     _set: IdSet | None = None
 
     def find(self, ids: np.ndarray) -> np.ndarray:
@@ -164,10 +165,11 @@ class Ledger:
         values: pa.BinaryArray,
         keys: pa.BinaryArray | None = None,
         hidden: np.ndarray | None = None,
+        before: pa.BinaryArray | None = None,
     ) -> None:
-        """`keys` and `hidden` (see `TableChange`) with every call for a table, or with none."""
+        """What else rows have (see `TableWrite`): with every call for a table, or with none."""
         if len(ids):
-            self._saving.setdefault(table, []).append((ids, values, keys, hidden))
+            self._saving.setdefault(table, []).append((ids, values, keys, hidden, before))
 
     def close_epoch(self) -> dict[str, list[LedgerWrite]]:
         """What was saved since the last call: the writes of the running epoch, which is open from now on."""
@@ -201,8 +203,8 @@ class Ledger:
         return gone
 
 
-Saved = tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None, np.ndarray | None]
-"""Ids, values, keys, and which are hidden."""
+Saved = tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None, np.ndarray | None, pa.BinaryArray | None]
+"""Ids, values, keys, which are hidden, previous images."""
 
 
 def _bounded(parts: list[Saved]) -> Iterator[list[Saved]]:
@@ -221,12 +223,13 @@ def _bounded(parts: list[Saved]) -> Iterator[list[Saved]]:
 def _joined(parts: list[Saved]) -> LedgerWrite:
     if len(parts) == 1:
         return LedgerWrite(*parts[0])
-    ids, values, keys, hidden = zip(*parts, strict=True)
+    ids, values, keys, hidden, before = zip(*parts, strict=True)
     return LedgerWrite(
         np.concatenate(ids),
         pa.concat_arrays(values),
         None if keys[0] is None else pa.concat_arrays(keys),
         None if hidden[0] is None else np.concatenate(hidden),
+        None if before[0] is None else pa.concat_arrays(before),
     )
 
 

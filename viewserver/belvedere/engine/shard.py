@@ -24,7 +24,7 @@ import numpy as np
 from belvedere.engine.arrangement import SAVE_ROWS, Arrangement
 from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
-from belvedere.engine.exchange import Held, Outgoing, StageError, TableChange, Traffic, blaming
+from belvedere.engine.exchange import Held, Outgoing, RowShape, StageError, TableWrite, Traffic, blaming
 from belvedere.engine.graph import Arranged, apply_task, make, weight
 from belvedere.engine.inbox import StageInbox
 from belvedere.engine.ledger import Ledger
@@ -83,7 +83,7 @@ __all__ = [
     "Shard",
     "ShardCatalog",
     "StageError",
-    "TableChange",
+    "TableWrite",
     "buckets_of",
     "decode_quarantine_rows",
     "decode_view_rows",
@@ -119,10 +119,12 @@ class Shard:
         spill_directory: Path | None = None,
         tombstone_retention_ms: int = 10 * DAY_MS,
         encode_keys: KeyEncoder | None = None,
+        previous_images: bool = False,
     ):
         """`memory_limit`: half of it is for rows on their way, half for state (see `evict`). `encode_keys`: for stores
-        that keep the rows of views and of base tables in the order of their keys."""
-        self._encode_keys = encode_keys
+        that keep the rows of views and of base tables in the order of their keys. `previous_images`: see `TableWrite`.
+        """
+        self._encode_keys, self._previous_images = encode_keys, previous_images
         self._ledger = Ledger(store)
         self._budget = Budget(memory_limit // 2, spill_directory)
         self._inbox = StageInbox(self._budget)
@@ -472,7 +474,7 @@ class Shard:
 
     # ------------------------------------------------------------------ the end of an epoch
 
-    def finish(self) -> list[TableChange]:
+    def finish(self) -> list[TableWrite]:
         """End the epoch: everything that it changed."""
         running = self._now()
         if running.stage != self.stages:
@@ -486,11 +488,13 @@ class Shard:
         self._inbox.clear()
         writes = self._ledger.close_epoch()
         pieces = [(table, write) for table, parts in writes.items() for write in parts]
-        return [TableChange(t, w.ids, w.values, t in logged, w.keys, w.hidden) for t, w in pieces]
+        return [
+            TableWrite(t, w.ids, w.values, t in logged, w.keys, w.hidden, logged.get(t), w.before) for t, w in pieces
+        ]
 
-    def _save(self, running: Running) -> set[str]:
-        """Hand everything that changed to the ledger; returns which tables are logged."""
-        logged: set[str] = set()
+    def _save(self, running: Running) -> dict[str, RowShape | None]:
+        """Hand everything that changed to the ledger; returns which tables are logged, and what rows of views are."""
+        logged: dict[str, RowShape | None] = {}
         for one in self._layout.view_groups:
             outputs, operators = running.outputs[one.view_group.number], self._by_number[one.view_group.number]
             for side in one.sides:
@@ -524,15 +528,15 @@ class Shard:
             return
         self._ledger.save(delta_table(name), *exported)
 
-    def _save_view(self, view: nodes.ViewNode, changed: ViewDelta, logged: set[str]) -> None:
+    def _save_view(self, view: nodes.ViewNode, changed: ViewDelta, logged: dict[str, RowShape | None]) -> None:
         if changed.rows:
             self._view_rows[view.name] = self._view_rows.get(view.name, 0) + changed.rows
-            for ids, values, keys in export_view(view, changed.chunks, self._encode_keys):
-                self._ledger.save(view_table(view), ids, values, keys)
-            logged.add(view_table(view))
+            for rows in export_view(view, changed.chunks, self._encode_keys, self._previous_images):
+                self._ledger.save(view_table(view), *rows)
+            logged[view_table(view)] = None if self._encode_keys is None else RowShape(view.schema, tuple(view.key))
         if changed.quarantine:
             self._ledger.save(quarantine_table(view), *export_quarantine(view, changed.quarantine))
-            logged.add(quarantine_table(view))
+            logged[quarantine_table(view)] = None
 
     def persisted(self, epoch: int) -> None:
         """The changes of this epoch (and of all before) are in the store."""

@@ -62,7 +62,7 @@ _GROUP = 1 << 17
 """Weight (rows) of one transaction at most, if it has more than one operation: it holds changed pages in memory."""
 _FIRST_MAP = 1 << 28
 _DATABASES = tuple(
-    "meta documents index order payloads tables sizes runs versions by_key changed notes graves dropped"
+    "meta documents index order payloads tables sizes shapes runs versions by_key changed notes graves dropped"
     " base_tables base_sources base_log base_acked base_requests".split()
 )
 _REPAIR_SECONDS = 1.0

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from belvedere.backend.seam import InputSize, SourceInfo, TableWrite, read_all
+from belvedere.backend.seam import InputSize, RowShape, SourceInfo, TableWrite, read_all
 from belvedere.backend.served.backlog import Backlog
 from belvedere.backend.served.base import Clock, ServedBaseTables, wall_clock
 from belvedere.backend.served.compaction import MERGE_ROWS
@@ -140,6 +140,13 @@ class LmdbStore:
 
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         self._tables.write(epoch, writes)
+
+    @property
+    def previous_images(self) -> bool:
+        return False
+
+    def shape(self, table: str) -> RowShape | None:
+        return self._tables.shape(table)
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         return self._tables.changed(table, after, upto)

@@ -393,5 +393,5 @@ def pack_run(table: int, epoch: int, write: TableWrite) -> bytes:
 
 def unpack_run(run: int, content: bytes) -> Stored:
     table, epoch, form = _RUN.unpack_from(content)
-    write = wire.unpack_rows(pa.py_buffer(content).slice(_RUN.size), form, "")
-    return Stored(run, table, epoch, write.ids, keys.cells(write.values, write.keys, write.hidden), write.keys)
+    ids, values, row_keys, hidden = wire.unpack_rows(pa.py_buffer(content).slice(_RUN.size), form)
+    return Stored(run, table, epoch, ids, keys.cells(values, row_keys, hidden), row_keys)

@@ -119,11 +119,13 @@ class StoreService(Service):
             yield wire.pack_pairs(ids, values)
 
     def _do_write(self, message: Message) -> Answer:
-        writes = []
-        for (table, logged, form), part in zip(message.head["tables"], message.parts, strict=True):
-            writes.append(wire.unpack_rows(part, form, table, logged))
-        self._store.write(message.head["epoch"], writes)
+        given = zip(message.head["tables"], message.parts, strict=True)
+        self._store.write(message.head["epoch"], [wire.unpack_write(head, part) for head, part in given])
         yield wire.pack({})
+
+    def _do_shape(self, message: Message) -> Answer:
+        found = self._store.shape(message.head["table"])
+        yield wire.pack({"shape": None if found is None else wire.pack_shape(found)})
 
     def _do_changed(self, message: Message) -> Answer:
         head = message.head

@@ -8,7 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.backend import seam
-from belvedere.backend.seam import TableWrite, check_horizon, check_write, fitting, without_keys, write_groups
+from belvedere.backend.seam import (
+    RowShape,
+    TableWrite,
+    check_horizon,
+    check_write,
+    fitting,
+    without_keys,
+    write_groups,
+)
 from belvedere.backend.served import by_key, keys, memtable, versions
 from belvedere.backend.served.compaction import Compactor
 from belvedere.backend.served.environment import Environment, Txn
@@ -214,6 +222,11 @@ class VersionedTables:
             yield found
             after = found[0]
 
+    def shape(self, table: str) -> RowShape | None:
+        with self._environment.reading() as txn:
+            number = versions.find_table(txn, self._db, table)
+            return None if number is None else versions.find_shape(txn, self._db, number)
+
     def names(self) -> list[str]:
         with self._environment.reading() as txn:
             return [name[1:].decode() for name in txn.cursor(self._db["tables"]).iternext(values=False)]
@@ -263,6 +276,8 @@ class VersionedTables:
     def _put(self, txn: Txn, epoch: int, write: TableWrite) -> tuple[int, int]:
         """The numbers of the run and of the table."""
         number = versions.open_table(txn, self._db, write.table)
+        if write.shape is not None:
+            versions.keep_shape(txn, self._db, number, write.table, write.shape)
         run = versions.count_up(txn, self._db, b"run")
         txn.put(run.to_bytes(8, "big"), memtable.pack_run(number, epoch, write), db=self._db["runs"])
         if write.logged:

@@ -2,6 +2,7 @@
 
     tables    name -> number (uint32)
     sizes     number -> versions in the tree (int64), newest epoch in the tree (int64)
+    shapes    number -> what the rows of a view are made of (JSON)
     runs      number of the run -> a write as it came, until all of it is in the tree (see `memtable.py`)
     versions  the key of `keys.py` -> the value or a tombstone as `keys.cells` makes them: the tree
     by_key    see `by_key.py`
@@ -27,7 +28,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from belvedere.backend.served import keys
+from belvedere.backend.seam import RowShape, other_shape
+from belvedere.backend.served import keys, wire
 from belvedere.backend.served.environment import MAX_NAME, Db, Txn
 from belvedere.backend.served.memtable import MemtableRows
 from belvedere.errors import DataError
@@ -68,6 +70,7 @@ def drop_table(txn: Txn, db: Dbs, name: str) -> int | None:
     if number is not None:
         txn.put(keys.table_bytes(number), b"", db=db["dropped"])
         txn.delete(keys.table_bytes(number), db=db["sizes"])
+        txn.delete(keys.table_bytes(number), db=db["shapes"])
         txn.delete(table_name(name), db=db["tables"])
     return number
 
@@ -106,6 +109,21 @@ def find_size(txn: Txn, db: Dbs, table: int) -> Size | None:
 
 def save_size(txn: Txn, db: Dbs, table: int, size: Size) -> None:
     txn.put(keys.table_bytes(table), _SIZE.pack(size.count, size.newest), db=db["sizes"])
+
+
+def find_shape(txn: Txn, db: Dbs, table: int) -> RowShape | None:
+    found = txn.get(keys.table_bytes(table), db=db["shapes"])
+    return None if found is None else wire.unpack_shape(found.decode())
+
+
+def keep_shape(txn: Txn, db: Dbs, table: int, name: str, shape: RowShape) -> None:
+    """With the first write that says it; another one is refused."""
+    text, number = wire.pack_shape(shape).encode(), keys.table_bytes(table)
+    known = txn.get(number, db=db["shapes"])
+    if known is None:
+        txn.put(number, text, db=db["shapes"])
+    elif known != text:
+        raise other_shape(name, wire.unpack_shape(known.decode()), shape)
 
 
 def raise_newest(txn: Txn, db: Dbs, table: int, epoch: int) -> None:

@@ -12,13 +12,15 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
-from belvedere.backend.seam import TableWrite
+from belvedere.backend.seam import RowShape, TableWrite
+from belvedere.model.describe import schema_json, schema_of
 
 _LENGTH = struct.Struct("<I")
 _ALIGN = 8
@@ -103,10 +105,35 @@ def pack_rows(write: TableWrite) -> pa.Buffer:
     return pa.record_batch(columns, schema=_FORMS[form]).serialize()
 
 
-def unpack_rows(buffer: pa.Buffer, form: int, table: str, logged: bool = False) -> TableWrite:
+def unpack_rows(buffer: pa.Buffer, form: int) -> tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None, Any]:
+    """Ids, values, keys, and which are hidden."""
     batch = pa.ipc.read_record_batch(buffer, _FORMS[form])
     hidden = batch.column(3).to_numpy(zero_copy_only=False) if form == 2 else None
-    return TableWrite(table, _ids(batch.column(0)), batch.column(1), logged, batch.column(2) if form else None, hidden)
+    return _ids(batch.column(0)), batch.column(1), batch.column(2) if form else None, hidden
+
+
+def pack_write(write: TableWrite) -> tuple[list[Any], pa.Buffer]:
+    """What stands in the head of a message, and its rows. Previous images stay here: the store has them."""
+    shape = None if write.shape is None else pack_shape(write.shape)
+    return [write.table, write.logged, form_of(write), shape], pack_rows(write)
+
+
+def unpack_write(head: Sequence[Any], rows: pa.Buffer) -> TableWrite:
+    table, logged, form, shape = head
+    ids, values, keys, hidden = unpack_rows(rows, form)
+    return TableWrite(table, ids, values, logged, keys, hidden, None if shape is None else unpack_shape(shape))
+
+
+@lru_cache(maxsize=4096)
+def pack_shape(shape: RowShape) -> str:
+    """In each write of a view, so it is made once."""
+    return json.dumps({"columns": schema_json(shape.schema), "key": list(shape.key)})
+
+
+@lru_cache(maxsize=4096)
+def unpack_shape(text: str) -> RowShape:
+    found = json.loads(text)
+    return RowShape(schema_of(found["columns"]), tuple(found["key"]))
 
 
 def _names(ids: np.ndarray) -> pa.Array:

@@ -200,6 +200,7 @@ class ServerWork:
             spill_directory=spill_directory,
             tombstone_retention_ms=tombstone_retention_ms,
             encode_keys=encode_keys,
+            previous_images=store.previous_images,
         )
         self._shard = self._make_shard()
         self._generation: Generation | None = None
@@ -303,11 +304,10 @@ class ServerWork:
         """End the epoch in the shard: what has to be written to the store with version = epoch."""
         self._require_open(persist.epoch, persist.attempt)
         try:
-            changes = self._shard.finish()
+            writes = self._shard.finish()
         except StageError as error:
             raise WorkError(error.reason, ", ".join(error.views)) from error
         self._open = None
-        writes = [TableWrite(c.table, c.ids, c.values, c.logged, c.keys, c.hidden) for c in changes]
         self.recent.add(persist.epoch, writes)
         with self._owning:
             self._ownership.process(persist.epoch, persist.attempt)

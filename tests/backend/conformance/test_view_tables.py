@@ -1,21 +1,24 @@
-"""Tables that are written with keys: rows in the order of keys, by range, at any epoch, whatever else was done."""
+"""Tables that are written with keys: rows in the order of keys, by range, at any epoch, whatever else was done; what
+their rows are made of, and what they were before."""
 
 from __future__ import annotations
 
 import random
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.backend.seam import Store, TableWrite
+from belvedere.backend.seam import RowShape, Store, TableWrite
 from belvedere.backend.served.by_key import LIMIT
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.errors import BelowHorizon, DataError
+from belvedere.errors import BelowHorizon, Contradiction, DataError
 from belvedere.model.keys import after_prefix
 from belvedere.model.ranges import KeyRange
+from belvedere.types import DATE, STRING, Column, decimal
 from tests.backend.conformance.conftest import KINDS, make
 from tests.backend.conformance.rows import LAST, collect, ids, values
 
@@ -178,6 +181,60 @@ def test_a_mask_of_hidden_rows_that_does_not_fit_is_refused(store: Store) -> Non
     for given, mask in ((keys, np.array([True])), (None, np.array([True, False]))):
         with pytest.raises(DataError, match=r"'t': 2 ids, .* one for each row that has a key"):
             store.write(10, [TableWrite("t", ids(1, 2), values(b"1", b"2"), True, given, mask)])
+
+
+SHAPE = RowShape((Column("city", STRING), Column("day", DATE), Column("total", decimal(12, 2))), (0, 1))
+
+
+def view(*keys: bytes, shape: RowShape | None = SHAPE, before: pa.BinaryArray | None = None) -> TableWrite:
+    """Rows that were not there before, unless it is said what they were."""
+    rows, none = values(*[b"row of " + key for key in keys]), pa.nulls(len(keys), pa.binary())
+    return TableWrite("v", ids_of(*keys), rows, True, pa.array(keys, pa.binary()), None, shape, before or none)
+
+
+def test_a_view_says_what_its_rows_are_made_of(store: Store) -> None:
+    assert store.shape("v") is None
+    store.write(EPOCH, [view(b"a", b"b")])
+    write(store, EPOCH, {b"a": b"1"})
+    assert store.shape("v") == SHAPE and store.shape("t") is None
+    store.write(EPOCH + 1, [view(b"c", shape=None)])  # whoever does not say it does not mean another one
+    assert store.shape("v") == SHAPE
+    for other in (RowShape(SHAPE.schema[:2], (0, 1)), RowShape(SHAPE.schema, (0,))):
+        with pytest.raises(Contradiction, match=r"'v' holds rows of \(city string, day date, total decimal\(12,2\)\)"):
+            store.write(EPOCH + 2, [view(b"d", shape=other)])
+    assert ordered(store, table="v") == [b"row of a", b"row of b", b"row of c"]
+    store.drop_tables(["v"])
+    assert store.shape("v") is None
+    store.write(EPOCH + 3, [view(b"e", shape=RowShape(SHAPE.schema, (2,)))])
+    assert store.shape("v") == RowShape(SHAPE.schema, (2,))
+
+
+def test_what_rows_are_made_of_must_fit_them(store: Store) -> None:
+    with pytest.raises(DataError, match=r"'v': rows of 3 columns, of which \[0, 3\] are the key, with keys"):
+        store.write(EPOCH, [view(b"a", shape=RowShape(SHAPE.schema, (0, 3)))])
+    with pytest.raises(DataError, match=r"are the key, without keys in one write"):
+        store.write(EPOCH, [replace(view(b"a"), keys=None)])
+    with pytest.raises(DataError, match="'v': 2 ids and 1 previous images in one write"):
+        store.write(EPOCH, [view(b"a", b"b", before=values(None))])
+
+
+def test_previous_images_are_given_where_they_are_asked_for(store: Store) -> None:
+    """Others have them in their versions, whatever the writer says; what was before can be read either way."""
+    first = values(b"row of a", b"row of b")
+    store.write(EPOCH, [view(b"a", b"b")])
+    gone = replace(view(b"a", b"b", before=first), values=values(None, b"again"))
+    for _ in range(2):  # repeating an epoch finds what was before the epoch
+        store.write(EPOCH + 1, [gone])
+    assert store.read("v", ids_of(b"a", b"b"), EPOCH + 1).equals(first)
+    assert ordered(store, table="v") == [b"again"]
+    if not store.previous_images:
+        store.write(EPOCH + 2, [replace(view(b"a"), before=None)])
+        return
+    with pytest.raises(DataError, match="'v': a write of a view without previous images"):
+        store.write(EPOCH + 2, [replace(view(b"a"), before=None)])
+    with pytest.raises(Contradiction, match=r"'v', epoch \d+: a row is written that was b'row of a' before, here it"):
+        store.write(EPOCH + 2, [view(b"a", before=values(b"row of a"))])
+    assert ordered(store, table="v") == [b"again"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
