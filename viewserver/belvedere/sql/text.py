@@ -7,23 +7,14 @@ from decimal import Decimal
 
 from belvedere.sql.catalog import TableDef, Ties, ViewDef
 from belvedere.sql.expr import Call, ColumnRef, Expr, Literal
+from belvedere.sql.registry import SCALARS
 
 _BINARY = {
-    "add": ("+", 6),
-    "sub": ("-", 6),
-    "mul": ("*", 7),
-    "div": ("/", 7),
-    "mod": ("%", 7),
-    "intdiv": ("div", 7),
-    "eq": ("=", 4),
-    "ne": ("<>", 4),
-    "lt": ("<", 4),
-    "le": ("<=", 4),
-    "gt": (">", 4),
-    "ge": (">=", 4),
-    "null_safe_eq": ("<=>", 4),
+    **dict.fromkeys(("mul", "div", "mod", "intdiv"), 7),
+    **dict.fromkeys(("add", "sub"), 6),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq"), 4),
 }
-"""Operators and how strongly they bind: or 1, and 2, not 3, comparisons 4, sums 6, products 7."""
+"""How strongly operators bind: or 1, and 2, not 3, comparisons 4, sums 6, products 7."""
 
 
 def expr_text(expr: Expr) -> str:
@@ -65,7 +56,7 @@ def _text(expr: Expr, outer: int) -> str:
 def _call(call: Call) -> tuple[str, int]:
     name, args = call.name, call.args
     if name in _BINARY:
-        sign, strength = _BINARY[name]
+        sign, strength = SCALARS[name].infix, _BINARY[name]
         return f"{_text(args[0], strength)} {sign} {_text(args[1], strength + 1)}", strength
     if name in ("and", "or"):
         strength = 2 if name == "and" else 1
