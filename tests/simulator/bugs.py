@@ -19,6 +19,7 @@ from belvedere.backend.memory import MemoryStore
 from belvedere.engine import exchange
 from belvedere.engine.delta import Changes
 from belvedere.engine.shard import Shard
+from belvedere.engine.state import delta_table
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.protocol import (
     amending,
@@ -324,3 +325,9 @@ def _wrong_ties() -> list[Patch]:
         return merge(self, dataclasses.replace(changes, ts=2 * changes.ts + puts), *rest)
 
     return [(DeltaTable, "_merge", put_wins)]
+
+
+@_bug("ties by arrival")
+def _ties_by_arrival() -> list[Patch]:
+    """Of two puts with one timestamp the later one wins in tables of several masters too."""
+    return [(delta_table, "settle", lambda changes, *_: changes)]

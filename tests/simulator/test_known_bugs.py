@@ -40,6 +40,7 @@ SYMPTOMS = {
     "late computation written": _VIEW,
     "tombstones collected early": _VIEW,
     "wrong tie rule": _VIEW,
+    "ties by arrival": _VIEW,
     "bounded queue inside an epoch": _STUCK,
     "full disk blamed on a view": "is set aside since epoch",
     "view set aside at its first failure": "is set aside since epoch .*, where it failed in [12] attempts",

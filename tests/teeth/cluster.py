@@ -77,8 +77,8 @@ GUARANTEES = [
         name="reads of a snapshot follow the pool",
         claim="cluster 2 snapshot consistency: one snapshot, one epoch",
         file=f"{CLUSTER}/client/database.py",
-        find="        super().__init__(database, self._known)",
-        instead="        super().__init__(database, None)",
+        find="        super().__init__(database, self._known, pin, database.pins.unpin)",
+        instead="        super().__init__(database, None, pin, database.pins.unpin)",
         noticed_by=(
             "tests/cluster/test_client_property.py",
             "tests/cluster/test_client.py::test_a_snapshot_is_pinned_and_stays",
@@ -142,8 +142,8 @@ GUARANTEES = [
         name="the client waits until its write is in the views",
         claim="cluster 6 isolation: base writes never wait for a view",
         file=f"{CLUSTER}/client/database.py",
-        find="        return self._send(table, changes, ts is None, deadline)",
-        instead="        token = self._send(table, changes, ts is None, deadline)\n        self.wait(token, 5.0)\n"
+        find="        return self._send(served, changes, ts is None, deadline)",
+        instead="        token = self._send(served, changes, ts is None, deadline)\n        self.wait(token, 5.0)\n"
         "        return token",
         noticed_by=("tests/cluster/test_client.py::test_writes_return_while_the_pool_stands_still",),
     ),
@@ -246,7 +246,7 @@ ROWS = [
         find="        return epoch <= self._fence",
         instead="        return epoch < 0",
         noticed_by=(
-            "tests/backend/conformance/test_versions.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
+            "tests/backend/conformance/test_state_tables.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
         ),
         tried=(SEEDS,),
     ),
@@ -257,7 +257,7 @@ ROWS = [
         find="            if epoch <= self._collector.bounds.tombstones:\n                return []",
         instead="            if epoch < 0:\n                return []",
         noticed_by=(
-            "tests/backend/conformance/test_versions.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
+            "tests/backend/conformance/test_state_tables.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
         ),
     ),
     Break(
@@ -426,7 +426,7 @@ ROWS = [
         file="viewserver/belvedere/backend/memory.py",
         find="        found = bisect_left(self.epochs, below)",
         instead="        found = bisect_left(self.epochs, below + 1)",
-        noticed_by=("tests/backend/conformance/test_versions.py::test_a_read_takes_the_newest_version_below",),
+        noticed_by=("tests/backend/conformance/test_state_tables.py::test_a_read_takes_the_newest_version_below",),
     ),
     Break(
         name="a read of the served store sees the version that it should be below",
@@ -434,7 +434,7 @@ ROWS = [
         file="viewserver/belvedere/backend/served/tables.py",
         find="        ids, below = ids[:_READ_IDS], min(below, _EPOCHS)",
         instead="        ids, below = ids[:_READ_IDS], min(below + 1, _EPOCHS)",
-        noticed_by=("tests/backend/conformance/test_versions.py::test_a_read_takes_the_newest_version_below",),
+        noticed_by=("tests/backend/conformance/test_state_tables.py::test_a_read_takes_the_newest_version_below",),
     ),
     Break(
         name="the served store answers below its horizon",
@@ -442,7 +442,7 @@ ROWS = [
         file="viewserver/belvedere/backend/served/tables.py",
         find="        check_horizon(table, below, self._collector.bounds.horizon)",
         instead="        check_horizon(table, below, 0)",
-        noticed_by=("tests/backend/conformance/test_versions.py::test_reads_below_the_horizon_are_refused",),
+        noticed_by=("tests/backend/conformance/test_state_tables.py::test_reads_below_the_horizon_are_refused",),
     ),
     Break(
         name="what a peer refused is not sent again",

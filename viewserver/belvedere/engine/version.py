@@ -6,8 +6,9 @@ also when it is repeated. A release carries the engine before as well (`belveder
 two releases work together; the pool goes on to the next one when all of them have it.
 
 2: constants in plans are equal by type and bits, so plans share less than before; functions keep BINARY.
+3: which calls can fail is decided per call, by one registry; joins keep and place state accordingly.
 """
 
-ENGINE_VERSION = 2
-OLDEST_ENGINE_VERSION = 2
-"""The first one, and so there is none before it to carry: engine 1 was in no release."""
+ENGINE_VERSION = 3
+OLDEST_ENGINE_VERSION = 3
+"""There is none before it to carry: engines 1 and 2 were in no release."""

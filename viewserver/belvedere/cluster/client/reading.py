@@ -23,7 +23,6 @@ from belvedere.cluster.transport import calls
 from belvedere.engine import shard
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.state.delta_table import DeltaTable
-from belvedere.model import order
 from belvedere.model.describe import ViewShape
 from belvedere.model.keys import KeyCodec
 from belvedere.model.ranges import KeyRange
@@ -78,16 +77,11 @@ class RowReader:
 
     def range(self, served: Served, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline) -> Delta:
         """The rows of a range, in its order."""
-        if isinstance(served, ServedView):
-            parts = list(self._in_order(served, codec, wanted, epoch, deadline))
-            return concat_deltas(parts) if parts else empty_delta(served.shape.schema)
-        # Base tables are read from DELTA, which has no order: all of it is looked at.
-        key = shape_of(served).key
-        parts = [order.select(piece, key, codec, wanted) for piece in self.pieces(served, epoch, deadline)]
-        return order.select(concat_deltas(parts), key, codec, wanted) if parts else self.rows(served, epoch, deadline)
+        parts = list(self._in_order(served, codec, wanted, epoch, deadline))
+        return concat_deltas(parts) if parts else empty_delta(shape_of(served).schema)
 
     def _in_order(
-        self, served: ServedView, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline
+        self, served: Served, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline
     ) -> Iterator[Delta]:
         """Part by part: what breaks off is asked for again, so a part must not be too much."""
         left = wanted.limit
@@ -102,7 +96,7 @@ class RowReader:
             deadline.progressed()
             left = None if left is None else left - found
             end = parts[-1].slice(len(parts[-1]) - 1, len(parts[-1]))
-            last = codec.encode([end.columns[i].to_arrow() for i in served.shape.key], 1)[0].as_py()
+            last = codec.encode([end.columns[i].to_arrow() for i in shape_of(served).key], 1)[0].as_py()
             wanted = replace(wanted, high=last) if wanted.reverse else replace(wanted, low=last + b"\0")
 
     def rows(self, served: Served, epoch: int, deadline: Deadline) -> Delta:

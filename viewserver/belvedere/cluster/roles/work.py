@@ -18,7 +18,7 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -218,6 +218,7 @@ class ServerWork:
             spill_directory=spill_directory,
             tombstone_retention_ms=tombstone_retention_ms,
             encode_keys=encode_keys,
+            previous_images=store.previous_images,
         )
         self._shard = self._make_shard()
         self._generation: Generation | None = None
@@ -292,12 +293,14 @@ class ServerWork:
         epoch, attempt, stage = compute.epoch, compute.attempt, compute.stage
         generation = self._require_open(epoch, attempt)
         position = {member: i for i, member in enumerate(generation.distributors + generation.servers)}
-        rows = 0
+        rows = batches = 0
         for batch, payload in self.kept.take(epoch, attempt, stage):
             # Base batches are ordered by piece and, within it, by number; others by sender, so that replay is the same.
             first = batch.order if stage == 0 else position.get(batch.sender, -1)
             self._shard.receive(stage, (first, batch.number), payload)
-            rows += batch.rows
+            rows, batches = rows + batch.rows, batches + 1
+        if batches != compute.batches:
+            raise WorkError(f"stage {stage} of epoch {epoch}: {compute.batches} batches came, {batches} were kept")
         outgoing = self._run(stage)
         dispatches = []
         for out in outgoing:
@@ -321,14 +324,13 @@ class ServerWork:
         assert self._open is not None
         engine = self._open.plan.engine
         try:
-            changes = self._shard.finish()
+            writes = self._shard.finish()
         except StageError as error:
             raise WorkError.of(error) from error
         self._open = None
-        writes = []
-        for change in changes:
-            values = self._engines.pack(engine, change.table, change.values)
-            writes.append(TableWrite(change.table, change.ids, values, change.logged, change.keys))
+        if self._engines.formats:
+            packed = (self._engines.pack(engine, write.table, write.values) for write in writes)
+            writes = [replace(write, values=values) for write, values in zip(writes, packed, strict=True)]
         self.recent.add(persist.epoch, writes)
         with self._owning:
             self._ownership.process(persist.epoch, persist.attempt)
