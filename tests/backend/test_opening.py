@@ -18,7 +18,8 @@ def test_memory_is_a_backend_of_its_own_each_time() -> None:
     one, other = open_backend("memory:"), open_backend("memory:")
     one.store.put_document("a", b"1")
     assert one.store.get_document("a") == b"1" and other.store.get_document("a") is None
-    assert one.base is None and one.within(1.0) is one.store
+    assert one.base is not None and one.base.tables() == {} and one.within(1.0) is one.store is one.sources
+    assert open_backend("memory:", base=False).base is None
     one.close()
 
 

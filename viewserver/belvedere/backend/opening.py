@@ -26,7 +26,8 @@ def open_backend(
     if scheme == "memory" and separator and not rest:
         from belvedere.backend.memory import MemoryStore
 
-        return Backend(url, MemoryStore())
+        store = MemoryStore()
+        return Backend(url, store, store.base if base else None)
     if scheme in SERVED and rest.startswith("//"):
         return _served(url, f"{SERVED[scheme]}:{rest}", timeout, certificates, base)
     raise DataError(f"{url!r} names no backend that is known; there are {KNOWN}")

@@ -128,7 +128,7 @@ class PatientStore:
     # --- sources and base tables
 
     def sources(self) -> list[SourceInfo]:
-        return self._try("listing sources", lambda store: store.sources())
+        return self._connected("listing sources", lambda to: (to.fed_by or _bounded(to, self._deadline)).sources())
 
     def write_base(self, table: TableDef, changes: Changes, own_clock: bool, request: str) -> Mapping[SourceId, Seq]:
         def write(to: Backend) -> Mapping[SourceId, Seq]:
