@@ -73,10 +73,11 @@ class ClusterDatabase(KeyReads, Executing):
         timeout: float = TIMEOUT,
         max_age: float = MAX_AGE,
         on_close: Callable[[], None] = lambda: None,
+        store: str = "",
     ) -> None:
         self.timeout = timeout
         self.pool = Pool(seeds, caller)
-        self.stores = Stores(self.pool, open_store)
+        self.stores = Stores(self.pool, open_store, store)
         self.epochs = CommittedEpochs(self.pool, self.stores, max_age)
         self.pins = Pins(self.stores, timeout)
         self.rows = RowReader(self.pool, self.stores)

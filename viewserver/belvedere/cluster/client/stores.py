@@ -55,8 +55,9 @@ def _base(backend: Backend) -> BaseTables:
 class Stores:
     """The one connection that is in use, and whoever asks with a deadline."""
 
-    def __init__(self, pool: Pool, open: Open) -> None:
-        self._pool, self._open = pool, open
+    def __init__(self, pool: Pool, open: Open, url: str = "") -> None:
+        """`url`: where it is, if it is not a member of the pool."""
+        self._pool, self._open, self._url = pool, open, url
         self._lock = threading.Lock()
         self._connection: tuple[str, Backend] | None = None
         """With the address."""
@@ -66,7 +67,7 @@ class Stores:
         return PatientStore(self, deadline)
 
     def connection(self, deadline: Deadline) -> Backend:
-        address = self._pool.store_address(deadline)
+        address = self._url or self._pool.store_address(deadline)
         with self._lock:
             if self._closed:
                 raise errors.Closed("the connection is closed")
