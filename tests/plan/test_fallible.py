@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from belvedere.plan.exprs import fallible
+from belvedere.sql.registry import fallible
 from tests.sql.support import bound
 
 

@@ -13,7 +13,7 @@ import pytest
 from belvedere.sql import bind_query, parse_statement
 from belvedere.sql.adhoc import select_to_duckdb
 from belvedere.sql.duckdb import to_duckdb
-from belvedere.sql.duckdb_expr import type_name
+from belvedere.sql.duckdb_forms import type_name
 from belvedere.sql.statements import Select
 from tests.sql.support import CATALOG
 

@@ -77,8 +77,8 @@ GUARANTEES = [
         name="reads of a snapshot follow the pool",
         claim="cluster 2 snapshot consistency: one snapshot, one epoch",
         file=f"{CLUSTER}/client/database.py",
-        find="        super().__init__(database, self._known)",
-        instead="        super().__init__(database, None)",
+        find="        super().__init__(database, self._known, pin, database.pins.unpin)",
+        instead="        super().__init__(database, None, pin, database.pins.unpin)",
         noticed_by=(
             "tests/cluster/test_client_property.py",
             "tests/cluster/test_client.py::test_a_snapshot_is_pinned_and_stays",
@@ -142,8 +142,8 @@ GUARANTEES = [
         name="the client waits until its write is in the views",
         claim="cluster 6 isolation: base writes never wait for a view",
         file=f"{CLUSTER}/client/database.py",
-        find="        return self._send(table, changes, ts is None, deadline)",
-        instead="        token = self._send(table, changes, ts is None, deadline)\n        self.wait(token, 5.0)\n"
+        find="        return self._send(served, changes, ts is None, deadline)",
+        instead="        token = self._send(served, changes, ts is None, deadline)\n        self.wait(token, 5.0)\n"
         "        return token",
         noticed_by=("tests/cluster/test_client.py::test_writes_return_while_the_pool_stands_still",),
     ),

@@ -86,10 +86,12 @@ SNAPSHOT_CONSISTENCY = [
     Break(
         name="a call is written row by row",
         claim="2 snapshot consistency: one call is atomic",
-        file=f"{EMBEDDED}/database.py",
-        find="        return self._write(reader, reader.puts(rows), ts, False, timeout, is_frame(rows))",
+        file="viewserver/belvedere/model/writing.py",
+        find="        return self._write(table, lambda to: to.puts(rows), ts, timeout, ordered=False, "
+        "borrowed=is_frame(rows))",
         instead="        for part in rows if isinstance(rows, list) and rows else [rows]:\n"
-        "            token = self._write(reader, reader.puts(part), ts, False, timeout, is_frame(rows))\n"
+        "            def one(to, part=part):\n                return to.puts(part)\n"
+        "            token = self._write(table, one, ts, timeout, ordered=False, borrowed=is_frame(rows))\n"
         "        return token",
         noticed_by=("tests/embedded/test_visibility.py::test_a_call_is_in_one_epoch_with_all_that_it_writes",),
     ),
@@ -164,6 +166,28 @@ CONVERGENCE = [
             "tests/properties/test_convergence.py::test_of_two_puts_with_one_timestamp_the_later_wins_whichever_it_is",
             "tests/engine/state/test_delta_table.py::test_against_the_model",
             "tests/views/test_views.py",
+        ),
+    ),
+    Break(
+        name="ties by value are settled by arrival",
+        claim="4 convergence: where the value settles ties no order matters",
+        file=f"{ENGINE}/state/delta_table.py",
+        find="            changes = settle(changes, ids, self._cells, self._standing(ids, changes.ts))",
+        instead="            pass",
+        noticed_by=(
+            "tests/properties/test_convergence.py::test_where_the_value_settles_ties_no_order_matters",
+            "tests/engine/state/test_delta_table.py::test_of_puts_with_one_timestamp_the_greatest_value_wins_in_any_order",
+        ),
+    ),
+    Break(
+        name="a value that stands already does not compete for a tie",
+        claim="4 convergence: where the value settles ties no order matters",
+        file=f"{ENGINE}/state/ties.py",
+        find="        contested = stands | _repeated(group, written)",
+        instead="        stands[:] = False\n        contested = _repeated(group, written)",
+        noticed_by=(
+            "tests/properties/test_convergence.py::test_where_the_value_settles_ties_no_order_matters",
+            "tests/engine/state/test_delta_table.py::test_against_the_model",
         ),
     ),
     Break(

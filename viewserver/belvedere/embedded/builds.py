@@ -143,11 +143,9 @@ class Builds:
         return {}
 
     def _add_columns(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
-        catalog = self._runtime.catalog
-        self._runtime.engine.add_columns(operation["table"], schema_of(operation["columns"]))
-        self._runtime.catalog = catalog.with_table(
-            ddl.with_columns(catalog.tables[operation["table"]], operation["columns"])
-        )
+        catalog, columns = self._runtime.catalog, schema_of(operation["columns"])
+        self._runtime.engine.add_columns(operation["table"], columns)
+        self._runtime.catalog = catalog.with_table(ddl.with_columns(catalog.tables[operation["table"]], columns))
         return {}
 
     def _drop_table(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -28,24 +27,27 @@ from belvedere.embedded.storage.commit import GroupEntry
 from belvedere.embedded.storage.files import Files
 from belvedere.embedded.storage.ordered import base_range
 from belvedere.embedded.storage.views import Row, ViewTable
-from belvedere.engine.delta import Changes
 from belvedere.engine.trial import try_out
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError, DiskError
+from belvedere.model import catalog_change, ddl, rows
 from belvedere.model import change_codec as codec
-from belvedere.model import ddl, rows
-from belvedere.model.describe import ViewShape, schema_json, table_json
+from belvedere.model.catalog_change import CatalogChange
+from belvedere.model.closing import Closing
+from belvedere.model.describe import ViewShape
 from belvedere.model.ranges import KeyRange
-from belvedere.model.rows import is_frame
 from belvedere.model.statements import NO_PREFIXES, Result
 from belvedere.model.token import Token
+from belvedere.model.writing import ReadRows, Writing, refuse_view
 from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
-from belvedere.sql.catalog import Catalog, TableDef, ViewDef
+from belvedere.sql.catalog import Catalog, TableDef
+
+Decide = Callable[[Catalog, st.Statement], CatalogChange | None]
 
 
-class Database(Statements):
+class Database(Statements, Writing[Token], Closing):
     """A database open for reading and writing. All methods may be called from any thread."""
 
     def __init__(self, path: str | os.PathLike[str] | None, options: DatabaseOptions, files: Files | None = None):
@@ -127,64 +129,41 @@ class Database(Statements):
 
     # ------------------------------------------------------------------ writing
 
-    def put(self, table: str, rows: Any, *, ts: Any = None, timeout: float | None = None) -> Token:
-        """Insert or update rows (dicts, Arrow, pandas, polars). Missing columns are unchanged, None is NULL.
-
-        Atomic; returns when durable. `ts`: cell timestamps (microseconds or datetime, for all rows or one per row).
-        """
-        reader = self._reader(table)
-        return self._write(reader, reader.puts(rows), ts, False, timeout, is_frame(rows))
-
-    def delete(self, table: str, keys: Any, *, ts: Any = None, timeout: float | None = None) -> Token:
-        """Delete rows by key: values, tuples or dicts, or a table with the key columns."""
-        reader = self._reader(table)
-        return self._write(reader, reader.deletes(keys), ts, False, timeout, is_frame(keys))
-
-    def write(self, table: str, rows: Any, *, deletes: Any, ts: Any = None, timeout: float | None = None) -> Token:
-        """Puts and deletes in one atomic, ordered batch: `deletes` has a boolean per row."""
-        reader = self._reader(table)
-        return self._write(reader, reader.mixed(rows, deletes), ts, True, timeout, True)
-
     def _reader(self, table: str) -> rows.GivenRows:
         found = self._rows.get(table)
         if found is None:
             relation = self.catalog.relation(table)
             found = self._rows.get(relation.name)
             if found is None:
-                raise CatalogError(f"{relation.name!r} is a view; rows are written to base tables")
+                raise refuse_view(relation.name)
         return found
 
     def _write(
-        self,
-        reader: rows.GivenRows,
-        changes: Changes | None,
-        ts: Any,
-        ordered: bool,
-        timeout: float | None,
-        borrowed: bool,
+        self, table: str, read: ReadRows, ts: Any, timeout: float | None, *, ordered: bool, borrowed: bool
     ) -> Token:
+        reader = self._reader(table)
+        changes = read(reader)
         if changes is None:
             if self._closed or self._runtime.failure is not None:
                 raise self._runtime.closed()
             return Token(self._committer.epoch)
-        table = reader.table
-        count = len(changes)
+        written, count = reader.table, len(changes)
         if ts is not None:
             changes.ts = rows.timestamps(ts, count)
-        meta, buffer = codec.encode(table, changes, own_clock=ts is None)
+        meta, buffer = codec.encode(written, changes, own_clock=ts is None)
         if borrowed:
             # the caller may change its arrays when we return, and the engine reads them later: it gets the log's copy
-            changes = codec.decode(table, meta, buffer)
+            changes = codec.decode(written, meta, buffer)
 
         def check() -> None:
-            now = self._rows.get(table.name)
+            now = self._rows.get(written.name)
             if now is None:
-                raise CatalogError(f"table {table.name!r} was dropped; nothing was written")
-            if now is not reader and not ddl.extends(now.table, table):
-                raise CatalogError(f"table {table.name!r} became another one; nothing was written, repeat the call")
+                raise CatalogError(f"table {written.name!r} was dropped; nothing was written")
+            if now is not reader and not ddl.extends(now.table, written):
+                raise CatalogError(f"table {written.name!r} became another one; nothing was written, repeat the call")
 
         clocks = 0 if ts is not None else count if ordered and changes.delete is not None else 1
-        entry = GroupEntry(meta, buffer, table.name, changes, count, clocks, on_join=check)
+        entry = GroupEntry(meta, buffer, written.name, changes, count, clocks, on_join=check)
         return self._committer.submit(entry, timeout=timeout)
 
     # ------------------------------------------------------------------ DDL
@@ -204,25 +183,25 @@ class Database(Statements):
         self._last_ddl = None
 
     def _write_statement(self, statement: st.Statement, wait: bool) -> Result:
-        match statement:
-            case st.Insert():
-                return self.put(statement.table, [dict(zip(statement.columns, r, strict=True)) for r in statement.rows])
-            case st.Delete():
-                return self.delete(statement.table, list(statement.keys))
+        return self._write_rows(statement) or self._change_catalog(statement, wait)
+
+    def _change_catalog(self, statement: st.Statement, wait: bool, decide: Decide = catalog_change.apply) -> Token:
+        """Carry out DDL. What it changes is decided when the catalog shows all that came before."""
         with self._ddl:
             self._settle_ddl()
             # one build at a time; whoever follows sees what the one before made
             self._wait_unless_full(lambda: self._runtime.builds.pending is None, "another view is being built, which")
-            match statement:
-                case st.CreateTable():
-                    return self._create_table(statement)
-                case st.AddColumns():
-                    return self._add_columns(statement)
-                case st.Drop():
-                    return self._drop(statement)
-                case st.CreateView():
-                    return self._create_view(statement, wait)
-        raise AssertionError(f"a statement that nobody carries out: {statement}")
+            if (refused := self._refused_view(statement)) is not None:
+                return self._applied(self._submit_ddl({"op": "drop_view", "name": refused}))
+            change = decide(self.catalog, statement)
+            match change:
+                case None:
+                    return Token(self.epoch)
+                case catalog_change.ViewsCreated():
+                    return self._create_views(change, wait)
+                case catalog_change.ViewDropped():
+                    return self._applied(self._submit_ddl(catalog_change.operation(change)))
+            return self._applied(self._change_table(change))
 
     def _wait_unless_full(self, condition: Callable[[], bool], what: str) -> None:
         self._runtime.wait_until(lambda: condition() or self._runtime.waiting_for_room is not None)
@@ -233,86 +212,37 @@ class Database(Statements):
         self._wait_unless_full(lambda: self.epoch >= token.epoch, "the statement is durable and")
         return token
 
-    def _create_table(self, statement: st.CreateTable) -> Token:
-        table = statement.table
-        existing = self.catalog.find(table.name)
-        if existing is not None:
-            if statement.if_not_exists and isinstance(existing, TableDef):
-                return Token(self.epoch)
-            raise CatalogError(f"{existing.name!r} exists already")
-        operation = {"op": "create_table", "table": table_json(table)}
-        return self._applied(
-            self._submit_ddl(
-                operation,
-                on_join=lambda: self._rows.__setitem__(table.name, rows.GivenRows(table)),
-                on_fail=lambda: self._rows.pop(table.name, None),
-            )
-        )
+    def _refused_view(self, statement: st.Statement) -> str | None:
+        """The view that it drops, if this program cannot read it: the catalog does not have it then."""
+        if not (isinstance(statement, st.Drop) and statement.kind == "view") or self.catalog.find(statement.name):
+            return None
+        wanted = statement.name.lower()
+        return next((name for name in self._runtime.builds.refused if name.lower() == wanted), None)
 
-    def _add_columns(self, statement: st.AddColumns) -> Token:
-        table = self.catalog.relation(statement.table)
-        if not isinstance(table, TableDef):
-            raise CatalogError(f"{table.name!r} is a view; replace it with CREATE OR REPLACE MATERIALIZED VIEW")
-        known = {c.name.lower() for c in table.columns}
-        for column in statement.columns:
-            if column.name.lower() in known:
-                raise CatalogError(f"table {table.name!r} has a column {column.name!r} already")
-            known.add(column.name.lower())
-        columns = schema_json(statement.columns)
-        wider = rows.GivenRows(ddl.with_columns(table, columns))
-        before = self._rows[table.name]
-        return self._applied(
-            self._submit_ddl(
-                {"op": "add_columns", "table": table.name, "columns": columns},
-                on_join=lambda: self._rows.__setitem__(table.name, wider),
-                on_fail=lambda: self._rows.__setitem__(table.name, before),
-            )
-        )
+    def _change_table(
+        self, change: catalog_change.TableCreated | catalog_change.ColumnsAdded | catalog_change.TableDropped
+    ) -> Token:
+        """From the place of the change in the log on, rows are read as the table is then."""
+        name, before = change.table.name, self._rows.get(change.table.name)
+        after = None if isinstance(change, catalog_change.TableDropped) else rows.GivenRows(change.table)
 
-    def _drop(self, statement: st.Drop) -> Token:
-        found = self.catalog.find(statement.name)
-        if found is None or isinstance(found, TableDef) != (statement.kind == "table"):
-            refused = self._runtime.builds.refused
-            if found is None and statement.kind == "view" and statement.name in refused:
-                return self._applied(self._submit_ddl({"op": "drop_view", "name": statement.name}))
-            if found is None and statement.if_exists:
-                return Token(self.epoch)
-            if found is None:
-                self.catalog.relation(statement.name)
-            other = "a view" if statement.kind == "table" else "a table"
-            raise CatalogError(f"{statement.name!r} is {other}, not a {statement.kind}")
-        ddl.refuse_if_needed(self.catalog, statement.kind, found.name)
-        if isinstance(found, ViewDef):
-            return self._applied(self._submit_ddl({"op": "drop_view", "name": found.name}))
-        before = self._rows[found.name]
-        return self._applied(
-            self._submit_ddl(
-                {"op": "drop_table", "name": found.name},
-                on_join=lambda: self._rows.pop(found.name, None),
-                on_fail=lambda: self._rows.__setitem__(found.name, before),
-            )
-        )
+        def read_by(reader: rows.GivenRows | None) -> None:
+            if reader is None:
+                self._rows.pop(name, None)
+            else:
+                self._rows[name] = reader
 
-    def _create_view(self, statement: st.CreateView, wait: bool) -> Token:
-        view, catalog = statement.view, self.catalog
-        existing = catalog.find(view.name)
-        if isinstance(existing, TableDef):
-            raise CatalogError(f"{existing.name!r} exists already: it is a table")
-        if existing is not None:
-            if statement.if_not_exists:
-                return Token(self.epoch)
-            if not statement.or_replace:
-                raise CatalogError(f"view {existing.name!r} exists already; CREATE OR REPLACE changes it")
-            if ddl.view_json(existing) == {**ddl.view_json(view), "name": existing.name, "version": existing.version}:
-                return Token(self.epoch)
-            views, after = ddl.cone(catalog, view)
-        else:
-            views, after = [view], catalog.with_view(view)
+        return self._submit_ddl(catalog_change.operation(change), lambda: read_by(after), lambda: read_by(before))
+
+    def _create_views(self, change: catalog_change.ViewsCreated, wait: bool) -> Token:
+        views = change.views
         plan = self._runtime.call(lambda: self._runtime.engine.plan)
-        try_out(plan_views(after, views, plan))  # what cannot be planned or computed is refused before it is in the log
+        try_out(
+            plan_views(change.catalog, views, plan)
+        )  # what cannot be planned or computed is refused before it is in the log
         failures = self._runtime.builds.failures
         failures.pop(views[0].name, None)
-        token = self._submit_ddl({"op": "create_views", "views": [ddl.view_json(v) for v in views]})
+        token = self._submit_ddl(catalog_change.operation(change))
         if not wait:
             return self._applied(token)
         version = views[0].version
@@ -334,18 +264,8 @@ class Database(Statements):
         """
         from belvedere.sql.manifest_target import EMBEDDED, applicable
 
-        tokens = []
-        for described in applicable(text, lambda: self.catalog, EMBEDDED):
-            statement: st.Statement | None = described
-            if isinstance(described, st.CreateTable):
-                existing = self.catalog.find(described.table.name)
-                if isinstance(existing, TableDef):
-                    added = ddl.added_columns(existing, described.table)
-                    statement = st.AddColumns(existing.name, added) if added else None
-            token = Token(self.epoch) if statement is None else self._write_statement(statement, wait)
-            assert isinstance(token, Token)
-            tokens.append(token)
-        return tokens
+        described = applicable(text, lambda: self.catalog, EMBEDDED)
+        return [self._change_catalog(content, wait, catalog_change.reconcile) for content in described]
 
     # ------------------------------------------------------------------ the end
 
@@ -362,14 +282,6 @@ class Database(Statements):
         """
         self._closed = True
         self._instance.close()
-
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 __all__ = ["After", "DataError", "Database", "Moment"]

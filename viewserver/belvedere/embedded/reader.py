@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,6 +35,7 @@ from belvedere.engine.vec import Vec
 from belvedere.errors import Closed, Damaged, EpochExpired, StorageError
 from belvedere.model import change_codec as codec
 from belvedere.model import ddl
+from belvedere.model.closing import Closing
 from belvedere.model.describe import ViewShape, schema_of, table_of
 from belvedere.model.ranges import KeyRange
 from belvedere.model.statements import NO_PREFIXES, Result
@@ -57,7 +57,7 @@ class _Committed:
     epoch = 0
 
 
-class Reader(Statements):
+class Reader(Statements, Closing):
     """A database open for reading only; same methods, but for those that write."""
 
     def __init__(self, files: Files, options: DatabaseOptions):
@@ -368,11 +368,3 @@ class Reader(Statements):
         with self._guard:
             self._closed = True
             self._leases.close()
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

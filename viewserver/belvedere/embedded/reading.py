@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from belvedere.model import order
 from belvedere.model.describe import ViewShape
 from belvedere.model.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.model.keys import key_codec
-from belvedere.model.pin import Pin
 from belvedere.model.ranges import KeyRange
 from belvedere.model.shapes import arrow_schema, named, to_table
 from belvedere.model.token import Token
@@ -279,26 +277,9 @@ class Reading(KeyReads):
 
 
 class Snapshot(SnapshotReads):
-    """Reads at one epoch, which is pinned until the end."""
-
     def __init__(self, database: Reading, epoch: int):
-        super().__init__(database, epoch)
-        self._database = database
+        super().__init__(database, epoch, database.pins.pin(epoch, "snapshot"), database.pins.unpin)
         self.epoch = epoch
-        self._pin: Pin | None = database.pins.pin(epoch, "snapshot")
-
-    def close(self) -> None:
-        if self._pin is not None:
-            self._database.pins.unpin(self._pin)
-            self._pin = None
-
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _table(rows: Sequence[Vec], schema: pa.Schema, which: Sequence[int], chosen: Sequence[str] | None) -> pa.Table:

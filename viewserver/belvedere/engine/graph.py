@@ -28,8 +28,9 @@ from belvedere.engine.operators.union import UnionOperator
 from belvedere.engine.operators.view import ViewDelta, ViewOperator
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.plan import nodes
-from belvedere.sql.expr import Call, Expr, walk
+from belvedere.sql.expr import Expr
 from belvedere.sql.query import JoinKind
+from belvedere.sql.registry import fallible
 
 
 @dataclass(frozen=True)
@@ -162,48 +163,6 @@ def is_empty(output: Any) -> bool:
     return isinstance(output, Sided) and not output.slots
 
 
-SAFE_CALLS = frozenset(
-    [
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "null_safe_eq",
-        "and",
-        "or",
-        "not",
-        "is_null",
-        "is_not_null",
-        "is_true",
-        "case",
-        "coalesce",
-        "nullif",
-        "in",
-        "concat",
-        "upper",
-        "lower",
-        "trim",
-        "ltrim",
-        "rtrim",
-        "length",
-        "replace",
-        "like",
-        "starts_with",
-        "ends_with",
-        "contains",
-        "greatest",
-        "least",
-        "year",
-        "month",
-        "day",
-        "quarter",
-    ]
-)
-"""Functions that never fail by themselves."""
-
-
 def may_fail(node: nodes.Node) -> bool:
     """Whether a row below can carry a row error: a condition that is able to fail."""
     if isinstance(node, nodes.ViewNode):
@@ -215,7 +174,7 @@ def may_fail(node: nodes.Node) -> bool:
         condition = node.residual
         if any(columns_may_fail(side.input) for side in (node.left, node.right)):
             return True
-    if condition is not None and any(isinstance(e, Call) and e.name not in SAFE_CALLS for e in walk(condition)):
+    if condition is not None and fallible(condition):
         return True
     if condition is not None and any(columns_may_fail(n) for n in nodes.inputs(node)):
         return True
@@ -228,10 +187,8 @@ def columns_may_fail(node: nodes.Node) -> bool:
         return False
     if isinstance(node, nodes.PreAggregationNode):
         return True
-    if isinstance(node, nodes.ProjectionNode):
-        for expr in node.exprs:
-            if any(isinstance(e, Call) and e.name not in SAFE_CALLS for e in walk(expr)):
-                return True
+    if isinstance(node, nodes.ProjectionNode) and any(map(fallible, node.exprs)):
+        return True
     return any(columns_may_fail(n) for n in nodes.inputs(node))
 
 

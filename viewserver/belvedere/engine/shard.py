@@ -172,7 +172,7 @@ class Shard:
         for table in self._catalog.tables:
             known = old.get(table.name)
             grows = known is not None and known.table.columns == table.columns[: len(known.table.columns)]
-            if known is None or not grows or known.table.key != table.key:
+            if known is None or not grows or (known.table.key, known.table.ties) != (table.key, table.ties):
                 known = DeltaTable(table)
             elif len(known.table.columns) < len(table.columns):
                 known.add_columns(table.columns[len(known.table.columns) :])

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from belvedere.model import order
+from belvedere.model.closing import Closing
 from belvedere.model.keys import KeyCodec
+from belvedere.model.pin import Pin
 from belvedere.model.ranges import KeyRange
 
 Wanted: TypeAlias = Callable[[KeyCodec, str], KeyRange]
@@ -71,11 +73,13 @@ class KeyReads(ABC):
         return self._range(relation, wanted, columns, at, after, timeout)
 
 
-class SnapshotReads:
-    """Reads of a database at one moment."""
+class SnapshotReads(Closing):
+    """Reads of a database at one moment, which is pinned until the end."""
 
-    def __init__(self, database: KeyReads, at: Any) -> None:
+    def __init__(self, database: KeyReads, at: Any, pin: Pin, unpin: Callable[[Pin], None]) -> None:
         self._reads, self._at = database, at
+        self._pin: Pin | None = pin
+        self._unpin = unpin
 
     def get(self, relation: str, key: Any) -> dict[str, Any] | None:
         return self._reads.get(relation, key, at=self._at)
@@ -103,3 +107,8 @@ class SnapshotReads:
         return self._reads.scan(
             relation, start=start, stop=stop, limit=limit, reverse=reverse, columns=columns, at=self._at
         )
+
+    def close(self) -> None:
+        if self._pin is not None:
+            self._unpin(self._pin)
+            self._pin = None

@@ -31,20 +31,9 @@ from belvedere.sql.query import (
     UnionAll,
     inputs,
 )
+from belvedere.sql.registry import SCALARS, fallible
 from belvedere.types import BIGINT, BOOLEAN, Column, Kind, decimal
 
-_LAZY = {"and", "or", "case", "coalesce"}
-_SAFE = set(
-    "eq ne lt le gt ge null_safe_eq and or not is_null is_not_null is_true case coalesce nullif in like concat upper "
-    "lower substring trim ltrim rtrim length replace starts_with ends_with contains greatest least sign sqrt year "
-    "month day quarter hour minute second dayofweek dayofyear".split()
-)
-"""Functions that never fail; arithmetic on doubles does not either, but for division."""
-_DOUBLE_SAFE = {"add", "sub", "mul", "neg", "abs"}
-_WIDENING = {
-    (Kind.INT, Kind.BIGINT), (Kind.INT, Kind.DOUBLE), (Kind.BIGINT, Kind.DOUBLE), (Kind.DECIMAL, Kind.DOUBLE),
-    (Kind.DATE, Kind.TIMESTAMP),
-}  # fmt: skip
 _JOINS = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.RIGHT: "RIGHT JOIN", JoinKind.FULL: "FULL JOIN"}
 
 
@@ -131,7 +120,7 @@ class TolerantRecomputation(Recomputation):
         )
 
     def _join(self, query: Join) -> str:
-        if query.condition is not None and _fallible(query.condition):
+        if query.condition is not None and fallible(query.condition):
             raise CannotTell("a join condition that may fail")
         left, right = self._stage(query.left), self._stage(query.right)
         a, b = len(query.left.schema), len(query.right.schema)
@@ -214,24 +203,16 @@ def _may_fail(query: Query) -> bool:
             return True
     else:
         exprs = ()
-    return any(e is not None and _fallible(e) for e in exprs) or any(_may_fail(below) for below in inputs(query))
+    return any(e is not None and fallible(e) for e in exprs) or any(_may_fail(below) for below in inputs(query))
 
 
-def _fallible(expr: Expr) -> bool:
-    return any(isinstance(part, Call) and not _safe(part) for part in walk(expr))
-
-
-def _safe(call: Call) -> bool:
-    if call.name in _SAFE or call.name == "try_cast":
-        return True
-    if call.name == "cast":
-        source, target = call.args[0].type, call.type
-        return source.kind is target.kind is not Kind.DECIMAL or (source.kind, target.kind) in _WIDENING
-    return call.name in _DOUBLE_SAFE and call.type.kind is Kind.DOUBLE
-
-
-_FAILS, _FAILING = re.compile(r"CAST\(error\('[^']*'\) AS"), "CAST('fails' AS"
+_FAILS, _FAILING = re.compile(r"CAST\(error\('[^']*'\) AS"), "CAST(CAST(CAST('fails' AS INTEGER) AS VARCHAR) AS"
 """DuckDB's error() counts as volatile, which TRY does not take; a failing cast does the same."""
+
+
+def tried_sql(text: str) -> str:
+    """{'v': value}, or NULL where DuckDB fails."""
+    return f"TRY({{'v': {_FAILS.sub(_FAILING, text)}}})"
 
 
 def _is_whole_sum(call: AggregateCall) -> bool:
@@ -247,10 +228,10 @@ def _outcome(expr: Expr, width: int, doubts: list[str]) -> str:
         failed = " OR ".join(f"({arm}) IS NULL" for arm in arms)
         value = f" {expr.name} ".join(f"({arm}).v" for arm in arms)
         return f"CASE WHEN {decided} THEN {{'v': {decides}}} WHEN {failed} THEN NULL ELSE {{'v': {value}}} END"
-    text = f"TRY({{'v': {_FAILS.sub(_FAILING, expression(expr, [f't.c{i}' for i in range(width)]))}}})"
+    text = tried_sql(expression(expr, [f"t.c{i}" for i in range(width)]))
     inherited = " OR ".join(f"t.f{i}" for i in sorted(columns(expr)))
     inside = {part.name for part in walk(expr) if isinstance(part, Call)}
-    if inherited and inside & _LAZY:
+    if inherited and any(SCALARS[name].lazy for name in inside):
         doubts.append(inherited)
     if inside & {"and", "or"}:
         doubts.append(f"{text} IS NULL")

@@ -12,10 +12,10 @@ It is the same for every database, because all it needs is `after=`. Another pro
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from belvedere.errors import Closed
+from belvedere.model.closing import Closing
 
 
 class SessionDatabase(Protocol):
@@ -32,7 +32,7 @@ class SessionDatabase(Protocol):
     def execute(self, sql: str, *, wait: bool = True) -> Any: ...
 
 
-class Session:
+class Session(Closing):
     """Reads and writes of one user, one after the other. `timeout`: seconds that a read waits for the session's
     writes, where the call does not say itself."""
 
@@ -133,11 +133,3 @@ class Session:
     def close(self) -> None:
         """No call may follow. Nothing of the session is anywhere but in this object."""
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

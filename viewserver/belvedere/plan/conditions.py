@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from belvedere.plan.exprs import conjoin, conjuncts, fallible, sides
+from belvedere.plan.exprs import conjoin, conjuncts, sides
 from belvedere.sql import query as q
 from belvedere.sql.expr import Call, Expr, Literal, Value, remap
+from belvedere.sql.registry import fallible
 from belvedere.types import BIGINT, BOOLEAN, DOUBLE, Kind, Type, decimal
 
 

@@ -1,7 +1,8 @@
-"""Questions the planner asks about bound expressions: their conjuncts, whether they can fail, their text.
+"""Questions the planner asks about bound expressions: their conjuncts, the columns they read, their text.
 
-Whether an expression can fail decides what may move. Errors are values of a row and count only where they reach a view,
-so a conjunct that can fail must never run on rows which an earlier conjunct of the same AND was written to exclude.
+Whether an expression can fail (`belvedere.sql.registry.fallible`) decides what may move. Errors are values of a row and
+count only where they reach a view, so a conjunct that can fail must never run on rows which an earlier conjunct of the
+same AND was written to exclude.
 """
 
 from __future__ import annotations
@@ -10,23 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from belvedere.sql.expr import Call, ColumnRef, Expr, Literal, columns, transform, walk
-from belvedere.types import BOOLEAN, STRING, Kind, Schema, Type
+from belvedere.sql.registry import SCALARS
+from belvedere.types import BOOLEAN, STRING, Kind, Schema
 
 TRUE = Literal(True, BOOLEAN)
 FALSE = Literal(False, BOOLEAN)
-
-# Functions that give a value or NULL for every argument of their types. What is not listed here is taken to be able to
-# fail.
-_TOTAL = frozenset([
-    "eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq", "and", "or", "not", "is_null", "is_not_null", "is_true",
-    "case", "coalesce", "nullif", "in", "concat", "substring", "upper", "lower", "trim", "ltrim", "rtrim",
-    "trim_chars", "ltrim_chars", "rtrim_chars", "length", "replace", "starts_with", "ends_with", "contains",
-    "reverse", "instr", "position", "initcap", "greatest", "least", "sign", "sqrt", "power", "exp", "ln",
-    "year", "month", "day", "quarter", "hour", "minute", "second", "dayofweek", "dayofyear", "weekofyear",
-    "datediff", "last_day", "date_trunc", "trunc", "try_cast",
-])  # fmt: skip
-_TOTAL_FOR_DOUBLES = frozenset(["add", "sub", "mul", "neg", "abs", "round"])
-_RANK = {Kind.INT: 0, Kind.BIGINT: 1, Kind.DOUBLE: 3}
 
 
 def conjuncts(predicate: Expr | None) -> list[Expr]:
@@ -61,48 +50,6 @@ def disjoin(parts: Iterable[Expr]) -> Expr:
     return unique[0] if len(unique) == 1 else Call("or", tuple(unique), BOOLEAN)
 
 
-def fallible(expr: Expr) -> bool:
-    """Whether evaluation over error-free columns can give an error."""
-    return any(isinstance(e, Call) and not _total(e) for e in walk(expr))
-
-
-def _total(call: Call) -> bool:
-    if call.name in _TOTAL:
-        return True
-    if call.name == "like":
-        pattern, escape = call.args[1:]
-        if not (isinstance(pattern, Literal) and isinstance(escape, Literal)):
-            return False
-        return str(escape.value) not in str(pattern.value)  # an escape before nothing special is an error
-    if call.name in _TOTAL_FOR_DOUBLES:
-        return call.type.kind is Kind.DOUBLE
-    if call.name == "cast":
-        return _widens(call.args[0].type, call.type)
-    return False
-
-
-def _widens(source: Type, target: Type) -> bool:
-    """Casts that cannot fail: to the same or a wider type, to a string, or from one to bytes."""
-    if source == target or source.kind is Kind.NULL:
-        return True
-    if target.kind is Kind.STRING:
-        return source.kind is not Kind.BINARY  # bytes may not be UTF-8
-    if source.kind in _RANK and target.kind in _RANK:
-        return _RANK[source.kind] <= _RANK[target.kind]
-    if target.kind is Kind.DECIMAL:
-        whole = target.precision - target.scale
-        if source.kind is Kind.DECIMAL:
-            return source.precision - source.scale <= whole and source.scale <= target.scale
-        return (source.kind is Kind.INT and whole >= 10) or (source.kind is Kind.BIGINT and whole >= 19)
-    if source.kind is Kind.DECIMAL:
-        return target.kind is Kind.DOUBLE
-    return (source.kind, target.kind) in (
-        (Kind.DATE, Kind.TIMESTAMP),
-        (Kind.TIMESTAMP, Kind.DATE),
-        (Kind.STRING, Kind.BINARY),
-    )
-
-
 def size(expr: Expr) -> int:
     """Number of parts: the measure that keeps merged projections from growing without bound."""
     return sum(1 for _ in walk(expr))
@@ -125,12 +72,7 @@ def sides(expr: Expr, split: int) -> tuple[bool, bool]:
     return any(c < split for c in read), any(c >= split for c in read)
 
 
-_INFIX = {
-    "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "null_safe_eq": "<=>", "add": "+", "sub": "-",
-    "mul": "*", "div": "/", "intdiv": "div", "mod": "%", "and": "and", "or": "or",
-}  # fmt: skip
-
-
+_INFIX = {name: scalar.infix for name, scalar in SCALARS.items() if scalar.infix is not None}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq")
 _NO_PARENS = {(outer, inner) for outer in ("and", "or") for inner in _COMPARISONS}
 _BACKSLASH = Literal("\\", STRING)

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from belvedere.sql.duckdb_expr import divide_exact, expression, quote, type_name, unscaled
+from belvedere.sql.duckdb_expr import expression
+from belvedere.sql.duckdb_forms import divide_exact, quote, type_name, unscaled
 from belvedere.sql.query import (
     Aggregate,
     AggregateCall,

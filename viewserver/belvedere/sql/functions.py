@@ -1,27 +1,7 @@
-"""Scalar functions: SQL names, what they accept, and the `Call` that the engine evaluates.
+"""SQL names of scalar functions, what they accept, and the `Call` that each is bound to.
 
-The canonical calls (argument types after coercion -> result), the contract between binder and evaluator:
-
-    arithmetic   add sub mul (T, T) for int, bigint, double; decimals keep their own types; div (double | decimal);
-                 intdiv (bigint, bigint) -> bigint; mod pmod (T, T); neg abs (T)
-    comparison   eq ne lt le gt ge null_safe_eq (T, T) -> boolean
-    logic        and or (boolean, …); not is_true (boolean); is_null is_not_null (any)
-    conditional  case (when, then, …, else) -> T; coalesce (T, …); nullif (T, T); in (T, T, …) -> boolean
-    strings      upper lower trim ltrim rtrim initcap (string); trim_chars ltrim_chars rtrim_chars (string, string);
-                 replace (string, string, string); like (string, string, escape constant) -> boolean;
-                 repeat (string, int); instr (string, string) -> int
-    also binary  concat (T, …); substring (T, int, int); reverse (T); lpad rpad (T, int, T); length (T) -> int;
-                 starts_with ends_with contains (T, T) -> boolean, where T is string or binary
-    numbers      round (T, int constant); floor ceil (double -> bigint, decimal -> decimal); greatest least (T, …);
-                 sign sqrt exp ln (double); power (double, double)
-    dates        year month day quarter dayofweek dayofyear weekofyear (date) -> int; hour minute second (timestamp) ->
-    int;
-                 date_add date_sub (date, int); datediff (date, date) -> int; add_months (date, int); last_day (date);
-                 trunc (date, unit constant) -> date; date_trunc (unit constant, timestamp) -> timestamp;
-                 ts_add_micros (timestamp, bigint); ts_add_months (timestamp, int)
-    casts        cast try_cast (any) -> the call's type
-
-Units are constants in lower case: year quarter month week day hour minute second millisecond microsecond.
+The calls themselves, with their types after coercion, are in `belvedere.sql.registry`. Units are constants in lower
+case: year quarter month week day hour minute second millisecond microsecond.
 """
 
 from __future__ import annotations

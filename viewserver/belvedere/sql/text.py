@@ -5,25 +5,16 @@ from __future__ import annotations
 from datetime import date, datetime
 from decimal import Decimal
 
-from belvedere.sql.catalog import TableDef, ViewDef
+from belvedere.sql.catalog import TableDef, Ties, ViewDef
 from belvedere.sql.expr import Call, ColumnRef, Expr, Literal
+from belvedere.sql.registry import SCALARS
 
 _BINARY = {
-    "add": ("+", 6),
-    "sub": ("-", 6),
-    "mul": ("*", 7),
-    "div": ("/", 7),
-    "mod": ("%", 7),
-    "intdiv": ("div", 7),
-    "eq": ("=", 4),
-    "ne": ("<>", 4),
-    "lt": ("<", 4),
-    "le": ("<=", 4),
-    "gt": (">", 4),
-    "ge": (">=", 4),
-    "null_safe_eq": ("<=>", 4),
+    **dict.fromkeys(("mul", "div", "mod", "intdiv"), 7),
+    **dict.fromkeys(("add", "sub"), 6),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq"), 4),
 }
-"""Operators and how strongly they bind: or 1, and 2, not 3, comparisons 4, sums 6, products 7."""
+"""How strongly operators bind: or 1, and 2, not 3, comparisons 4, sums 6, products 7."""
 
 
 def expr_text(expr: Expr) -> str:
@@ -65,7 +56,7 @@ def _text(expr: Expr, outer: int) -> str:
 def _call(call: Call) -> tuple[str, int]:
     name, args = call.name, call.args
     if name in _BINARY:
-        sign, strength = _BINARY[name]
+        sign, strength = SCALARS[name].infix, _BINARY[name]
         return f"{_text(args[0], strength)} {sign} {_text(args[1], strength + 1)}", strength
     if name in ("and", "or"):
         strength = 2 if name == "and" else 1
@@ -108,7 +99,8 @@ def create_text(definition: TableDef | ViewDef) -> str:
             for c in definition.columns
         ]
         lines.append(f"  PRIMARY KEY ({', '.join(map(quoted, definition.key))})")
-        return f"CREATE TABLE {quoted(definition.name)} (\n" + ",\n".join(lines) + "\n)"
+        options = "" if definition.ties is Ties.LINEAGE else f" TBLPROPERTIES ('ties' = '{definition.ties.value}')"
+        return f"CREATE TABLE {quoted(definition.name)} (\n" + ",\n".join(lines) + "\n)" + options
     options = ""
     if definition.key is not None:
         options += f" KEY ({', '.join(map(quoted, definition.key))})"

@@ -1,21 +1,23 @@
 """The catalog of a pool: pure functions from one document to the next, and what a document means.
 
-    document (version n) ── create_table, add_columns, drop, create_views, retire ──▶ document (version n + 1)
+    document (version n) ── execute, apply_manifest, retire ──▶ document (version n + 1)
 
 A view and everything that depends on it are replaced in a new view group; both versions exist until the new one is
 complete, and readers see the newest complete one (`names_at`), so a whole cone is swapped at one epoch. Then `retire`
 drops what was replaced. A view group that is replaced before it was complete is dropped at once: it may be the one that
 fails.
 
-Functions that change something return None where there is nothing to change (IF NOT EXISTS, an equal view), and raise
-what the embedded database raises. `building` are the view groups that are not complete yet.
+What a statement means is decided in `belvedere.model.catalog_change`, as in the embedded database. Functions that
+change something return None where there is nothing to change. `building` are the view groups that are not complete
+yet.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from belvedere.cluster.catalog.document import Document, TableDocument, ViewDocument, ViewGroupDocument, dump, load
 from belvedere.cluster.catalog.plan import (
@@ -30,26 +32,21 @@ from belvedere.cluster.catalog.plan import (
 )
 from belvedere.engine.trial import try_out
 from belvedere.errors import CatalogError
-from belvedere.model import ddl
-from belvedere.model.describe import schema_json
+from belvedere.model import catalog_change, ddl
+from belvedere.model.catalog_change import CatalogChange
 from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views
 from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
-from belvedere.sql.catalog import Catalog, TableDef, ViewDef
+from belvedere.sql.catalog import TableDef, ViewDef
 from belvedere.sql.manifest_target import Target, applicable
 
 __all__ = [
     "Compiled",
     "ServedTable",
     "ServedView",
-    "add_columns",
-    "apply",
     "apply_manifest",
     "compile",
-    "create_table",
-    "create_views",
-    "drop",
     "empty",
     "execute",
     "has_ticket",
@@ -95,24 +92,12 @@ def has_ticket(document: bytes, ticket: str) -> bool:
 
 def execute(document: bytes, sql: str, building: Collection[int] = (), target: Target = ANY_POOL) -> bytes | None:
     """Carry out one statement of DDL."""
-    statement = parse_statement(sql, compile(document).catalog)
+    batch = _Batch(document)
+    statement = parse_statement(sql, batch.catalog)
     if isinstance(statement, st.CreateView) and (why := target.too_short_for(statement.view)):
         raise CatalogError("; ".join(why))
-    return apply(document, statement, building)
-
-
-def apply(document: bytes, statement: st.Statement, building: Collection[int] = ()) -> bytes | None:
-    """Carry out DDL that was parsed against `compile(document).catalog`."""
-    match statement:
-        case st.CreateTable():
-            return create_table(document, statement)
-        case st.AddColumns():
-            return add_columns(document, statement)
-        case st.Drop():
-            return drop(document, statement)
-        case st.CreateView():
-            return create_views(document, [statement], building)
-    raise CatalogError(f"a {type(statement).__name__.upper()} does not change the catalog")
+    batch.add(catalog_change.apply(batch.catalog, statement))
+    return batch.finish(building)
 
 
 def apply_manifest(
@@ -120,70 +105,9 @@ def apply_manifest(
 ) -> bytes | None:
     """Carry out all documents of a manifest as one change. Its views become one view group, so they share state."""
     batch = _Batch(document)
-    for statement in applicable(text, lambda: batch.catalog, target):
-        if isinstance(statement, st.CreateView):
-            batch.create_view(statement)
-            continue
-        existing = batch.catalog.find(statement.table.name)
-        if not isinstance(existing, TableDef):
-            batch.create_table(statement)
-        elif added := ddl.added_columns(existing, statement.table):
-            batch.add_columns(st.AddColumns(existing.name, added))
+    for described in applicable(text, lambda: batch.catalog, target):
+        batch.add(catalog_change.reconcile(batch.catalog, described))
     return batch.finish(building)
-
-
-def create_table(document: bytes, statement: st.CreateTable) -> bytes | None:
-    batch = _Batch(document)
-    batch.create_table(statement)
-    return batch.finish(())
-
-
-def add_columns(document: bytes, statement: st.AddColumns) -> bytes | None:
-    """ALTER TABLE … ADD COLUMN. Views keep the columns that they were bound to."""
-    batch = _Batch(document)
-    batch.add_columns(statement)
-    return batch.finish(())
-
-
-def create_views(document: bytes, statements: Sequence[st.CreateView], building: Collection[int] = ()) -> bytes | None:
-    """Create or replace views in one view group, together with everything that depends on those that are replaced."""
-    batch = _Batch(document)
-    for statement in statements:
-        batch.create_view(statement)
-    return batch.finish(building)
-
-
-def drop(document: bytes, statement: st.Drop) -> bytes | None:
-    """DROP TABLE, DROP MATERIALIZED VIEW: refused while anything reads it, a version that is being replaced
-    included."""
-    content, catalog = load(document), compile(document).catalog
-    found = catalog.find(statement.name)
-    if found is None and statement.if_exists:
-        return None
-    if found is None:
-        catalog.relation(statement.name)
-        raise AssertionError("a name that is unknown and known")
-    if isinstance(found, TableDef) != (statement.kind == "table"):
-        other = "a view" if statement.kind == "table" else "a table"
-        raise CatalogError(f"{statement.name!r} is {other}, not a {statement.kind}")
-    ddl.refuse_if_needed(catalog, statement.kind, found.name)
-    _refuse_if_replaced_ones_read_it(document, statement.kind, found.name)
-    following = content.version + 1
-    if isinstance(found, ViewDef):
-        gone = {(found.name, view_group.number) for view_group in content.view_groups}
-        return _next(_without_views(content, gone, following))
-    tables = (replace(t, until=following) if _is_live(t, found.name) else t for t in content.tables)
-    return _next(replace(content, version=following, tables=tuple(tables)))
-
-
-def _refuse_if_replaced_ones_read_it(document: bytes, kind: str, name: str) -> None:
-    for view_group in compile(document).view_groups:
-        for view in view_group.views:
-            if view.definition.name != name and name in ddl.view_json(view.definition)["bound"]:
-                raise CatalogError(
-                    f"{kind} {name!r} is still read by view {view.definition.name!r}, which is being replaced; "
-                    "drop it when the new version is complete"
-                )
 
 
 # ---------------------------------------------------------------------- several changes at once
@@ -198,70 +122,65 @@ class _Batch:
         self._tables = list(self._content.tables)
         self._names = set(self._content.names)
         self._fresh: dict[str, ViewDef] = {}
+        self._dropped: set[str] = set()
         self._changed = False
         self._compiled = compile(document)
         self.catalog = self._compiled.catalog
 
-    def create_table(self, statement: st.CreateTable) -> None:
-        table = statement.table
-        _refuse_long_name("table", table.name)
-        existing = self.catalog.find(table.name)
-        if existing is not None:
-            if statement.if_not_exists and isinstance(existing, TableDef):
+    def add(self, change: CatalogChange | None) -> None:
+        match change:
+            case None:
                 return
-            raise CatalogError(f"{existing.name!r} exists already")
+            case catalog_change.TableCreated():
+                self._create_table(change.table)
+            case catalog_change.ColumnsAdded():
+                self._replace_table(change.table, definition=change.table)
+            case catalog_change.TableDropped():
+                self._refuse_if_replaced_ones_read_it("table", change.table.name)
+                self._replace_table(change.table, until=self._version)
+            case catalog_change.ViewDropped():
+                self._refuse_if_replaced_ones_read_it("view", change.view.name)
+                self._dropped.add(change.view.name)
+            case catalog_change.ViewsCreated():
+                self._create_views(change)
+        self.catalog, self._changed = change.catalog, True
+
+    def _create_table(self, table: TableDef) -> None:
+        _refuse_long_name("table", table.name)
         physical, repetition = table.name, 1
         while physical.lower() in self._names or self.catalog.find(physical) is not None:
             repetition += 1
             physical = f"{table.name}~{repetition}"
         self._names.add(physical.lower())
         self._tables.append(TableDocument(table, physical, self._version))
-        self._know(self.catalog.with_table(table))
 
-    def add_columns(self, statement: st.AddColumns) -> None:
-        table = self.catalog.relation(statement.table)
-        if not isinstance(table, TableDef):
-            raise CatalogError(f"{table.name!r} is a view; replace it with CREATE OR REPLACE MATERIALIZED VIEW")
-        known = {c.name.lower() for c in table.columns}
-        for column in statement.columns:
-            if column.name.lower() in known:
-                raise CatalogError(f"table {table.name!r} has a column {column.name!r} already")
-            known.add(column.name.lower())
-        wider = ddl.with_columns(table, schema_json(statement.columns))
-        self._tables = [replace(t, definition=wider) if _is_live(t, table.name) else t for t in self._tables]
-        self._know(self.catalog.with_table(wider))
+    def _replace_table(self, table: TableDef, **changes: Any) -> None:
+        """Change what the document says of a table that is there."""
+        self._tables = [
+            replace(t, **changes) if t.until is None and t.definition.name == table.name else t for t in self._tables
+        ]
 
-    def create_view(self, statement: st.CreateView) -> None:
-        view, existing = statement.view, self.catalog.find(statement.view.name)
-        _refuse_long_name("view", view.name)
-        if isinstance(existing, TableDef):
-            raise CatalogError(f"{existing.name!r} exists already: it is a table")
-        taken = next((t for t in self._tables if t.until is None and t.physical.lower() == view.name.lower()), None)
+    def _create_views(self, change: catalog_change.ViewsCreated) -> None:
+        name = change.views[0].name
+        _refuse_long_name("view", name)
+        taken = next((t for t in self._tables if t.until is None and t.physical.lower() == name.lower()), None)
         if taken is not None:
-            raise CatalogError(
-                f"{view.name!r} is the name of table {taken.definition.name!r} in the store; use another"
-            )
-        if existing is None:
-            self._add([view], self.catalog.with_view(view))
-            return
-        if statement.if_not_exists:
-            return
-        if not statement.or_replace:
-            raise CatalogError(f"view {existing.name!r} exists already; CREATE OR REPLACE changes it")
-        if ddl.view_json(existing) == {**ddl.view_json(view), "name": existing.name, "version": existing.version}:
-            return
-        self._add(*ddl.cone(self.catalog, view))
-
-    def _add(self, views: Sequence[ViewDef], catalog: Catalog) -> None:
-        self._fresh.update((view.name, view) for view in views)
+            raise CatalogError(f"{name!r} is the name of table {taken.definition.name!r} in the store; use another")
+        self._fresh.update((view.name, view) for view in change.views)
         # planned here, since these definitions know where in the user's text they come from
         newest = {v.definition.name: v.node for view_group in self._compiled.view_groups for v in view_group.views}
         leaves = [node for name, node in newest.items() if name not in self._fresh]
-        try_out(plan_views(catalog, views, nodes.Plan(()), leaves))
-        self._know(catalog)
+        try_out(plan_views(change.catalog, change.views, nodes.Plan(()), leaves))
 
-    def _know(self, catalog: Catalog) -> None:
-        self.catalog, self._changed = catalog, True
+    def _refuse_if_replaced_ones_read_it(self, kind: str, name: str) -> None:
+        """A version that is being replaced is not in the catalog, and reads it all the same."""
+        for view_group in self._compiled.view_groups:
+            for view in view_group.views:
+                if view.definition.name != name and name in ddl.view_json(view.definition)["bound"]:
+                    raise CatalogError(
+                        f"{kind} {name!r} is still read by view {view.definition.name!r}, which is being replaced; "
+                        "drop it when the new version is complete"
+                    )
 
     def finish(self, building: Collection[int]) -> bytes | None:
         if not self._changed:
@@ -269,6 +188,7 @@ class _Batch:
         content = replace(
             self._content, version=self._version, names=frozenset(self._names), tables=tuple(self._tables)
         )
+        gone = {(name, view_group.number) for name in self._dropped for view_group in content.view_groups}
         if self._fresh:
             number = content.view_group + 1
             ordered = [view for view in ddl.in_order(self.catalog) if view.name in self._fresh]
@@ -278,9 +198,8 @@ class _Batch:
                 view_group=number,
                 view_groups=(*content.view_groups, ViewGroupDocument(number, self._version, views)),
             )
-            unfinished = {(name, view_group) for name in self._fresh for view_group in building if view_group < number}
-            content = _without_views(content, unfinished, self._version)
-        return _next(content)
+            gone |= {(name, view_group) for name in self._fresh for view_group in building if view_group < number}
+        return _next(_without_views(content, gone, self._version))
 
 
 # ---------------------------------------------------------------------- what was replaced
@@ -356,7 +275,3 @@ def _refuse_long_name(kind: str, name: str) -> None:
     size = len(name.encode())
     if size > MAX_NAME:
         raise CatalogError(f"the name of {kind} {name[:40]!r}… has {size} bytes in UTF-8, a pool takes {MAX_NAME}")
-
-
-def _is_live(table: TableDocument, name: str) -> bool:
-    return table.until is None and table.definition.name == name

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -35,11 +34,13 @@ from belvedere.errors import BelowHorizon, CatalogError, Closed, DataError, Epoc
 from belvedere.model import order
 from belvedere.model import rows as given
 from belvedere.model import token as embedded_token
+from belvedere.model.closing import Closing
 from belvedere.model.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.model.keys import key_codec
 from belvedere.model.pin import Pin
 from belvedere.model.shapes import named, to_table
 from belvedere.model.statements import NO_PREFIXES, Executing, Result
+from belvedere.model.writing import ReadRows, Writing, refuse_view
 from belvedere.plan.nodes import Plan
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql import parse_statement
@@ -61,7 +62,7 @@ DDL_TRIES = 3
 at one that is slow finds what the first has done."""
 
 
-class ClusterDatabase(KeyReads, Executing):
+class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
     """A connection to a pool. All methods may be called from any thread."""
 
     def __init__(
@@ -316,40 +317,23 @@ class ClusterDatabase(KeyReads, Executing):
 
     # ------------------------------------------------------------------ writes
 
-    def put(self, table: str, rows: Any, *, ts: Any = None, timeout: float | None = None) -> ClusterToken:
-        """Insert or update rows (dicts, Arrow, pandas, polars). Missing columns are unchanged, None is NULL.
-
-        Atomic; returns when durable. `ts`: cell timestamps (microseconds or datetime, for all rows or one per row).
-        """
-        return self._write(table, ts, timeout, lambda reader: reader.puts(rows))
-
-    def delete(self, table: str, keys: Any, *, ts: Any = None, timeout: float | None = None) -> ClusterToken:
-        """Delete rows by key: values, tuples or dicts, or a table with the key columns."""
-        return self._write(table, ts, timeout, lambda reader: reader.deletes(keys))
-
-    def write(
-        self, table: str, rows: Any, *, deletes: Any, ts: Any = None, timeout: float | None = None
-    ) -> ClusterToken:
-        """Puts and deletes in one atomic, ordered batch: `deletes` has a boolean per row."""
-        return self._write(table, ts, timeout, lambda reader: reader.mixed(rows, deletes))
-
     def _write(
-        self, name: str, ts: Any, timeout: float | None, read: Callable[[given.GivenRows], Changes | None]
+        self, table: str, read: ReadRows, ts: Any, timeout: float | None, *, ordered: bool, borrowed: bool
     ) -> ClusterToken:
         deadline = self.deadline(timeout)
         known = self.epochs.newest(deadline)
         try:
-            table, changes = self._changes(name, known, read, deadline)
+            served, changes = self._changes(table, known, read, deadline)
         except (CatalogError, DataError):
             newest = self.epochs.newest(deadline, 0.0)  # the table or a column may have come a moment ago
             if newest.committed.catalog_document == known.committed.catalog_document:
                 raise
-            table, changes = self._changes(name, newest, read, deadline)
+            served, changes = self._changes(table, newest, read, deadline)
         if changes is None:
             return ClusterToken(known.epoch)
         if ts is not None:
             changes.ts = given.timestamps(ts, len(changes))
-        return self._send(table, changes, ts is None, deadline)
+        return self._send(served, changes, ts is None, deadline)
 
     def _send(self, table: ServedTable, changes: Changes, own_clock: bool, deadline: Deadline) -> ClusterToken:
         request, pause = uuid.uuid4().hex, FIRST_PAUSE
@@ -373,11 +357,11 @@ class ClusterDatabase(KeyReads, Executing):
         )
 
     def _changes(
-        self, name: str, known: Known, read: Callable[[given.GivenRows], Changes | None], deadline: Deadline
+        self, name: str, known: Known, read: ReadRows, deadline: Deadline
     ) -> tuple[ServedTable, Changes | None]:
         found = self._served(name, known, deadline)
         if isinstance(found, ServedView):
-            raise CatalogError(f"{found.definition.name!r} is a view; rows are written to base tables")
+            raise refuse_view(found.definition.name)
         reader = self._readers.get(found.definition)
         if reader is None:
             reader = self._readers[found.definition] = given.GivenRows(found.definition)
@@ -401,12 +385,10 @@ class ClusterDatabase(KeyReads, Executing):
         return self._carry_out(statement, wait)
 
     def _write_statement(self, statement: st.Statement, wait: bool) -> Result:
-        match statement:
-            case st.Insert():
-                return self.put(statement.table, [dict(zip(statement.columns, r, strict=True)) for r in statement.rows])
-            case st.Delete():
-                return self.delete(statement.table, list(statement.keys))
-        raise AssertionError(f"a statement that nobody carries out: {statement}")
+        token = self._write_rows(statement)
+        if token is None:
+            raise AssertionError(f"a statement that nobody carries out: {statement}")
+        return token
 
     def apply_manifest(self, text: str, *, wait: bool = True) -> list[embedded_token.Token]:
         """Carry out the documents of a YAML manifest, all at once: views that are applied together share state.
@@ -501,24 +483,13 @@ class ClusterDatabase(KeyReads, Executing):
         self._on_close()
         self._let_go = True
 
-    def __enter__(self) -> ClusterDatabase:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class ClusterSnapshot(SnapshotReads):
-    """Reads at one epoch, which is pinned until the end."""
-
     def __init__(self, database: ClusterDatabase, known: Known, pin: Pin) -> None:
         """`pin`: one on the epoch; it is given up with the snapshot."""
         self._database = database
         self._known = Known(known.committed, None)  # what it sees is kept by the pin, not because it is new
-        super().__init__(database, self._known)
-        self._pin: Pin | None = pin
+        super().__init__(database, self._known, pin, database.pins.unpin)
 
     @property
     def epoch(self) -> int:
@@ -533,19 +504,6 @@ class ClusterSnapshot(SnapshotReads):
     def catalog(self) -> Catalog:
         """Tables and views that can be read in this epoch."""
         return self._database.epochs.catalog(self._known.committed, self._database.deadline())
-
-    def close(self) -> None:
-        if self._pin is not None:
-            self._database.pins.unpin(self._pin)
-            self._pin = None
-
-    def __enter__(self) -> ClusterSnapshot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _row(rows: Delta) -> tuple[Any, ...]:

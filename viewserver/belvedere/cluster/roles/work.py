@@ -275,12 +275,14 @@ class ServerWork:
         epoch, attempt, stage = compute.epoch, compute.attempt, compute.stage
         generation = self._require_open(epoch, attempt)
         position = {member: i for i, member in enumerate(generation.distributors + generation.servers)}
-        rows = 0
+        rows = batches = 0
         for batch, payload in self.kept.take(epoch, attempt, stage):
             # Base batches are ordered by piece and, within it, by number; others by sender, so that replay is the same.
             first = batch.order if stage == 0 else position.get(batch.sender, -1)
             self._shard.receive(stage, (first, batch.number), payload)
-            rows += batch.rows
+            rows, batches = rows + batch.rows, batches + 1
+        if batches != compute.batches:
+            raise WorkError(f"stage {stage} of epoch {epoch}: {compute.batches} batches came, {batches} were kept")
         outgoing = self._run(stage)
         dispatches = []
         for out in outgoing:

@@ -146,11 +146,6 @@ def trunc(type: Type, args: Sequence[Operand], count: int) -> Operand:
     return nulls(type, count)
 
 
-def unix_seconds(type: Type, args: Sequence[Operand], count: int) -> Operand:
-    vec = spread(args[0], count)
-    return Vec(type, vec.data // 1_000_000, vec.status)
-
-
 FUNCTIONS: dict[str, Function] = {
     "year": _field(calendar.YEAR),
     "quarter": _field(calendar.QUARTER),
@@ -171,5 +166,4 @@ FUNCTIONS: dict[str, Function] = {
     "last_day": last_day,
     "date_trunc": date_trunc,
     "trunc": trunc,
-    "unix_seconds": unix_seconds,
 }

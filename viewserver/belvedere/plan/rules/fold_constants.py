@@ -14,11 +14,12 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
-from belvedere.plan.exprs import FALSE, TRUE, conjoin, conjuncts, disjoin, disjuncts, fallible
+from belvedere.plan.exprs import FALSE, TRUE, conjoin, conjuncts, disjoin, disjuncts
 from belvedere.plan.rewriting import bottom_up, map_exprs
 from belvedere.sql.catalog import Catalog
 from belvedere.sql.expr import Call, Expr, Literal, Value, columns, transform
 from belvedere.sql.query import Filter, Join, Query
+from belvedere.sql.registry import fallible
 from belvedere.types import BOOLEAN, Kind, Type
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {

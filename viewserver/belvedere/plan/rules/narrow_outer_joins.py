@@ -12,11 +12,7 @@ from belvedere.plan.rewriting import bottom_up
 from belvedere.sql.catalog import Catalog
 from belvedere.sql.expr import Call, ColumnRef, Expr
 from belvedere.sql.query import Filter, Join, JoinKind, Query
-
-# NULL in, NULL out. Only what no evaluation could turn into a value.
-_STRICT = frozenset(
-    ["eq", "ne", "lt", "le", "gt", "ge", "not", "like", "add", "sub", "mul", "div", "neg", "cast", "upper", "lower"]
-)
+from belvedere.sql.registry import Nulls, fallible, nulls_of
 
 
 def narrow_outer_joins(query: Query, catalog: Catalog) -> Query:
@@ -57,4 +53,8 @@ def _drops(part: Expr, padded: range) -> bool:
 def _is_null(expr: Expr, padded: range) -> bool:
     if isinstance(expr, ColumnRef):
         return expr.index in padded
-    return isinstance(expr, Call) and expr.name in _STRICT and any(_is_null(a, padded) for a in expr.args)
+    if not (isinstance(expr, Call) and nulls_of(expr) is Nulls.STRICT):
+        return False
+    given = [a for a in expr.args if not _is_null(a, padded)]
+    # NULL in, NULL out, unless another argument fails: an error beats NULL, and the padded row would be in quarantine
+    return len(given) < len(expr.args) and not any(map(fallible, given))

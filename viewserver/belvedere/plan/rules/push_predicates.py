@@ -18,11 +18,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from belvedere.plan.canonical import compose
-from belvedere.plan.exprs import conjoin, conjuncts, disjoin, disjuncts, fallible, sides
+from belvedere.plan.exprs import conjoin, conjuncts, disjoin, disjuncts, sides
 from belvedere.plan.rewriting import filtered
 from belvedere.sql import query as q
 from belvedere.sql.catalog import Catalog
 from belvedere.sql.expr import Expr, columns, remap, substitute
+from belvedere.sql.registry import fallible
 
 
 def push_predicates(query: q.Query, catalog: Catalog) -> q.Query:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from belvedere.plan.exprs import fallible
 from belvedere.plan.rewriting import bottom_up
 from belvedere.sql.catalog import Catalog
 from belvedere.sql.expr import columns, remap
 from belvedere.sql.query import Join, JoinKind, Query
+from belvedere.sql.registry import fallible
 
 _LEFT_KEPT = (JoinKind.INNER, JoinKind.CROSS, JoinKind.LEFT)
 _RIGHT_KEPT = (JoinKind.INNER, JoinKind.CROSS, JoinKind.RIGHT)

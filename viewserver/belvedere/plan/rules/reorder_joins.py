@@ -12,11 +12,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from belvedere.plan.conditions import equality
-from belvedere.plan.exprs import conjoin, conjuncts, fallible
+from belvedere.plan.exprs import conjoin, conjuncts
 from belvedere.plan.rewriting import with_inputs
 from belvedere.sql import query as q
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.expr import Call, ColumnRef, Expr, columns, remap
+from belvedere.sql.registry import fallible
 
 _INNER = (q.JoinKind.INNER, q.JoinKind.CROSS)
 

@@ -16,6 +16,7 @@ from belvedere.sql.catalog import Catalog
 from belvedere.sql.expr import ColumnRef, Expr, Literal, remap
 from belvedere.sql.parser import SqlText
 from belvedere.sql.query import Query
+from belvedere.sql.registry import Nulls, nulls_of
 from belvedere.types import Column, Schema
 
 
@@ -114,25 +115,22 @@ def relation_columns(qualifier: str | None, schema: Schema, start: int = 0) -> t
     )
 
 
-_NEVER_NULL = frozenset(("is_null", "is_not_null", "is_true", "null_safe_eq"))
-_MAYBE_NULL = frozenset(("nullif", "try_cast", "ln"))
-
-
 def nullable(expr: Expr, is_nullable: Callable[[int], bool]) -> bool:
     """Whether an expression can be NULL: never says no wrongly."""
     if isinstance(expr, Literal):
         return expr.value is None
     if isinstance(expr, ColumnRef):
         return is_nullable(expr.index)
-    if expr.name in _NEVER_NULL:
-        return False
-    if expr.name in _MAYBE_NULL:
-        return True
-    if expr.name in ("coalesce", "greatest", "least"):
-        return all(nullable(a, is_nullable) for a in expr.args)
     if expr.name == "case":
         results = [*expr.args[1::2], expr.args[-1]] if len(expr.args) % 2 else [*expr.args[1::2]]
         return any(nullable(a, is_nullable) for a in results)
+    match nulls_of(expr):
+        case Nulls.NEVER:
+            return False
+        case Nulls.MORE:
+            return True
+        case Nulls.ALL:
+            return all(nullable(a, is_nullable) for a in expr.args)
     return any(nullable(a, is_nullable) for a in expr.args)
 
 
