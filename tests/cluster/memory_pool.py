@@ -40,9 +40,11 @@ STATEMENTS = (
 class Pool:
     """ZooKeeper, network and store in memory; processes as threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, fed_by: Backend | None = None) -> None:
+        """`fed_by`: a backend with base tables that are the pool's, and whose sources feed it."""
         self.zookeeper, self.hub = MemoryZooKeeper(), Hub()
         self.store = MemoryStore("cluster-a")
+        self._fed_by = fed_by
         self.processes: dict[str, Process] = {}
         self.said: dict[str, io.StringIO] = {}
         self.codes: dict[str, int] = {}
@@ -59,13 +61,19 @@ class Pool:
             maker(role),
             lambda _: self._connect(name),
             lambda _, member, __: LoopbackTransport(self.hub, member),
-            lambda *_: Backend("memory:", store or self.store),
+            lambda *_: self._backend(store or self.store),
             logs.get("default", role.value, name, stream=said, form="json"),
         )
         thread = threading.Thread(target=lambda: self.codes.update({name: process.run()}), name=name, daemon=True)
         self.processes[name], self._threads[name] = process, thread
         thread.start()
         return process
+
+    def _backend(self, store: MemoryStore) -> Backend:
+        fed_by = self._fed_by
+        if fed_by is None:
+            return Backend("memory:", store)
+        return Backend("memory:", store, fed_by.base, fed_by=fed_by.store)
 
     def _connect(self, name: str) -> Coordination:
         connection = self.zookeeper.connect()
@@ -130,7 +138,8 @@ class Pool:
         for number, statement in enumerate(STATEMENTS):
             request = calls.encode(calls.DdlCall(f"ticket {number}", statement))
             calls.decode(self.call(calls.DDL, request), calls.Taken)
-        self.store.list_source(SourceInfo(SOURCE, "orders", frozenset(), None, "node"))
+        if self._fed_by is None:
+            self.store.list_source(SourceInfo(SOURCE, "orders", frozenset(), None, "node"))
         until(lambda: self.status().get("building") == [], 20.0, "a view that is built")
 
     def write(self, customer: int) -> Seq:

@@ -106,7 +106,7 @@ class CoordinatorProcess(Process):
         self._sweep_at = 0
         scheduler, memory = around.scheduler, around.store.memory
         seconds = self._seconds = lambda: scheduler.now / SECOND
-        self._listing = Listing(memory, LISTED_CHUNKS, seconds)
+        self._listing = Listing(memory, memory, LISTED_CHUNKS, seconds)
         self._removals = InputGc(memory, seconds)
         self._deaths = GoneProcesses(_Soon(self), lambda member: self.suspect(member), self._is_refused, seconds)
         self._probes = probes
@@ -194,7 +194,7 @@ class CoordinatorProcess(Process):
         if note.event == "member refused" and ", the pool has engine " in str(note.fields["reason"]):
             self._effect("refused a member of another engine")
         if note.event == "leading":  # what was read in an earlier term may be old by now
-            self._listing = Listing(self.around.store.memory, LISTED_CHUNKS, self._seconds)
+            self._listing = Listing(self.around.store.memory, self.around.store.memory, LISTED_CHUNKS, self._seconds)
 
     def carry_out(self, instruction: Any) -> None:
         zookeeper, memory = self.around.zookeeper, self.around.store.memory

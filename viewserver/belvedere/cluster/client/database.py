@@ -83,10 +83,11 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         timeout: float = TIMEOUT,
         max_age: float = MAX_AGE,
         on_close: Callable[[], None] = lambda: None,
+        store: str = "",
     ) -> None:
         self.timeout = timeout
         self.pool = Pool(seeds, caller)
-        self.stores = Stores(self.pool, open_store)
+        self.stores = Stores(self.pool, open_store, store)
         self.epochs = CommittedEpochs(self.pool, self.stores, max_age)
         self.pins = Pins(self.stores, timeout)
         self.rows = RowReader(self.pool, self.stores)

@@ -45,7 +45,7 @@ class ProcessOptions:
     pool: str = "default"
     name: str = ""
     store: str = ""
-    """Address of the store; if empty, that of the member with role store."""
+    """URL of the backend; if empty, the member with role store."""
     host: str = "127.0.0.1"
     port: int = 0
     advertise: str = ""

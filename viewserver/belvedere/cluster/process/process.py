@@ -30,7 +30,7 @@ from typing import Any
 
 from belvedere import __version__, allocator, errors
 from belvedere.backend.addresses import location
-from belvedere.backend.seam import Backend, BaseTables, Store
+from belvedere.backend.seam import Backend, BaseTables, Sources, Store
 from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.coordination.seam import Coordination, SessionState, check_cluster
 from belvedere.cluster.process.health import Health
@@ -81,6 +81,7 @@ class Surroundings:
     cluster: str
     coordination: Coordination
     store: Store
+    sources: Sources
     store_address: str
     base: BaseTables | None
     """The store's base tables, where it has any."""
@@ -428,6 +429,7 @@ class Process:
                     cluster,
                     coordination,
                     store,
+                    opened.sources,
                     self._store[0] if self._store is not None else "",
                     opened.base,
                     transport,

@@ -110,7 +110,7 @@ class CoordinatorMember(Incarnation):
         self.store_worker, self.input_worker = self.worker("store"), self.worker("input")
         self.publisher = self.worker("publisher")
         self.chores = self.worker("chores")
-        self.listing = Listing(around.store)
+        self.listing = Listing(around.store, around.sources)
         around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
         self.committed = CommittedBoard()
         self.ddl = CatalogService(self)
@@ -266,7 +266,8 @@ class CoordinatorMember(Incarnation):
                 self.peers.send(to, message)
             case Note(event):
                 if event == "leading":
-                    self.listing = Listing(store)  # what was read in an earlier term may be old by now
+                    # what was read in an earlier term may be old by now
+                    self.listing = Listing(store, self.around.sources)
                 if event == "planned":
                     self.metrics.epoch_step("plan", time.monotonic() - self._reading)
                 self.overview.noted(instruction)
@@ -455,7 +456,7 @@ class CoordinatorMember(Incarnation):
     def _forget_sources(self, sources: Sequence[SourceId]) -> None:
         """Only when all that was committed before is published: see `ForgetSources`. It will be said again."""
         if not self._unpublished.waiting:
-            self._chore(lambda: self.around.store.forget_sources(sources))
+            self._chore(lambda: self.around.sources.forget_sources(sources))
 
     # ------------------------------------------------------------------ clients
 

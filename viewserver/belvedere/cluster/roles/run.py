@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from belvedere.backend.addresses import Certificates
-from belvedere.backend.opening import open_backend, served_url
+from belvedere.backend.opening import open_backend, served_url, shared_url
 from belvedere.backend.seam import Backend, Store
 from belvedere.cluster.coordination.seam import Coordination
 from belvedere.cluster.process import logs
@@ -38,6 +38,8 @@ def run(options: ProcessOptions) -> int:
         let_fail(which)
     log = logs.get(options.pool, options.role.value, options.name, form=options.log_form, level=options.log_level)
     credentials(options)  # now: what cannot be read will not be readable later
+    if options.store:
+        shared_url(options.store)
     for library in ("belvedere", "kazoo"):
         log.adopt(library)
     process = Process(options, maker(options.role), connect, transport, open_store, log)
@@ -124,4 +126,5 @@ def open_store(options: ProcessOptions, address: str) -> Backend:
         return Backend(str(options.directory), StoreDirectory(options))
     tls = options.tls
     certificates = None if tls is None else Certificates(tls.certificate, tls.key, tls.authority)
-    return open_backend(served_url(address), certificates=certificates, base=options.role is Role.COORDINATOR)
+    url = shared_url(options.store) if options.store else served_url(address)
+    return open_backend(url, certificates=certificates, base=options.role is Role.COORDINATOR)
