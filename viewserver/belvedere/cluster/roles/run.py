@@ -74,7 +74,6 @@ def maker(role: Role) -> Callable[[Surroundings], Incarnation]:
 
 def load(role: Role) -> None:
     """All that a process of the role will need, before anybody needs it."""
-    import belvedere.backend.served.client
     import belvedere.cluster.coordination.zookeeper
     import belvedere.cluster.transport.flight  # noqa: F401
 
