@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from belvedere.engine.delta import Delta
-from belvedere.engine.state.ordered import sort_keys
 from belvedere.engine.vec import Vec
 from belvedere.errors import DataError
 from belvedere.model.describe import ViewShape
@@ -129,5 +128,5 @@ def select(rows: Delta, key: Sequence[int], codec: KeyCodec, wanted: KeyRange) -
     if wanted.high is not None:
         mask = pc.and_(mask, pc.less(keys, pa.scalar(wanted.high, pa.binary())))
     within = np.flatnonzero(np.asarray(mask))
-    order = within[sort_keys(keys.take(pa.array(within)))]
+    order = within[np.asarray(pc.sort_indices(keys.take(pa.array(within))))]
     return rows.take((order[::-1] if wanted.reverse else order)[: wanted.limit])

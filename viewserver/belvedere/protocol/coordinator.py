@@ -71,7 +71,6 @@ from belvedere.protocol.failure_detector import FailureDetector
 from belvedere.protocol.gc import Rounds
 from belvedere.protocol.gc_documents import DocumentGc, catalog_document, plan_document
 from belvedere.protocol.membership import (
-    CLOCK_OFF_MS,
     Accepted,
     Leadership,
     LeadershipEvent,
@@ -81,6 +80,7 @@ from belvedere.protocol.membership import (
     Stops,
 )
 from belvedere.protocol.messages import (
+    CLOCK_OFF_MS,
     Attempt,
     Begin,
     Committed,

@@ -51,11 +51,10 @@ from belvedere.protocol.driving import (
     Swapped,
     Tick,
 )
-from belvedere.protocol.messages import PROTOCOL, Generation, Member, PoolState, Role, Term
+from belvedere.protocol.messages import CLOCK_OFF_MS, PROTOCOL, Generation, Member, PoolState, Role, Term
 from belvedere.protocol.ring import MemberId
 
 OLDEST_PROTOCOL = max(1, PROTOCOL - 1)
-CLOCK_OFF_MS = 5000
 RETRY_MS = 200
 STAND_BACK_MS = 5000
 """How long one who found itself unfit to lead (a clock, a protocol) waits before it looks again."""

@@ -18,6 +18,9 @@ from belvedere.protocol.ring import MemberId
 PROTOCOL = 1
 """The newest protocol that this version speaks; it also speaks the one before (if there is one)."""
 
+CLOCK_OFF_MS = 5000
+"""By how much clocks of members may differ; a leader whose clock is certainly further off does not lead."""
+
 Epoch = NewType("Epoch", int)
 Attempt = NewType("Attempt", int)
 """Number of a generation. Grows with every change of members or leader."""

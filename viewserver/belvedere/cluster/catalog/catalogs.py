@@ -15,14 +15,15 @@ yet.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from belvedere.cluster.catalog.document import Document, TableDocument, ViewDocument, ViewGroupDocument, dump, load
+from belvedere.cluster.catalog.names import ServedTable
 from belvedere.cluster.catalog.plan import (
     Compiled,
-    ServedTable,
+    Planned,
     ServedView,
     compile,
     names_at,
@@ -266,9 +267,23 @@ def _next(content: Document) -> bytes:
         replace(
             content,
             tables=tuple(t for t in content.tables if t.until is None or t.physical in tables),
-            view_groups=tuple(c for c in content.view_groups if c.number in needed),
+            view_groups=tuple(_described(c, planned) for c in content.view_groups if c.number in needed),
         )
     )
+
+
+def _described(view_group: ViewGroupDocument, planned: Mapping[int, Planned]) -> ViewGroupDocument:
+    """With what readers need to know of its views."""
+    own = planned[view_group.number]
+    views = (
+        replace(
+            view,
+            shape=own.views[view.name].shape.to_json(),
+            below=tuple(sorted({number for _, number in own.older[view.name]})),
+        )
+        for view in view_group.views
+    )
+    return replace(view_group, views=tuple(views))
 
 
 def _refuse_long_name(kind: str, name: str) -> None:

@@ -38,10 +38,15 @@ class TableDocument:
 
 @dataclass(frozen=True)
 class ViewDocument:
-    """A view as `belvedere.model.ddl.view_json` wrote it (its version is the number of its view group)."""
+    """A view as `belvedere.model.ddl.view_json` wrote it (its version is the number of its view group).
+
+    `shape` and `below`: what readers need of it, so that they need not plan it: columns and key (`ViewShape`), and the
+    older view groups that it reads. They follow from the rest. None in documents of earlier versions."""
 
     value: dict[str, Any]
     until: int | None = None
+    shape: dict[str, Any] | None = None
+    below: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -86,12 +91,17 @@ def dump(document: Document) -> bytes:
             for t in document.tables
         ],
         "circuits": [
-            {"number": c.number, "made": c.made, "views": [{**v.value, "until": v.until} for v in c.views]}
+            {"number": c.number, "made": c.made, "views": [_view_json(v) for v in c.views]}
             for c in document.view_groups
         ],
         "tickets": list(document.tickets),
     }
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+
+def _view_json(view: ViewDocument) -> dict[str, Any]:
+    known = {} if view.shape is None else {"shape": view.shape, "below": list(view.below)}
+    return {**view.value, "until": view.until, **known}
 
 
 @functools.lru_cache(maxsize=256)
@@ -117,8 +127,8 @@ def load(data: bytes) -> Document:
 def _view_group(value: dict[str, Any]) -> ViewGroupDocument:
     views = []
     for entry in value["views"]:
-        until = entry.pop("until")
-        views.append(ViewDocument(entry, until))
+        until, shape, below = entry.pop("until"), entry.pop("shape", None), entry.pop("below", ())
+        views.append(ViewDocument(entry, until, shape, tuple(below)))
     return ViewGroupDocument(value["number"], value["made"], tuple(views))
 
 

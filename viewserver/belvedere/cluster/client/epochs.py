@@ -19,18 +19,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from belvedere import errors
-from belvedere.cluster.catalog import catalogs
-from belvedere.cluster.catalog.catalogs import ServedTable, ServedView
+from belvedere.cluster.catalog.document import Document, dump
+from belvedere.cluster.catalog.names import Readable, ServedTable, names_at
 from belvedere.cluster.client.pool import Deadline, Pool, repeat
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.client.token import ClusterToken
 from belvedere.cluster.coordination.clock import now
 from belvedere.cluster.transport import calls
 from belvedere.model import token as embedded_token
+from belvedere.plan.nodes import Plan
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.pins import HORIZONS, horizon_of
-from belvedere.sql.catalog import Catalog
+from belvedere.sql.catalog import Catalog, unknown_relation
 
 MAX_AGE = 0.05
 SILENT_SECONDS = 1.0
@@ -39,7 +40,7 @@ WAIT_SECONDS = 5.0
 """How long one question may wait for an answer that is newer."""
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
-Names = Mapping[str, ServedView | ServedTable]
+Names = Mapping[str, Readable]
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ class CommittedEpochs:
     def document(self, committed: calls.CommittedRow, deadline: Deadline) -> bytes:
         name = committed.catalog_document
         if not name:
-            return catalogs.empty()
+            return dump(Document())
         with self._lock:
             found = self._documents.get(name)
         if found is None:
@@ -313,11 +314,29 @@ class CommittedEpochs:
 
     def names(self, committed: calls.CommittedRow, deadline: Deadline) -> Names:
         """Tables and views that can be read at the epoch."""
-        return catalogs.names_at(self.document(committed, deadline), committed.building)
+        return names_at(self.document(committed, deadline), committed.building)
+
+    def named(self, name: str, committed: calls.CommittedRow, deadline: Deadline) -> Readable:
+        """The table or view of that name, whatever its case."""
+        names = self.names(committed, deadline)
+        found = names.get(name) or next((one for key, one in names.items() if key.lower() == name.lower()), None)
+        if found is None:
+            raise unknown_relation(name, names)
+        return found
 
     def catalog(self, committed: calls.CommittedRow, deadline: Deadline) -> Catalog:
-        names = self.names(committed, deadline)
+        """The same as definitions, with queries that are bound: for statements. It takes a parser and a planner."""
+        from belvedere.cluster.catalog import plan
+
+        names = plan.names_at(self.document(committed, deadline), committed.building)
+        tables = {name: one.definition for name, one in names.items() if isinstance(one, ServedTable)}
         return Catalog(
-            {name: found.definition for name, found in names.items() if isinstance(found, ServedTable)},
-            {name: found.definition for name, found in names.items() if isinstance(found, ServedView)},
+            tables, {name: one.definition for name, one in names.items() if isinstance(one, plan.ServedView)}
         )
+
+    def plan(self, committed: calls.CommittedRow, deadline: Deadline) -> Plan:
+        """What is maintained of the views that can be read."""
+        from belvedere.cluster.catalog import plan
+
+        names = plan.names_at(self.document(committed, deadline), committed.building)
+        return Plan(tuple(one.node for one in names.values() if isinstance(one, plan.ServedView)))
