@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Changes
-from belvedere.engine.shard import BUCKETS, Shard, ShardCatalog, StagedGroup, TableChange, route_changes
+from belvedere.engine.shard import BUCKETS, Shard, ShardCatalog, StagedGroup, TableWrite, route_changes
 from belvedere.engine.vec import Vec
 from belvedere.engine.warm import warm
 from belvedere.plan import nodes
@@ -56,7 +56,7 @@ class DictStore:
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         yield from ()
 
-    def write(self, changes: Sequence[TableChange]) -> None:
+    def write(self, changes: Sequence[TableWrite]) -> None:
         for change in changes:
             rows = self.tables.setdefault(change.table, {})
             data = np.ascontiguousarray(change.ids).tobytes()

@@ -146,7 +146,7 @@ def small(name: str, store: Store, calls: int) -> None:
 
 
 def base(store: LmdbStore, rows: int) -> None:
-    """Puts to a base table, in this process, until their rows are merged."""
+    """Puts to a base table, in this process."""
     table = TableDef("orders", (Column("id", BIGINT, False), Column("a", BIGINT), Column("b", STRING)), ("id",))
     store.base.create_table(table)
     rng = np.random.default_rng(0)
@@ -160,7 +160,6 @@ def base(store: LmdbStore, rows: int) -> None:
                 Vec(STRING, texts),
             )
             store.base.put("orders", Changes(columns, (None,) * 3, None, np.zeros(batch, np.int64)))
-        store.base.flush()
 
     put(1, 1)
     for batch, calls in ((10_000, rows // 10_000), (10_000, 20), (1, 300)):

@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 
 from belvedere.backend.memory import MemoryStore
-from belvedere.backend.seam import Backend, BaseTables, SourceInfo, TableWrite
+from belvedere.backend.seam import Backend, BaseTables, SourceInfo
 from belvedere.cluster.catalog import catalogs, ddl
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.roles.publishing import Unpublished
@@ -57,7 +57,7 @@ class FakePool:
     retention_ms: int = 60_000
     slice: int = BUCKETS // 2
     hub: Hub = field(default_factory=Hub)
-    store: MemoryStore = field(default_factory=MemoryStore)
+    store: MemoryStore = field(default_factory=lambda: MemoryStore(previous_images=True))
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
@@ -69,7 +69,7 @@ class FakePool:
         self.requests: dict[str, Mapping[SourceId, Seq]] = {}
         self.seqs: dict[SourceId, Seq] = {}
         self.plan: EpochPlan | None = None
-        self.shard = Shard(_State(self.store), encode_keys=encode_keys)
+        self.shard = Shard(_State(self.store), encode_keys=encode_keys, previous_images=self.store.previous_images)
         self.shard.own(np.zeros(BUCKETS, np.uint16), 0)
         self.recent = ReadCache(1 << 20)
         self.served = 0
@@ -138,7 +138,7 @@ class FakePool:
         for stage in range(compiled.stages):
             for out in self.shard.run(stage):
                 self.shard.receive(out.stage, (0, 0), out.payload)
-        writes = [TableWrite(c.table, c.ids, c.values, c.logged, c.keys) for c in self.shard.finish()]
+        writes = self.shard.finish()
         self.store.write(plan.epoch, writes)
         self.recent.add(plan.epoch, writes)
         self.shard.persisted(plan.epoch)

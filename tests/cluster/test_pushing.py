@@ -20,7 +20,7 @@ from belvedere.model.pushes import PUSH, unpack_request
 from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import MemberId
 from belvedere.sql.catalog import TableDef
-from tests.backend.served.base_rows import ORDERS, Change, changes_of, keys_of
+from tests.backend.served.base_changes import ORDERS, Change, changes_of, keys_of, rows_of
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_base_writes_return_though_nobody_takes_what_is_pushed(tmp_path: Path, s
     until(lambda: under_way(store) == len(NODES), 10.0)
     assert len(taken) > 50 and "1.0 MiB are allowed" in refused[0]
     assert not any(store.pushers.positions.get(source.id) > 0 for source in store.sources()), "nobody took anything"
-    keys = [row["id"] for batch in store.base.scan(ORDERS.name) for row in batch.to_pylist()]
+    keys = [row["id"] for row in rows_of(store.base)]
     assert [key for key in keys if key >= 1000] == taken
     store.close()
 

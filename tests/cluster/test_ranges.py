@@ -24,7 +24,7 @@ from belvedere.cluster.client.ranges import Ranges
 from belvedere.cluster.roles.base_tables import adjust
 from belvedere.errors import CatalogError, DataError
 from belvedere.protocol.ring import MemberId
-from tests.backend.served.base_rows import Change, changes_of
+from tests.backend.served.base_changes import Change, changes_of, take
 from tests.cluster.fake_pool import FakePool
 
 TABLES = (
@@ -70,6 +70,7 @@ def shown(ranges: Ranges) -> list[tuple[Any, ...]]:
 
 def test_ranges_are_split_moved_and_merged(db: ClusterDatabase, store: LmdbStore) -> None:
     store.base.put("orders", changes_of([Change(key, {"a": 1}) for key in range(100)]))
+    take(store)
     ranges = Ranges(db, "ORDERS")
     (whole,) = ranges.listed()
     assert (whole.start, whole.stop) == (None, None)

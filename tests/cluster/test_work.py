@@ -14,7 +14,15 @@ import pytest
 from belvedere import errors
 from belvedere.backend.memory import MemoryStore, Moment
 from belvedere.cluster.catalog import catalogs
-from belvedere.cluster.roles.work import Distribution, DistributorWork, ServerWork, WorkError, failure, ring_of
+from belvedere.cluster.roles.work import (
+    Dispatch,
+    Distribution,
+    DistributorWork,
+    ServerWork,
+    WorkError,
+    failure,
+    ring_of,
+)
 from belvedere.engine.shard import view_table
 from belvedere.engine.version import ENGINE_VERSION
 from belvedere.model import chunks
@@ -44,6 +52,7 @@ class Table:
         self.store = MemoryStore()
         self.memory_limit, self.directory = memory_limit, directory
         self.committed = Epoch(0)
+        self.came: dict[tuple[MemberId, Epoch, Attempt, int], set[tuple[MemberId, int]]] = {}
         self.attempt = 0
         self.seq = 0
         self.truth: dict[int, tuple[int, int]] = {}
@@ -131,9 +140,20 @@ class Table:
         for name, work in self.distributors.items():
             distribution = work.distribute(Distribute(plan, self.current, pieces_of(plan, self.current, name)))
             for dispatch in distribution:
-                self.servers[dispatch.to].keep(dispatch.batch, dispatch.payload)
+                self.keep(dispatch)
             done.append(distribution)
         return done
+
+    def keep(self, dispatch: Dispatch) -> None:
+        batch = dispatch.batch
+        self.came.setdefault((dispatch.to, batch.epoch, batch.attempt, batch.stage), set()).add(
+            (batch.sender, batch.number)
+        )
+        self.servers[dispatch.to].keep(batch, dispatch.payload)
+
+    def complete(self, work: ServerWork, epoch: Epoch, stage: int) -> Compute:
+        attempt = self.current.number
+        return Compute(epoch, attempt, stage, len(self.came.get((work.me, epoch, attempt, stage), ())))
 
     def compute(self, plan: EpochPlan, stages: int) -> None:
         for work in self.servers.values():
@@ -142,14 +162,14 @@ class Table:
         for stage in range(stages):
             sent = []
             for work in self.servers.values():
-                stepped = work.compute(Compute(plan.epoch, self.current.number, stage))
+                stepped = work.compute(self.complete(work, plan.epoch, stage))
                 counted = [sum(batches) for batches in zip(*stepped.computed.batches.values(), strict=True)]
                 to = [dispatch.to for dispatch in stepped.dispatches]
                 assert counted == [to.count(server) for server in self.current.servers] or not to
                 sent += stepped.dispatches
             self.order.shuffle(sent)
             for dispatch in sent:
-                self.servers[dispatch.to].keep(dispatch.batch, dispatch.payload)
+                self.keep(dispatch)
 
     def finish(self, plan: EpochPlan) -> None:
         for work in self.servers.values():
@@ -344,12 +364,26 @@ def test_a_chunk_that_is_not_in_memory_is_read_from_input() -> None:
     assert sum(work.chunks.hits for work in table.distributors.values()) > 0
 
 
+def test_a_member_that_lacks_a_batch_notices() -> None:
+    table = begun(1, 1)
+    (work,) = table.servers.values()
+    plan = table.plan(2)
+    work.open(Open(plan, table.current.number))
+    table.distribute(plan)
+    complete = table.complete(work, plan.epoch, 0)
+    assert complete.batches
+    with pytest.raises(
+        WorkError, match=rf"stage 0 of epoch 2: {complete.batches + 1} batches came, {complete.batches}"
+    ):
+        work.compute(replace(complete, batches=complete.batches + 1))
+
+
 def test_failures_name_the_reason() -> None:
     table = begun(1, 1)
     (work,) = table.servers.values()
     plan = table.plan(2)
     with pytest.raises(WorkError, match=r"epoch 2, attempt 1 is not open on s-0"):
-        work.compute(Compute(plan.epoch, table.current.number, 0))
+        work.compute(Compute(plan.epoch, table.current.number, 0, 0))
     missing = EpochPlan(Epoch(3), (), {}, 7, "catalog/7", 1, engine=ENGINE_VERSION)
     with pytest.raises(errors.Damaged, match=r"catalog/7"):
         work.open(Open(missing, table.current.number))

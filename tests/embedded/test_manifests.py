@@ -12,13 +12,13 @@ TABLE = """
 apiVersion: belvedere.dev/v1alpha1
 kind: BaseTable
 metadata: {{name: orders}}
-spec: {{columns: [{columns}], key: [{key}]}}
+spec: {{columns: [{columns}], key: [{key}]{more}}}
 """
 ID, TOTAL, NOTE = "{name: id, type: bigint}", "{name: total, type: double}", "{name: note, type: string}"
 
 
-def manifest(*columns: str, key: str = "id") -> str:
-    return TABLE.format(columns=", ".join(columns), key=key)
+def manifest(*columns: str, key: str = "id", more: str = "") -> str:
+    return TABLE.format(columns=", ".join(columns), key=key, more=more)
 
 
 @pytest.fixture
@@ -51,6 +51,7 @@ def test_new_columns_are_added_and_applying_again_changes_nothing(db):
         (manifest(ID, TOTAL.replace("double", "bigint")), "total double, not total bigint"),
         (manifest(ID, TOTAL, NOTE.replace("}", ", nullable: false}")), "'note'; a new column must be nullable"),
         (manifest(ID, TOTAL.replace("}", ", nullable: false}")), "total double, not total double not null"),
+        (manifest(ID, TOTAL, more=", ties: value"), "ties by lineage, not by value; that cannot be changed"),
     ],
 )
 def test_other_differences_are_refused_and_change_nothing(db, text, message):
@@ -58,6 +59,16 @@ def test_other_differences_are_refused_and_change_nothing(db, text, message):
     with pytest.raises(CatalogError, match=message):
         db.apply_manifest(text)
     assert db.catalog is before
+
+
+def test_ties_by_value_outlive_a_restart(tmp_path):
+    text = manifest(ID, TOTAL, more=", ties: value")
+    for total in (3.5, 2.5, 1.5):
+        with belvedere.open(tmp_path / "db") as db:
+            db.apply_manifest(text)
+            db.wait(db.put("orders", {"id": 1, "total": total}, ts=7))
+            assert db.get("orders", 1) == {"id": 1, "total": 3.5}
+            assert "TBLPROPERTIES ('ties' = 'value')" in str(db.execute("SHOW CREATE TABLE orders"))
 
 
 def test_a_table_where_a_view_is(db):

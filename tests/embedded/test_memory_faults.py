@@ -8,7 +8,7 @@ from belvedere.backend.memory import MemoryStore, Moment
 from belvedere.backend.seam import TableWrite
 from belvedere.errors import StoreUnavailable
 from tests.backend.conformance.rows import ids, read, values
-from tests.backend.conformance.test_documents import chunk
+from tests.backend.conformance.test_input import chunk
 
 
 def failing(call: str, moment: Moment) -> MemoryStore:

@@ -86,7 +86,7 @@ def test_what_is_remembered_and_looked_up_changes_no_plan(seed: int, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(planner, "_LATEST", planner._Latest())
             assert plan_views(catalog, [view], plan) == made
-            patch.setattr(sharing, "rows_of", lambda node: ())
+            patch.setattr(sharing, "parts_of", lambda node: frozenset([((), None)]))
             patch.setattr(planner, "_LATEST", planner._Latest())
             assert plan_views(catalog, [view], plan) == made
         plan = n.Plan((*plan.views, *made))

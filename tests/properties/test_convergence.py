@@ -4,6 +4,7 @@ Cells are merged by timestamp; of equal timestamps a delete beats a put, and of 
 wins: the one with the later (seq, position). So changes with timestamps of their own, and deletes with the timestamp of
 a put, may come in any order and again. Puts of one row with one timestamp have an order, which its lineage keeps; rows
 among each other may come in any order, in calls that are cut anywhere, and a lineage may begin again further back.
+Tables of several masters settle ties by value: no order of anything counts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.properties.histories import Write
 
 HISTORIES = 60
 CHUNK = 10
+BY_VALUE = " TBLPROPERTIES ('ties' = 'value')"
 Key = tuple[Any, ...]
 
 
@@ -54,6 +56,17 @@ def test_equal_timestamps_follow_the_lineage_of_their_row(first: int) -> None:
         for change in stamped:
             lineages.setdefault(_key(case, change), []).append(change)
         _compare(case, stamped, _calls(_redelivered(list(lineages.values()), rng), rng), f"seed {seed}")
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
+def test_where_the_value_settles_ties_no_order_matters(first: int) -> None:
+    """Few timestamps, most of them equal: whatever comes first, and however often, and in whichever calls."""
+    for seed in range(first, first + CHUNK):
+        case, rng = generate(seed), Random(seed)
+        stamped = [replace(change, ts=rng.randint(1, 4)) for change in _single(case)]
+        again = stamped + rng.sample(stamped, len(stamped) // 3)
+        rng.shuffle(again)
+        _compare(case, _calls(stamped, rng), _calls(again, rng), f"seed {seed}", BY_VALUE)
 
 
 def test_of_two_puts_with_one_timestamp_the_later_wins_whichever_it_is() -> None:
@@ -114,19 +127,21 @@ def _calls(changes: Sequence[Write], rng: Random) -> list[Write]:
     return out
 
 
-def _compare(case: Case, one: Sequence[Write], other: Sequence[Write], what: str) -> None:
+def _compare(case: Case, one: Sequence[Write], other: Sequence[Write], what: str, options: str = "") -> None:
     views = {s.name: s.sql.spark for s in case.steps if isinstance(s, View)}
-    wanted, found = _outcome(case, views, one), _outcome(case, views, other)
+    wanted, found = _outcome(case, views, one, options), _outcome(case, views, other, options)
     for name in views:
         difference = same_bag(found[name], wanted[name], exact=True)
         assert difference is None, f"{what}, view {name} = {views[name]}: {difference}"
 
 
-def _outcome(case: Case, views: dict[str, str], changes: Sequence[Write]) -> dict[str, list[tuple[Any, ...]]]:
+def _outcome(
+    case: Case, views: dict[str, str], changes: Sequence[Write], options: str
+) -> dict[str, list[tuple[Any, ...]]]:
     """The final rows of every view."""
     with belvedere.open(clock=clock()) as db:
         for table in case.tables:
-            db.execute(table.ddl())
+            db.execute(table.ddl() + options)
         for name, sql in views.items():
             db.execute(f"CREATE MATERIALIZED VIEW {name} AS {sql}")
         token = None

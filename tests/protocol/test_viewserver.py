@@ -71,9 +71,9 @@ def test_an_epoch_from_begin_to_acknowledgement() -> None:
     server = Server()
     assert kinds(server.hear(begin(10))) == ["Adopt", "Open"]
     assert kinds(server.hear(batch(10, 0, 0))) == ["Keep"]
-    assert server.hear(Expect(Epoch(10), Attempt(1), 0, 1)) == [d.Compute(Epoch(10), Attempt(1), 0)]
+    assert server.hear(Expect(Epoch(10), Attempt(1), 0, 1)) == [d.Compute(Epoch(10), Attempt(1), 0, 1)]
     assert kinds(server.computed(10, 0)) == ["Sent"]
-    assert server.hear(Expect(Epoch(10), Attempt(1), 1, 0)) == [d.Compute(Epoch(10), Attempt(1), 1)]
+    assert server.hear(Expect(Epoch(10), Attempt(1), 1, 0)) == [d.Compute(Epoch(10), Attempt(1), 1, 0)]
     assert kinds(server.computed(10, 1)) == ["Sent", "Persist"]
     assert server.persisted(10) == [d.Send(LEADER, Done(Epoch(10), Attempt(1), ME, {}))]
     assert server.hear(Committed(Epoch(10))) == [d.Settle(Epoch(10))]
@@ -102,7 +102,7 @@ def test_batches_that_come_before_their_generation_are_kept_for_it() -> None:
     assert server.hear(early) == [d.Keep(early)]
     found = server.hear(begin(10, number=2))
     assert kinds(found) == ["Adopt", "Keep", "Open"]
-    assert server.hear(Expect(Epoch(10), Attempt(2), 0, 1)) == [d.Compute(Epoch(10), Attempt(2), 0)]
+    assert server.hear(Expect(Epoch(10), Attempt(2), 0, 1)) == [d.Compute(Epoch(10), Attempt(2), 0, 1)]
 
 
 def test_the_next_epoch_is_opened_while_the_last_one_is_written_and_not_before() -> None:
@@ -193,8 +193,8 @@ def test_whatever_the_order_each_stage_is_computed_once_with_all_its_batches(see
             match instruction:
                 case d.Keep(found):
                     kept[found.epoch, found.stage] = kept.get((found.epoch, found.stage), 0) + 1
-                case d.Compute(epoch, _, stage):
-                    assert kept.get((epoch, stage), 0) == sizes[epoch, stage]
+                case d.Compute(epoch, _, stage, batches):
+                    assert kept.get((epoch, stage), 0) == batches == sizes[epoch, stage]
                     order.append((epoch, stage))
                     carry_out(server.computed(epoch, stage))
                 case d.Persist(epoch, _):

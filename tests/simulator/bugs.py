@@ -18,6 +18,7 @@ import numpy as np
 from belvedere.backend.memory import MemoryStore
 from belvedere.engine.delta import Changes
 from belvedere.engine.shard import Shard
+from belvedere.engine.state import delta_table
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.protocol import (
     barrier,
@@ -290,3 +291,9 @@ def _wrong_ties() -> list[Patch]:
         return merge(self, dataclasses.replace(changes, ts=2 * changes.ts + puts), *rest)
 
     return [(DeltaTable, "_merge", put_wins)]
+
+
+@_bug("ties by arrival")
+def _ties_by_arrival() -> list[Patch]:
+    """Of two puts with one timestamp the later one wins in tables of several masters too."""
+    return [(delta_table, "settle", lambda changes, *_: changes)]

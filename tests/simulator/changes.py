@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -28,10 +28,11 @@ class _Row:
 
 class Table:
     """A base table, the slow and obvious way. Cells are merged last-writer-wins by timestamp; a delete masks what has
-    its timestamp or an older one, whenever it comes; of puts with one timestamp the later wins."""
+    its timestamp or an older one, whenever it comes; of puts with one timestamp the later or the greater wins."""
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self.columns = columns
+    def __init__(self, columns: tuple[str, ...], ties: str = "lineage") -> None:
+        self.columns, self._by_value = columns, ties == "value"
+        self._added: set[str] = set()
         self._rows: dict[int, _Row] = {}
 
     def apply(self, change: Change) -> None:
@@ -43,8 +44,17 @@ class Table:
             return
         row.put = max(row.put, change.ts)
         for name, value in change.values.items():
-            if change.ts >= row.cells.get(name, (-1, None))[0]:
+            ts, standing = row.cells.get(name, (-1, None))
+            if change.ts > ts or (change.ts == ts and (not self._by_value or _beats(value, standing))):
                 row.cells[name] = (change.ts, value)
+
+    def add(self, names: Iterable[str]) -> None:
+        """From now on it has these columns: of rows that exist they are NULL as of the row's last put."""
+        for name in set(names) - self._added:
+            self._added.add(name)
+            for row in self._rows.values():
+                if row.put > row.deleted:
+                    row.cells[name] = (row.put, None)
 
     def live(self) -> dict[int, dict[str, Any]]:
         """The rows that exist, by key."""
@@ -54,3 +64,9 @@ class Table:
                 cells = {name: value for name, (ts, value) in row.cells.items() if ts > row.deleted}
                 found[key] = {name: cells.get(name) for name in self.columns}
         return found
+
+
+def _beats(value: Value, standing: Value) -> bool:
+    if value is None or standing is None:
+        return standing is None
+    return value > standing if isinstance(value, int) and isinstance(standing, int) else str(value) > str(standing)

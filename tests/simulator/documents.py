@@ -6,8 +6,9 @@ import functools
 import json
 
 from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.catalog.document import load
 from belvedere.errors import BelvedereError
-from tests.simulator.schema import View
+from tests.simulator.schema import TIES, View
 
 _COLUMNS = {"orders": "id customer amount kind", "customers": "id region name"}
 _STRINGS = ("kind", "name")
@@ -19,7 +20,7 @@ def first(views: tuple[View, ...]) -> bytes:
     resources = []
     for table, names in _COLUMNS.items():
         columns = [{"name": n, "type": "string" if n in _STRINGS else "bigint"} for n in names.split()]
-        resources.append(_resource("BaseTable", table, {"columns": columns, "key": ["id"]}))
+        resources.append(_resource("BaseTable", table, {"columns": columns, "key": ["id"], "ties": TIES[table]}))
     resources += [_resource("MaterializedView", view.name, {"query": view.query}) for view in views]
     document = catalogs.apply_manifest(catalogs.empty(), "\n---\n".join(resources))
     assert document is not None
@@ -45,6 +46,13 @@ def retire(document: bytes, building: frozenset[int]) -> bytes | None:
         view_group.number for view_group in catalogs.compile(document).view_groups if view_group.number not in building
     ]
     return catalogs.retire(document, complete)
+
+
+@functools.cache
+def columns(document: bytes) -> dict[str, tuple[str, ...]]:
+    """Of the tables that there are, those that are no keys."""
+    tables = [table.definition for table in load(document).tables if table.until is None] if document else []
+    return {t.name: tuple(c.name for c in t.columns if c.name not in t.key) for t in tables}
 
 
 @functools.cache

@@ -37,6 +37,8 @@ class Nemesis:
         self.active = True
         self.clocks_are_off = shape.clocks_are_off
         self.struck: list[str] = []
+        self.to_come = 0
+        """Silences that the pool cannot help: servers still wait for the store when the faults end."""
         kinds = [kind for kind in KINDS if kind.name in shape.kinds or (not shape.kinds and rng.random() < 0.45)]
         self._kinds = kinds or [rng.choice(KINDS)]
         self._begin()
@@ -159,6 +161,8 @@ class Nemesis:
             process.resume()
             if isinstance(process, ViewServerProcess):
                 process.go_on()
+                waits = max(0, process.waits_until - around.scheduler.now)
+                self.to_come += -(-waits // (self.shape.quiet_ms * MS))
         self.cluster.end_versions()
 
     def _struck(self, what: str) -> None:

@@ -199,7 +199,8 @@ class History:
         silences = self.trace.effects[SILENCE] - before
         strikes = 0 if self.nemesis is None else len(self.nemesis.struck)
         late = self.trace.effects["late call"]  # each may hold a member up for longer than anyone waits
-        if silences > MOST_SILENCES or before > SILENCES_PER_STRIKE * (strikes + late + 1):
+        to_come = 0 if self.nemesis is None else self.nemesis.to_come
+        if silences > MOST_SILENCES + to_come or before > SILENCES_PER_STRIKE * (strikes + late + 1):
             told = (
                 f"{before} silences while there were faults, which struck {strikes} times, beside {late} late calls, "
                 f"and {silences} after"

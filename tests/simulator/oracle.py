@@ -28,7 +28,7 @@ from belvedere.protocol.messages import Epoch, EpochPlan, Pointer, PoolState
 from belvedere.protocol.ring import BUCKETS
 from tests.simulator import documents
 from tests.simulator.changes import Table
-from tests.simulator.schema import BY_QUERY, TABLES, Facts, Row
+from tests.simulator.schema import BY_QUERY, TABLES, TIES, Facts, Row
 from tests.simulator.sources import Sources
 
 Rows: TypeAlias = Counter[Row]
@@ -64,7 +64,9 @@ class Oracle:
     _plans: dict[str, EpochPlan] = field(default_factory=dict)
     _catalogs: dict[str, bytes] = field(default_factory=dict)
     _positions: dict[SourceId, Seq] = field(default_factory=dict)
-    _tables: dict[str, Table] = field(default_factory=lambda: {name: Table(cs) for name, cs in TABLES.items()})
+    _tables: dict[str, Table] = field(
+        default_factory=lambda: {name: Table(cs, TIES[name]) for name, cs in TABLES.items()}
+    )
 
     @property
     def last(self) -> Truth | None:
@@ -137,6 +139,9 @@ class Oracle:
 
     def _advance(self, plan: EpochPlan, now: int) -> None:
         before = dict(self._positions)
+        for name, columns in documents.columns(self._catalogs.get(plan.catalog_document, b"")).items():
+            if name in self._tables:
+                self._tables[name].add(columns)
         for piece in plan.pieces:
             self._take(plan, before, piece.source, piece.after, piece.last)
         for source, seq in plan.positions.items():

@@ -18,6 +18,7 @@ TABLES = {
     "orders": ("customer", "amount", "kind", "note"),
     "customers": ("region", "name"),
 }
+TIES = {"orders": "lineage", "customers": "value"}
 ADDED = ("note",)
 """Columns that a table has once somebody has added them."""
 KEYS = {"orders": 10, "customers": 5}

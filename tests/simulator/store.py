@@ -71,7 +71,7 @@ class Different(AssertionError):
 
 class SimulatedStore:
     def __init__(self, scheduler: Scheduler, rng: random.Random, trouble: Trouble, trace: Trace | None = None) -> None:
-        self.memory = MemoryStore("simulated")
+        self.memory = MemoryStore("simulated", previous_images=True)
         self._trace = trace or Trace()
         self.trouble = trouble
         self._scheduler = scheduler

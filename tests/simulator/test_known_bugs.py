@@ -34,6 +34,7 @@ SYMPTOMS = {
     "late computation written": _VIEW,
     "tombstones collected early": _VIEW,
     "wrong tie rule": _VIEW,
+    "ties by arrival": _VIEW,
     "bounded queue inside an epoch": _STUCK,
 }
 """What the judge says of each. That anything at all raises is not enough: a bug that is out of date would raise too."""

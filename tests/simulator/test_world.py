@@ -313,6 +313,28 @@ def test_the_last_writer_wins_and_a_delete_beats_a_put_of_its_time() -> None:
     assert table.live() == {1: {"a": None, "b": 6}}
 
 
+def test_a_column_that_is_added_is_null_as_of_the_row() -> None:
+    table = Table(("a", "b"))
+    table.add(("a",))
+    table.apply(Change("t", 1, 10, {"a": 1}))
+    table.apply(Change("t", 2, 10, {"a": 1}))
+    table.add(("a", "b"))
+    table.apply(Change("t", 1, 9, {"b": 1}))
+    table.apply(Change("t", 2, 10, {"b": 1}))
+    table.apply(Change("t", 3, 9, {"b": 1}))
+    assert table.live() == {1: {"a": 1, "b": None}, 2: {"a": 1, "b": 1}, 3: {"a": None, "b": 1}}
+
+
+@pytest.mark.parametrize("values", [(5, 6), (6, 5), (None, 6), (6, None)])
+def test_of_puts_with_one_timestamp_the_greater_value_wins_where_ties_are_settled_so(values: tuple[Any, Any]) -> None:
+    table = Table(("a", "b"), "value")
+    for value in values:
+        table.apply(Change("t", 1, 13, {"a": value}))
+    assert table.live() == {1: {"a": 6, "b": None}}
+    table.apply(Change("t", 1, 14, {"a": 1}))
+    assert table.live() == {1: {"a": 1, "b": None}}
+
+
 def test_a_record_must_not_go_back() -> None:
     scheduler, memory = Scheduler(), MemoryStore()
     oracle = Oracle(Sources(scheduler, random.Random(1), memory, Habits(), lambda *_: None), memory)

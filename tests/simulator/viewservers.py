@@ -130,6 +130,8 @@ class ViewServerProcess(Process):
         self._given_up = Attempt(-1)
         self._hang: int | None = None
         self.hangs = False
+        self.waits_until = 0
+        """For the store, in the middle of a stage."""
         self._stages = 0
         """Of the epoch that was opened last."""
         self._checked: _Writing | None = None
@@ -275,7 +277,9 @@ class ViewServerProcess(Process):
                 self._fiber.resume()
                 self._wait_for_fiber()
 
-        self.around.scheduler.after(max(1, self._nemesis.loading()), lambda: self.call(goes_on))
+        time = max(1, self._nemesis.loading())
+        self.waits_until = self.around.scheduler.now + time
+        self.around.scheduler.after(time, lambda: self.call(goes_on))
 
     def _try(self, task: Any, fiber: Fiber | None) -> None:
         try:

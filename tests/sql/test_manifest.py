@@ -107,7 +107,11 @@ def changed(old: str, new: str) -> str:
             None,
         ),
         (changed("  key: [id]", "  key: [id]\n  store: hbase"), "document 1, spec.store: a base table lives", None),
-        (changed("  key: [id]", "  key: [id]\n  ties: value"), "document 1, spec.ties: of two puts", "leave it out"),
+        (
+            changed("  key: [id]", "  key: [id]\n  ties: seq"),
+            "spec.ties: ties are settled by lineage or value, not",
+            None,
+        ),
         (changed("nullable: false", "hbase: {qualifier: q}"), "spec.columns[1].hbase: a base table lives", None),
         (changed("nullable: false", "encoding: text"), "spec.columns[1].encoding: the database encodes", None),
         (changed("retention: 1h", "freshness: 5s"), "document 3, spec.freshness: a view has no pace", "belvedere lag"),

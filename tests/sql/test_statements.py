@@ -56,6 +56,23 @@ def test_create_table() -> None:
     )
 
 
+def test_create_table_with_ties() -> None:
+    for text, ties in (("", "lineage"), (" TBLPROPERTIES ('ties' = 'value')", "value")):
+        found = statement(f"CREATE TABLE m (id BIGINT PRIMARY KEY){text}")
+        assert isinstance(found, CreateTable) and found.table.ties == ties
+        assert statement(create_text(found.table)) == found
+    start = "CREATE TABLE m (id BIGINT PRIMARY KEY) TBLPROPERTIES "
+    for text, message, column in (
+        ("('ties' = 'seq')", "ties are settled by lineage or value, not by 'seq'", 64),
+        ("('ties' = 'value', 'ties' = 'value')", "ties of the table twice", 73),
+        ("('owner' = 'me')", "no table property 'owner'", 55),
+        ("('ties' = 'value') COMMENT 'x'", "'COMMENT' after the columns is not supported", 73),
+    ):
+        with pytest.raises(SqlError, match=message) as caught:
+            statement(start + text)
+        assert (caught.value.line, caught.value.column) == (1, column)
+
+
 def test_create_view_with_options() -> None:
     found = statement(
         "CREATE OR REPLACE MATERIALIZED VIEW v KEY (b) RETENTION INTERVAL '2' HOUR AS\n"

@@ -246,7 +246,7 @@ ROWS = [
         find="        return epoch <= self._fence",
         instead="        return epoch < 0",
         noticed_by=(
-            "tests/backend/conformance/test_versions.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
+            "tests/backend/conformance/test_state_tables.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
         ),
         tried=(SEEDS,),
     ),
@@ -257,7 +257,7 @@ ROWS = [
         find="            if epoch <= self._collector.bounds.tombstones:\n                return []",
         instead="            if epoch < 0:\n                return []",
         noticed_by=(
-            "tests/backend/conformance/test_versions.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
+            "tests/backend/conformance/test_state_tables.py::test_a_late_write_revives_nothing_when_the_tombstone_is_gone",
         ),
     ),
     Break(
@@ -426,7 +426,7 @@ ROWS = [
         file="viewserver/belvedere/backend/memory.py",
         find="        found = bisect_left(self.epochs, below)",
         instead="        found = bisect_left(self.epochs, below + 1)",
-        noticed_by=("tests/backend/conformance/test_versions.py::test_a_read_takes_the_newest_version_below",),
+        noticed_by=("tests/backend/conformance/test_state_tables.py::test_a_read_takes_the_newest_version_below",),
     ),
     Break(
         name="a read of the served store sees the version that it should be below",
@@ -434,7 +434,7 @@ ROWS = [
         file="viewserver/belvedere/backend/served/tables.py",
         find="        ids, below = ids[:_READ_IDS], min(below, _EPOCHS)",
         instead="        ids, below = ids[:_READ_IDS], min(below + 1, _EPOCHS)",
-        noticed_by=("tests/backend/conformance/test_versions.py::test_a_read_takes_the_newest_version_below",),
+        noticed_by=("tests/backend/conformance/test_state_tables.py::test_a_read_takes_the_newest_version_below",),
     ),
     Break(
         name="the served store answers below its horizon",
@@ -442,7 +442,7 @@ ROWS = [
         file="viewserver/belvedere/backend/served/tables.py",
         find="        check_horizon(table, below, self._collector.bounds.horizon)",
         instead="        check_horizon(table, below, 0)",
-        noticed_by=("tests/backend/conformance/test_versions.py::test_reads_below_the_horizon_are_refused",),
+        noticed_by=("tests/backend/conformance/test_state_tables.py::test_reads_below_the_horizon_are_refused",),
     ),
     Break(
         name="what a peer refused is not sent again",

@@ -169,6 +169,28 @@ CONVERGENCE = [
         ),
     ),
     Break(
+        name="ties by value are settled by arrival",
+        claim="4 convergence: where the value settles ties no order matters",
+        file=f"{ENGINE}/state/delta_table.py",
+        find="            changes = settle(changes, ids, self._cells, self._standing(ids, changes.ts))",
+        instead="            pass",
+        noticed_by=(
+            "tests/properties/test_convergence.py::test_where_the_value_settles_ties_no_order_matters",
+            "tests/engine/state/test_delta_table.py::test_of_puts_with_one_timestamp_the_greatest_value_wins_in_any_order",
+        ),
+    ),
+    Break(
+        name="a value that stands already does not compete for a tie",
+        claim="4 convergence: where the value settles ties no order matters",
+        file=f"{ENGINE}/state/ties.py",
+        find="        contested = stands | _repeated(group, written)",
+        instead="        stands[:] = False\n        contested = _repeated(group, written)",
+        noticed_by=(
+            "tests/properties/test_convergence.py::test_where_the_value_settles_ties_no_order_matters",
+            "tests/engine/state/test_delta_table.py::test_against_the_model",
+        ),
+    ),
+    Break(
         name="cells are overwritten by older ones",
         claim="4 convergence: the same changes in any order give the same views",
         file=f"{ENGINE}/state/kernels/merge.py",

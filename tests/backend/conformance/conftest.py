@@ -15,14 +15,15 @@ from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
 
-KINDS = ["memory", "lmdb", "small", "flight"]
-"""`small`: LMDB whose recent rows go to the tree all the time, `lmdb` one where they mostly stay in memory."""
+KINDS = ["memory", "images", "lmdb", "small", "flight"]
+"""`images`: in memory, and asking for previous images. `small`: LMDB whose recent rows go to the tree all the time,
+`lmdb` one where they mostly stay in memory."""
 
 
 def make(kind: str, path: Path, stack: ExitStack) -> Store:
     """A store of this kind; what it needs is closed with the stack. The map is small, so that it has to grow."""
-    if kind == "memory":
-        return MemoryStore()
+    if kind in ("memory", "images"):
+        return MemoryStore(previous_images=kind == "images")
     local = LmdbStore(path, map_size=1 << 20, collect_pause=0.0, merge_rows=10 if kind == "small" else 10**6)
     stack.callback(local.close)
     if kind != "flight":

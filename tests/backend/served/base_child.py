@@ -10,9 +10,8 @@ import random
 import sys
 import threading
 
-from belvedere.backend.served import base_rows
 from belvedere.backend.served.lmdb_store import LmdbStore
-from tests.backend.served.base_rows import ORDERS, Change, changes_of
+from tests.backend.served.base_changes import ORDERS, Change, changes_of
 
 THREADS = 2
 KEYS = 25
@@ -29,7 +28,6 @@ def call(thread: int, number: int) -> list[Change]:
 
 
 def main(path: str, first: int) -> None:
-    base_rows.FLUSH_ROWS = 40
     store = LmdbStore(path, map_size=1 << 20)
     store.base.create_table(ORDERS)
     said = threading.Lock()

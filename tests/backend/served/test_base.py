@@ -1,4 +1,4 @@
-"""Base tables of the served store: rows by last-writer-wins, logs by range, lineage, and what a restart leaves."""
+"""Base tables of the served store: logs by range, rows that follow from them, lineage, what a restart leaves."""
 
 from __future__ import annotations
 
@@ -16,26 +16,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.backend.served import base_rows
+from belvedere.backend.served import tables
 from belvedere.backend.served.base import ServedBaseTables
-from belvedere.backend.served.base_rows import BaseRows
 from belvedere.backend.served.base_service import BaseClient, BaseService
 from belvedere.backend.served.client import FlightStore
 from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
-from belvedere.engine.delta import Changes
-from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.backend.served.tables import VersionedTables
 from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError
 from belvedere.model import chunks
 from belvedere.model.base_keys import decode_key, encode_keys
-from belvedere.model.chunks import WrittenRow
 from belvedere.protocol.exactly_once import START, ChunkId, InputPiece, Seq, SourceId, WriterId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, STRING, Column, decimal
 from tests.backend.served import base_child
-from tests.backend.served.base_rows import ORDERS, Change, Model, changes_of, keys_of, random_change
+from tests.backend.served.base_changes import ORDERS, Change, Model, changes_of, keys_of, random_change, rows_of, take
 from tests.backend.served.test_directory import child
 
 ALL = InputPiece(ChunkId(WriterId("w"), 1), SourceId("s"), START, Seq(2**62))
@@ -56,9 +53,8 @@ def put(base: ServedBaseTables, *changes: Change, own_clock: bool = True) -> dic
     return base.put("orders", changes_of(changes), own_clock=own_clock)
 
 
-def rows(base: ServedBaseTables, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-    bounds = [None if bound is None else keys_of(bound) for bound in (start, stop)]
-    return [row for batch in base.scan("orders", *bounds) for row in batch.to_pylist()]
+def rows(base: ServedBaseTables) -> list[dict[str, Any]]:
+    return rows_of(base, base.table("orders"))
 
 
 def logs(base: ServedBaseTables) -> dict[SourceId, list[tuple[Seq, bytes]]]:
@@ -80,11 +76,6 @@ def test_puts_and_deletes(store: LmdbStore) -> None:
     ]
     put(base, Change(1, None), Change(3, {"a": None, "b": ""}))
     assert rows(base) == [{"id": -2, "a": 2, "b": None}, {"id": 3, "a": None, "b": ""}]
-    assert base.get("orders", keys_of(3, 1, -2)).to_pylist() == [
-        {"id": 3, "a": None, "b": ""},
-        {"id": -2, "a": 2, "b": None},
-    ]
-    assert rows(base, -2, 3) == [{"id": -2, "a": 2, "b": None}]
 
 
 def test_within_a_call_the_later_change_of_a_key_wins(store: LmdbStore) -> None:
@@ -97,8 +88,8 @@ def test_within_a_call_the_later_change_of_a_key_wins(store: LmdbStore) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rows_equal_the_naive_meaning_and_the_logs(store: LmdbStore, seed: int) -> None:
-    """Timestamps in any order, ties included; and whoever replays the logs comes to the same rows."""
+def test_what_the_logs_hold_has_the_naive_meaning(store: LmdbStore, seed: int) -> None:
+    """Timestamps in any order, ties included."""
     rng, model, base = random.Random(seed), Model(), store.base
     base.create_table(ORDERS, [key(-5), key(7)])
     for _ in range(40):
@@ -106,19 +97,10 @@ def test_rows_equal_the_naive_meaning_and_the_logs(store: LmdbStore, seed: int) 
         put(base, *batch, own_clock=False)
         for change in batch:
             model.apply(change)
-        assert rows(base) == model.rows()
-    table = DeltaTable(ORDERS)
-    for entries in logs(base).values():
-        for _, payload in entries:
-            for _, changes in chunks.decode(payload, ALL, {"orders": ORDERS}):
-                table.apply(changes, ())
-    replayed = pa.RecordBatch.from_arrays(
-        [vec.to_arrow() for vec in table.scan(0, table.limit, (0, 1, 2))[0].columns], names=["id", "a", "b"]
-    )
-    assert sorted(replayed.to_pylist(), key=lambda row: row["id"]) == model.rows()
+    assert rows(base) == model.rows()
 
 
-def test_a_big_put_and_a_scan_in_pieces(store: LmdbStore) -> None:
+def test_a_big_put_of_two_ranges_is_one_entry_in_each(store: LmdbStore) -> None:
     base = store.base
     base.create_table(ORDERS, [key(5_000)])
     written = put(base, *(Change(n, {"a": n, "b": "v" * (n % 50)}) for n in range(10_000)))
@@ -141,16 +123,10 @@ def test_what_does_not_fit_is_refused(store: LmdbStore) -> None:
     null.columns = (Vec(BIGINT, np.array([1]), np.zeros(1, np.uint8)), *null.columns[1:])
     with pytest.raises(DataError, match="a key of base table 'orders' holds NULL"):
         base.put("orders", null)
+    assert rows(base) == [] and all(not entries for entries in logs(base).values())
     long = TableDef("long", (Column("k", STRING, False),), ("k",))
     base.create_table(long)
-    with pytest.raises(DataError, match="a key of base table 'long' has 602 bytes, the served store takes 500"):
-        base.put("long", replace_columns(long, pa.array(["x" * 600])))
-    assert rows(base) == [] and all(not entries for entries in logs(base).values())
-    wide = tuple(Column(f"k{i}", decimal(38, 0), False) for i in range(32))
-    base.create_table(TableDef("wide", wide, tuple(column.name for column in wide)))
-    zeros = tuple(Vec(column.type, np.zeros((1, 2), np.int64)) for column in wide)
-    with pytest.raises(DataError, match="a key of base table 'wide' has 512 bytes, the served store takes 500"):
-        base.put("wide", Changes(zeros, (None,) * 32, None, np.zeros(1, np.int64)))
+    assert base.put("long", replace_columns(long, pa.array(["x" * 6000, "y"])))  # no limit that a user meets
 
 
 def replace_columns(table: TableDef, *arrays: pa.Array):
@@ -197,16 +173,12 @@ def test_a_dropped_table_ends_its_sources_and_its_name_is_free(store: LmdbStore)
     ended = base.sources()
     assert sorted(info.last for info in ended) == [START, 1]
     base.create_table(ORDERS)
-    assert rows(base) == [] and len(base.sources()) == 3
+    assert len(base.sources()) == 3
     put(base, Change(6, {"a": 1}))
     base.forget_sources([info.id for info in base.sources()])
     (left,) = base.sources()
     assert left.last is None and [row["id"] for row in rows(base)] == [6]
-    store.collect(1, 0)
-    while store.collected() < 1:
-        pass
     with store.environment.reading() as txn:
-        assert txn.stat(store.environment.db["base_rows"])["entries"] == 1
         assert txn.stat(store.environment.db["base_log"])["entries"] == 1
 
 
@@ -259,6 +231,7 @@ def test_split_merge_and_move(store: LmdbStore) -> None:
     assert parent.parents == frozenset() and parent.last is None
     for n in range(10):
         put(base, Change(n, {"a": n}))
+    take(store)
     lower, upper = base.split(parent.id)
     listed = {info.id: info for info in base.sources()}
     assert listed[parent.id].last == 10 and listed[lower].parents == listed[upper].parents == {parent.id}
@@ -273,9 +246,9 @@ def test_split_merge_and_move(store: LmdbStore) -> None:
     listed = {info.id: info for info in base.sources()}
     assert listed[daughter].parents == {lower, upper} and listed[lower].last == listed[upper].last == 11
     assert put(base, Change(4, {}), Change(5, {})) == {daughter: 12}
+    assert len(rows(base)) == 10
     base.forget_sources([parent.id, daughter, SourceId("nobody")])
     assert {info.id for info in base.sources()} == {lower, upper, daughter}
-    assert len(rows(base)) == 10
 
 
 def test_splits_that_leave_a_daughter_without_keys_are_refused(store: LmdbStore) -> None:
@@ -308,8 +281,6 @@ def test_a_source_whose_log_is_trimmed_remembers_where_it_ended(store: LmdbStore
         put(base, Change(n, {}))
     base.acknowledge({parent.id: Seq(3), SourceId("nobody"): Seq(1)})
     base.acknowledge({parent.id: Seq(1)})
-    assert base.acknowledged(parent.id) == 3 and len(logs(base)[parent.id]) == 3  # the rows need them still
-    base.flush()
     assert logs(base) == {parent.id: []} and base.acknowledged(parent.id) == 3
     base.split(parent.id, key(1))
     assert {info.id: info.last for info in base.sources()}[parent.id] == 3
@@ -394,15 +365,12 @@ def test_base_tables_over_flight(store: LmdbStore) -> None:
     assert len(written) == 2 and client.put(ORDERS, changes_of([])) == {}
     client.put(ORDERS, changes_of([Change(3, None), Change(4, {"a": None})]))
     client.put(ORDERS, changes_of([Change(5, {"a": -1}, ts=1)]), own_clock=False)
-    found = [row for batch in client.scan(ORDERS, keys_of(2), keys_of(6)) for row in batch.to_pylist()]
-    assert found == [
+    found = rows(store.base)
+    assert len(found) == 199 and [row for row in found if 2 <= row["id"] < 6] == [
         {"id": 2, "a": 2, "b": "é"},
         {"id": 4, "a": None, "b": "é"},
         {"id": 5, "a": 5, "b": "é"},
     ]
-    assert sum(batch.num_rows for batch in client.scan(ORDERS)) == 199
-    assert client.get(ORDERS, keys_of(150, 3, 7)).column("id").to_pylist() == [150, 7]
-    assert client.get(ORDERS, keys_of()).num_rows == 0
     client.add_columns("orders", [Column("c", STRING)])
     narrow = client.put(ORDERS, changes_of([Change(1, {"a": 1})]))
     first = min(narrow)
@@ -448,69 +416,29 @@ def test_calls_that_were_acknowledged_survive_a_kill(tmp_path: Path, life: int) 
                 model.apply(replace(change, ts=number))
         assert [row for key, row in found.items() if key % base_child.THREADS == thread] == model.rows()
     put(store.base, Change(1000, {"a": 1}))
-    assert store.base.get("orders", keys_of(1000)).num_rows == 1
+    assert rows(store.base)[-1]["id"] == 1000
     store.close()
 
 
-def test_a_table_that_is_dropped_before_its_rows_are_merged_leaves_none(store: LmdbStore) -> None:
+# --- the middle of a range
+
+
+@pytest.mark.parametrize("merge_rows", [1, 10**6])
+def test_a_range_is_split_in_the_middle_of_the_rows_that_the_pool_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge_rows: int
+) -> None:
+    """In memory or in the tree, though many more keys than it looks at or keeps at a time; and nobody waits for it."""
+    monkeypatch.setattr(tables, "_PIECE_ROWS", 16)
+    monkeypatch.setattr(tables, "_SAMPLE_KEYS", 16)
+    store = LmdbStore(tmp_path / "store", collect_pause=0.0, merge_rows=merge_rows)
     base = store.base
     base.create_table(ORDERS)
-    put(base, *(Change(n, {"a": n}) for n in range(100)))
-    base.drop_table("orders")
-    base.create_table(ORDERS)
-    put(base, Change(7, {"a": -7}))
-    assert rows(base) == [{"id": 7, "a": -7, "b": None}]
-    with store.environment.reading() as txn:
-        assert txn.stat(store.environment.db["base_rows"])["entries"] == 1
-
-
-# --- how much is merged at a time
-
-
-def test_big_changes_are_merged_by_their_size(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By rows alone they would wait until they fill the memory, or do not fit into one array any more."""
-    monkeypatch.setattr(base_rows, "FLUSH_BYTES", 10_000)
-    base = store.base
-    base.create_table(ORDERS)
-    together, sizes = chunks.together, []
-    monkeypatch.setattr(base_rows, "together", lambda parts: sizes.append(len(parts)) or together(parts))
-    portions, known = base_rows._portions, []
-
-    def counted(*arguments: Any) -> Iterator[tuple[list[int], int, list[bytes]]]:
-        for portion in portions(*arguments):
-            known.append(sum(map(len, portion[2])))
-            yield portion
-
-    monkeypatch.setattr(base_rows, "_portions", counted)
-    for number in range(40):
-        put(base, Change(number, {"b": "x" * 2500}))
-    base.flush()
-    assert sum(sizes) == 40 and max(sizes) <= 6
-    with store.environment.reading() as txn:
-        assert store.base._rows.merged(txn) == 40
-    put(base, *(Change(number, {"a": number}) for number in range(40)))
-    base.flush()
-    assert max(known) < 13_000 and [row["a"] for row in rows(base)] == list(range(40))
-    assert {row["b"] for row in rows(base)} == {"x" * 2500} and not base._rows._pending and base._rows._size == 0
-
-
-def test_parts_of_one_call_are_merged_together(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a restart they are apart, one for each range: `base_merged` is a seq, and logs are trimmed up to it."""
-    part = WrittenRow.of(ORDERS, changes_of([Change(1, {"b": "x" * 100})]))
-    pending = [base_rows.Pending(seq, 1, part, [b"k"]) for seq in (1, 1, 2, 2, 2, 3)]
-    monkeypatch.setattr(base_rows, "FLUSH_BYTES", pending[0].size + 1)
-    assert [one.seq for one in base_rows._first(pending)] == [1, 1]
-    assert [one.seq for one in base_rows._first(pending[2:])] == [2, 2, 2]
-    assert [one.seq for one in base_rows._first(pending[5:])] == [3] and base_rows._first([]) == []
-
-
-def test_writers_do_not_wait_while_the_middle_is_looked_for(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = store.base
-    base.create_table(ORDERS)
-    for name in ("_WALK_KEYS", "_SAMPLE_KEYS"):
-        monkeypatch.setattr(base_rows, name, 16)
     put(base, *(Change(number, {"a": 1}) for number in range(200)))
-    middle, waited = BaseRows.middle, []
+    (source,) = [info.id for info in base.sources()]
+    with pytest.raises(CatalogError, match=f"'{source}' cannot be split there: the pool has none of its rows yet"):
+        base.split(source)
+    take(store)
+    middle, waited = VersionedTables.middle, []
 
     def busy(*arguments: Any) -> bytes | None:
         writer = threading.Thread(target=put, args=(base, Change(1000, {"a": 1})), daemon=True)
@@ -519,11 +447,13 @@ def test_writers_do_not_wait_while_the_middle_is_looked_for(store: LmdbStore, mo
         waited.append(writer.is_alive())
         return middle(*arguments)
 
-    monkeypatch.setattr(BaseRows, "middle", busy)
-    (source,) = [info.id for info in base.sources()]
-    base.split(source)
+    monkeypatch.setattr(VersionedTables, "middle", busy)
+    _, upper = base.split(source)
     at = base.open_ranges("orders")[1].start
     assert waited == [False] and key(80) <= at <= key(120)
+    base.split(upper)
+    assert key(135) <= base.open_ranges("orders")[2].start <= key(180)
+    store.close()
 
 
 def test_keys_are_decoded_again() -> None:
@@ -548,6 +478,8 @@ def test_keys_are_decoded_again() -> None:
         assert decode_key(encoded, types) == row
         assert decode_key(encode_keys(vecs[:3], "t")[0], types) == row[:3]
     with pytest.raises(DataError, match=r"a key ends within column .* \(bigint\)"):
-        decode_key(b"abc", types)
+        decode_key(b"\1bc", types)
     with pytest.raises(DataError, match=r"a key ends within column .* \(string\)"):
+        decode_key(b"\1bc", (STRING,))
+    with pytest.raises(DataError, match="begins with a byte that is neither 00 nor 01"):
         decode_key(b"abc", (STRING,))

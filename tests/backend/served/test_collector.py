@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from belvedere.backend.served import base_rows, compaction
+from belvedere.backend.served import compaction
 from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.errors import StoreUnavailable
 from tests.backend.conformance.rows import collect, read, write
-from tests.backend.served.base_rows import ORDERS, Change, changes_of
 from tests.backend.served.test_recent import entries
 
 
@@ -135,22 +134,6 @@ def test_a_write_waits_for_a_merge_that_lags_only_as_long_as_its_own_rows_take(
     assert store.unmerged_rows() == 300 + 150 + 20 and store.held_up_seconds >= 0.3
     steps.release(1000)
     assert set(read(store, range(20))) == {b"c"}
-    store.close()
-
-
-def test_writers_of_base_rows_give_up_if_no_room_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_rows, "_PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(base_rows, "_RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(base_rows, "FLUSH_ROWS", 1)
-    store = LmdbStore(tmp_path)
-    store.base.create_table(ORDERS)
-    changes = changes_of([Change(number, {"a": number}) for number in range(4)])
-    with store.base._rows._merging:
-        store.base.put("orders", changes)
-        with pytest.raises(StoreUnavailable, match=r"has 4 changes of base rows .* 0.05 s were not enough"):
-            store.base.put("orders", changes)
-    store.base.flush()
-    store.base.put("orders", changes)
     store.close()
 
 

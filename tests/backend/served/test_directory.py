@@ -21,7 +21,7 @@ from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.errors import BelowHorizon, Closed, Damaged, DataError, DiskError, FormatError, Locked
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 from tests.backend.conformance.rows import changed, collect, read, scan, write
-from tests.backend.conformance.test_documents import chunk
+from tests.backend.conformance.test_input import chunk
 from tests.backend.served.writing_child import ROWS, THREADS, value
 
 ROOT = Path(__file__).parents[3]
@@ -122,20 +122,20 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     env = lmdb.open(str(tmp_path), max_dbs=20)
     meta = env.open_db(b"meta")
     with env.begin(write=True) as txn:
-        txn.put(b"format", b"3", db=meta)
+        txn.put(b"format", b"4", db=meta)
     env.close()
-    with pytest.raises(FormatError, match="has format 3, this version of belvedere reads up to 2"):
+    with pytest.raises(FormatError, match="has format 4, this version of belvedere reads up to 3"):
         open_store(tmp_path)
 
 
-def test_a_directory_of_the_format_before_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
-    """`format-1.tar.xz` was written by the version before views had an order."""
-    with tarfile.open(Path(__file__).with_name("format-1.tar.xz")) as archive:
+@pytest.mark.parametrize(("format", "lacks"), [(1, "views have no order"), (2, "base tables have no order")])
+def test_a_directory_of_a_former_format_is_refused_and_says_what_to_do(tmp_path: Path, format: int, lacks: str) -> None:
+    """`format-1.tar.xz` and `format-2.tar.xz` were written by the last versions of these formats."""
+    with tarfile.open(Path(__file__).with_name(f"format-{format}.tar.xz")) as archive:
         archive.extractall(tmp_path, filter="data")
-    with pytest.raises(
-        FormatError, match=r"has format 1, in which views have no order.*load them into a new directory"
-    ):
-        open_store(tmp_path / "format-1")
+    message = rf"has format {format}, in which {lacks}; .* reads format 3.*load them into a new directory"
+    with pytest.raises(FormatError, match=message):
+        open_store(tmp_path / f"format-{format}")
 
 
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:

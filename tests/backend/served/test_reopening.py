@@ -12,11 +12,9 @@ import lmdb
 import pytest
 
 from belvedere.backend.served import environment
-from belvedere.backend.served.base import ServedBaseTables
 from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.errors import StoreUnavailable
 from tests.backend.conformance.rows import collect, read, write
-from tests.backend.served.base_rows import ORDERS, Change, changes_of
 
 
 class Disk:
@@ -58,19 +56,11 @@ def open_store(path: Path, merge_rows: int = 10**9) -> LmdbStore:
     return LmdbStore(path, collect_pause=1000.0, merge_rows=merge_rows)
 
 
-def rows(base: ServedBaseTables) -> dict[int, Any]:
-    return {row["id"]: row["a"] for batch in base.scan("orders") for row in batch.to_pylist()}
-
-
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def put(store: LmdbStore, number: int) -> None:
-    store.base.put("orders", changes_of([Change(number, {"a": number})]))
 
 
 def test_a_disk_that_is_well_again_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,37 +116,34 @@ def test_a_store_that_cannot_be_opened_again_can_be_closed(tmp_path: Path, monke
 def test_nothing_is_written_until_memory_was_read_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Exception
 ) -> None:
-    """Else a row that is in a log, and not in memory, would be passed over by the next merge."""
+    """Else a row that is in a run, and not in memory, would be passed over by the next merge."""
     monkeypatch.setattr(environment, "_REPAIR_SECONDS", 1000.0)
     store = open_store(tmp_path)
-    base = store.base
-    base.create_table(ORDERS)
-    put(store, 1)
+    write(store, 1, {1: b"a"})
     disk = Disk(store, monkeypatch)
     # The commit of this one is durable, and its caller does not learn of it.
     with monkeypatch.context() as patched:
-        patched.setattr(base._rows, "add", lambda pending: None)
-        put(store, 2)
+        patched.setattr(store._tables._recent, "put", lambda written: None)
+        write(store, 2, {2: b"b"})
     disk.fail()
-    unmerged, failures = base._unmerged, [trouble, trouble]
+    runs, failures = store._tables._runs, [trouble, trouble]
 
-    def fail() -> Any:
+    def fail(txn: Any) -> Any:
         if failures:
             raise failures.pop()
-        return unmerged()
+        return runs(txn)
 
-    monkeypatch.setattr(base, "_unmerged", fail)
+    monkeypatch.setattr(store._tables, "_runs", fail)
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match=str(trouble)):
-            put(store, 3)
+            write(store, 3, {3: b"c"})
         with pytest.raises(StoreUnavailable):
-            base.flush()
-    put(store, 4)
-    assert rows(base) == {1: 1, 2: 2, 4: 4}
-    base.flush()
+            read(store, [1])
+    write(store, 4, {4: b"d"})
+    assert read(store, [1, 2, 3, 4]) == [b"a", b"b", None, b"d"]
     store.close()
     again = open_store(tmp_path)
-    assert rows(again.base) == {1: 1, 2: 2, 4: 4}
+    assert read(again, [1, 2, 3, 4]) == [b"a", b"b", None, b"d"]
     again.close()
 
 

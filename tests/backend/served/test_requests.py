@@ -12,7 +12,7 @@ from belvedere.backend.served.base import ServedBaseTables
 from belvedere.backend.served.environment import Environment
 from belvedere.errors import DataError
 from belvedere.protocol.exactly_once import START, Seq, SourceId
-from tests.backend.served.base_rows import ORDERS, Change, changes_of, keys_of
+from tests.backend.served.base_changes import ORDERS, Change, changes_of, rows_of
 
 
 class Directory:
@@ -28,8 +28,7 @@ class Directory:
         return self.base.put("orders", changes_of([Change(id, {"b": name})]), request=request)
 
     def customer(self, id: int) -> str:
-        found: str = self.base.get("orders", keys_of(id)).to_pylist()[0]["b"]
-        return found
+        return str({row["id"]: row["b"] for row in rows_of(self.base)}[id])
 
     def entries(self) -> int:
         (source,) = self.base.sources()

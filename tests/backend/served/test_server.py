@@ -20,7 +20,7 @@ from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
 from tests.backend.conformance.rows import read, scan, write
-from tests.backend.conformance.test_documents import chunk
+from tests.backend.conformance.test_input import chunk
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from belvedere.engine.shard import (
     Shard,
     ShardCatalog,
     StagedGroup,
-    TableChange,
+    TableWrite,
     decode_view_rows,
     layout,
     route_changes,
@@ -65,7 +65,7 @@ class MemoryStore:
             ids = np.frombuffer(b"".join(k for k, _ in part), np.uint64).reshape(-1, 2)
             yield ids, pa.array([v for _, v in part], pa.binary())
 
-    def write(self, epoch: int, changes: Sequence[TableChange]) -> None:
+    def write(self, epoch: int, changes: Sequence[TableWrite]) -> None:
         for change in changes:
             rows = self.tables.setdefault(change.table, {})
             for key, value in zip(change.ids, change.values.to_pylist(), strict=True):
@@ -95,7 +95,7 @@ class Pool:
         self.catalog = ShardCatalog((), ())
         self.committed = 0
         self.late = False
-        self._unwritten: tuple[int, list[list[TableChange]]] | None = None
+        self._unwritten: tuple[int, list[list[TableWrite]]] | None = None
         self.shards: list[Shard] = []
         self.owner = np.zeros(BUCKETS, np.uint16)
         self.resize(servers)
@@ -144,7 +144,7 @@ class Pool:
             out = sent[at]
             self.shards[out.target].receive(out.stage, (int(self.rng.integers(0, 9)), 0), out.payload)
 
-    def finish(self) -> tuple[list[list[TableChange]], Written]:
+    def finish(self) -> tuple[list[list[TableWrite]], Written]:
         changes = [shard.finish() for shard in self.shards]
         written: Written = {}
         for me, mine in enumerate(changes):

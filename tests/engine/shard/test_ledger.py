@@ -7,18 +7,18 @@ import pyarrow as pa
 import pytest
 
 from belvedere.engine.ledger import Ledger
-from belvedere.engine.shard import BUCKETS, TableChange
+from belvedere.engine.shard import BUCKETS, TableWrite
 from tests.engine.shard.pool import MemoryStore
 
 IDS = np.array([[1, 1], [2, 2], [3, 3]], np.uint64)
 
 
-def written(store: MemoryStore, epoch: int, *values: bytes | None) -> tuple[Ledger, list[TableChange]]:
+def written(store: MemoryStore, epoch: int, *values: bytes | None) -> tuple[Ledger, list[TableWrite]]:
     """A ledger whose epoch has just ended, and what the store has to get of it."""
     ledger = Ledger(store)
     ledger.epoch = epoch
     ledger.save("t", IDS[: len(values)], pa.array(values, pa.binary()))
-    made = [TableChange(t, w.ids, w.values, False) for t, pieces in ledger.close_epoch().items() for w in pieces]
+    made = [TableWrite(t, w.ids, w.values, False) for t, pieces in ledger.close_epoch().items() for w in pieces]
     ledger.epoch = epoch + 1
     return ledger, made
 
@@ -32,7 +32,7 @@ def scanned(ledger: Ledger) -> dict[bytes, bytes]:
 def test_writes_are_seen_until_they_are_durable(committed: bool) -> None:
     """Also when others know already that the epoch is committed."""
     store = MemoryStore()
-    store.write(1, [TableChange("t", IDS, pa.array([b"old", b"gone", b"other"], pa.binary()), False)])
+    store.write(1, [TableWrite("t", IDS, pa.array([b"old", b"gone", b"other"], pa.binary()), False)])
     ledger, made = written(store, 2, b"new", None)
     if committed:
         ledger.committed(2)

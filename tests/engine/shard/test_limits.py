@@ -26,7 +26,7 @@ from belvedere.engine.shard import (
     ShardCatalog,
     StagedGroup,
     StageError,
-    TableChange,
+    TableWrite,
     route_changes,
     view_table,
 )
@@ -367,7 +367,7 @@ def test_values_that_are_written_are_loaded_in_the_order_asked_for(monkeypatch: 
     store = MemoryStore()
     held = ledger.Ledger(store)
     ids = np.arange(40, dtype=np.uint64).reshape(-1, 2)
-    change = TableChange("t", ids[:15], pa.array([b"s%d" % n for n in range(15)], pa.binary()), False)
+    change = TableWrite("t", ids[:15], pa.array([b"s%d" % n for n in range(15)], pa.binary()), False)
     store.write(1, [change])
     for epoch, numbers in ((2, [3, 5, 7, 18]), (3, [5, 9, 2])):
         held.epoch = epoch

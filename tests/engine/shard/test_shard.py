@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.engine.shard import TableChange
+from belvedere.engine.shard import TableWrite
 from belvedere.plan import nodes
 from tests.engine.shard.pool import History, Pool, ShardCatalog, StagedGroup, Written, plan
 from tests.engine.test_engine import CATALOG, QUERIES, R, S
@@ -95,7 +95,7 @@ def tormented(seed: int, names: list[str], view_group: int = 1) -> tuple[list[Wr
     pool = Pool(rng, 3)
     pool.configure(catalog)
     got: dict[int, Written] = {}
-    waiting: dict[int, list[list[TableChange]]] = {}  # finished, but not durable
+    waiting: dict[int, list[list[TableWrite]]] = {}  # finished, but not durable
     epoch = 1
     while epoch <= EPOCHS:
         fate = rng.random()

@@ -20,16 +20,18 @@ import pyarrow as pa
 
 from belvedere.backend.seam import (
     InputSize,
+    RowShape,
     SourceInfo,
     TableWrite,
     check_horizon,
     check_write,
     chunk_is_taken,
     fitting,
+    other_shape,
     same_chunk,
     without_keys,
 )
-from belvedere.errors import Damaged
+from belvedere.errors import Contradiction, Damaged
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
 
@@ -47,6 +49,10 @@ class Moment(enum.Enum):
 
 
 Faults = Callable[[str, Moment], None]
+
+
+class Hidden(bytes):
+    """A value that is left out where rows are read in order."""
 
 
 class _Versions:
@@ -86,10 +92,14 @@ class _Versions:
 
 
 class MemoryStore:
-    """A `Store` that lives as long as the process. `faults` may be set and cleared at any time."""
+    """A `Store` that lives as long as the process. `faults` may be set and cleared at any time.
 
-    def __init__(self, identity: str = "memory", faults: Faults | None = None) -> None:
-        self.faults = faults
+    `previous_images`: ask for them, and refuse those that are not what is here, as a check of whoever writes."""
+
+    def __init__(
+        self, identity: str = "memory", faults: Faults | None = None, *, previous_images: bool = False
+    ) -> None:
+        self.faults, self._previous_images = faults, previous_images
         self._identity = identity
         self._lock = threading.RLock()
         self._documents: dict[str, bytes] = {}
@@ -100,6 +110,7 @@ class MemoryStore:
         self._changed: dict[str, dict[int, set[bytes]]] = {}
         self._keys: dict[str, dict[bytes, bytes]] = {}
         """Of tables that are read in order: the key of each id."""
+        self._shapes: dict[str, RowShape] = {}
         self._collected = 0
         self._horizon = 0
         """Versions that only epochs before this one see may be gone."""
@@ -246,7 +257,9 @@ class MemoryStore:
             if rows and not keys:
                 raise without_keys(table)
             inside = sorted(((key, id) for id, key in keys.items() if key in wanted), reverse=wanted.reverse)
-            found = [(id, value) for _, id in inside if (value := rows[id].at(below)) is not None][: wanted.limit]
+            visible = ((id, rows[id].at(below)) for _, id in inside)
+            rows_found = ((id, value) for id, value in visible if value is not None and type(value) is not Hidden)
+            found = list(itertools.islice(rows_found, wanted.limit))
         for at in range(0, len(found), _SCAN_ROWS):
             part = found[at : at + _SCAN_ROWS]
             ids = np.frombuffer(b"".join(id for id, _ in part), np.uint64).reshape(-1, 2)
@@ -255,15 +268,41 @@ class MemoryStore:
     def _check_horizon(self, table: str, below: int) -> None:
         check_horizon(table, below, self._horizon)
 
+    @property
+    def previous_images(self) -> bool:
+        return self._previous_images
+
+    def shape(self, table: str) -> RowShape | None:
+        self._strike("shape", Moment.BEFORE)
+        return self._shapes.get(table)
+
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         for write in writes:
-            check_write(write)
+            check_write(write, self._previous_images)
         self._strike("write", Moment.BEFORE)
         half = sum(len(write.ids) for write in writes) // 2
         with self._lock:
+            for write in writes:
+                self._check_rows(epoch, write)
             for write in writes if not self._is_late(epoch) else ():
                 half = self._write(epoch, write, half)
         self._strike("write", Moment.AFTER)
+
+    def _check_rows(self, epoch: int, write: TableWrite) -> None:
+        known = self._shapes.get(write.table)
+        if known is not None and write.shape not in (None, known):
+            raise other_shape(write.table, known, write.shape)
+        if not self._previous_images or write.before is None or epoch <= self._horizon:
+            return  # below the horizon what was before may be gone
+        rows, ids = self._tables.get(write.table, {}), write.ids.tobytes()
+        for number, before in enumerate(write.before.to_pylist()):
+            versions = rows.get(ids[number * ID_BYTES : (number + 1) * ID_BYTES])
+            here = None if versions is None else versions.at(epoch)
+            if here != before:
+                raise Contradiction(
+                    f"table {write.table!r}, epoch {epoch}: a row is written that was {before!r} before, here it was "
+                    f"{here!r}"
+                )
 
     def _is_late(self, epoch: int) -> bool:
         """Whether a write of this epoch is ignored."""
@@ -272,10 +311,15 @@ class MemoryStore:
     def _write(self, epoch: int, write: TableWrite, half: int) -> int:
         """Write one table; `half` rows from here a call is halfway. Returns how far that is from the next table."""
         rows = self._tables.setdefault(write.table, {})
+        if write.shape is not None:
+            self._shapes[write.table] = write.shape
         logged = self._changed.setdefault(write.table, {}).setdefault(epoch, set()) if write.logged else None
         keys = write.ids.tobytes()
         order = None if write.keys is None else write.keys.to_pylist()
-        for number, value in enumerate(write.values.to_pylist()):
+        values: list[bytes | None] = write.values.to_pylist()
+        for at in () if write.hidden is None else np.flatnonzero(write.hidden).tolist():
+            values[at] = None if (hidden := values[at]) is None else Hidden(hidden)
+        for number, value in enumerate(values):
             if number == half:
                 self._strike("write", Moment.HALFWAY)
             key = keys[number * ID_BYTES : (number + 1) * ID_BYTES]
@@ -327,6 +371,7 @@ class MemoryStore:
                 self._tables.pop(table, None)
                 self._changed.pop(table, None)
                 self._keys.pop(table, None)
+                self._shapes.pop(table, None)
         self._strike("drop_tables", Moment.AFTER)
 
     def tables(self) -> list[str]:

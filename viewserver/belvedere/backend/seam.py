@@ -3,7 +3,7 @@
     Documents     small values by name: plans, catalogs, pins, horizons
     Input         INPUT: chunks of changes, and their index
     StateTables   packed state by (bucket, id) and epoch
-    ViewTables    rows of views by key and epoch, in the order of keys, with the history of each view
+    ViewTables    rows of views and base tables by key and epoch, in the order of keys, with the history of each view
     Sources       what delivers changes, and who follows whom
     BaseTables    tables that Belvedere itself owns, if the backend has such
 
@@ -27,26 +27,28 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.engine.delta import Changes
+from belvedere.engine.exchange import RowShape, TableWrite
 from belvedere.errors import BelowHorizon, Contradiction, DataError
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
 
-
-@dataclass(frozen=True)
-class TableWrite:
-    """What one epoch changes in one table: ids (each once) and values (binary, null = tombstone).
-
-    `logged`: `changed` must be able to tell later which ids an epoch wrote (views; state tables do not need it).
-    `keys`: of tables that are read in order (views), the key of each row as bytes in order (`model.keys`), of removed
-    rows as well. A table has keys with every write, or never; an id has one key."""
-
-    table: str
-    ids: np.ndarray
-    values: pa.BinaryArray
-    logged: bool = False
-    keys: pa.BinaryArray | None = None
+__all__ = [
+    "Backend",
+    "BaseTables",
+    "Documents",
+    "Input",
+    "InputSize",
+    "OpenRange",
+    "RowShape",
+    "SourceInfo",
+    "Sources",
+    "StateTables",
+    "Store",
+    "TableWrite",
+    "ViewTables",
+]
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,19 @@ class StateTables(Protocol):
 class ViewTables(Protocol):
     """Versioned tables that are read by people: in the order of keys, and epoch by epoch."""
 
+    @property
+    def previous_images(self) -> bool:
+        """Whether a write of a view has to bring the previous image of each row (`TableWrite.before`). A store that has
+        the current rows in one place and history in another, as HBase will, writes both at once and has no time to
+        look; a store that keeps versions has them already."""
+
+    def shape(self, table: str) -> RowShape | None:
+        """What the rows of a view are made of, as its writes said; None: nothing was written yet, or not a view."""
+
     def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """Rows of a table that was written with keys, at versions `< below`, in pieces, in the order of the range. It
-        costs what it returns, whatever the size of the table. Rows that were written without keys are a `DataError`:
-        they are in no order, and nothing found would look like an answer."""
+        costs what it returns, whatever the size of the table. Hidden rows are left out. Rows that were written without
+        keys are a `DataError`: they are in no order, and nothing found would look like an answer."""
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         """Epochs in `(after, upto]`, ascending, with the ids that logged writes of that epoch touched (ascending)."""
@@ -305,7 +316,15 @@ def without_keys(table: str) -> DataError:
     return DataError(f"table {table!r} was written without keys: it can be scanned, and has no order to be read in")
 
 
-def check_write(write: TableWrite) -> None:
+def other_shape(table: str, known: RowShape, given: RowShape) -> Contradiction:
+    names = [", ".join(f"{column.name} {column.type}" for column in shape.schema) for shape in (known, given)]
+    return Contradiction(
+        f"table {table!r} holds rows of ({names[0]}), key {known.key}, and rows of ({names[1]}), key {given.key}, are "
+        "written: a view with other columns or another key has a table of its own"
+    )
+
+
+def check_write(write: TableWrite, previous_images: bool = False) -> None:
     """Refuse a write whose ids and values cannot belong together."""
     ids, values = write.ids, write.values
     if ids.dtype != np.uint64 or ids.ndim != 2 or ids.shape[1] != 2:
@@ -319,6 +338,25 @@ def check_write(write: TableWrite) -> None:
             f"table {write.table!r}: {len(ids)} ids and {len(write.keys)} keys in one write, {write.keys.null_count} "
             "of them null; every row has a key, one that is removed as well"
         )
+    if write.hidden is not None and (write.keys is None or write.hidden.shape != (len(ids),)):
+        raise DataError(
+            f"table {write.table!r}: {len(ids)} ids, {'no' if write.keys is None else len(ids)} keys, and a mask of "
+            f"{write.hidden.shape} hidden rows in one write; there is one for each row that has a key"
+        )
+    _check_view(write, previous_images)
+
+
+def _check_view(write: TableWrite, previous_images: bool) -> None:
+    shape, before = write.shape, write.before
+    if shape is not None and (write.keys is None or any(not 0 <= at < len(shape.schema) for at in shape.key)):
+        raise DataError(
+            f"table {write.table!r}: rows of {len(shape.schema)} columns, of which {list(shape.key)} are the key, "
+            f"{'without' if write.keys is None else 'with'} keys in one write; a view has its key among its columns"
+        )
+    if before is not None and len(before) != len(write.ids):
+        raise DataError(f"table {write.table!r}: {len(write.ids)} ids and {len(before)} previous images in one write")
+    if previous_images and shape is not None and before is None:
+        raise DataError(f"table {write.table!r}: a write of a view without previous images, which this store needs")
 
 
 def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
@@ -338,10 +376,16 @@ def write_groups(writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
 
 
 def _nbytes(write: TableWrite) -> int:
-    return int(write.values.nbytes) + (0 if write.keys is None else int(write.keys.nbytes))
+    return sum(int(part.nbytes) for part in (write.values, write.keys, write.before) if part is not None)
 
 
 def _write_pieces(write: TableWrite, rows: int) -> Iterator[TableWrite]:
     for at in range(0, len(write.ids), rows):
-        keys = None if write.keys is None else write.keys.slice(at, rows)
-        yield TableWrite(write.table, write.ids[at : at + rows], write.values.slice(at, rows), write.logged, keys)
+        yield replace(
+            write,
+            ids=write.ids[at : at + rows],
+            values=write.values.slice(at, rows),
+            keys=None if write.keys is None else write.keys.slice(at, rows),
+            hidden=None if write.hidden is None else write.hidden[at : at + rows],
+            before=None if write.before is None else write.before.slice(at, rows),
+        )

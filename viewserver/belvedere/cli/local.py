@@ -21,6 +21,7 @@ FIRST_STATUS_SECONDS = 30.0
 
 @click.command(short_help="A whole cluster on this machine.")
 @click.option("--viewservers", type=click.IntRange(1, 64), default=3, show_default=True, help="How many view servers.")
+@click.option("--spares", type=click.IntRange(0, 8), default=0, show_default=True, help="View servers that stand by.")
 @click.option("--distributors", type=click.IntRange(1, 16), default=2, show_default=True, help="How many distributors.")
 @click.option("--coordinators", type=click.IntRange(1, 5), default=1, show_default=True, help="How many coordinators.")
 @click.option(

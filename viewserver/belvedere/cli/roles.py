@@ -117,6 +117,12 @@ def _run(role: str, **settings: Any) -> None:
         raise click.UsageError("TLS needs all three of --tls-certificate, --tls-key and --tls-authority")
     tls = TlsFiles(*files) if all(files) else None
     limit = bytes_of(settings.pop("memory_limit"))
+    if settings.pop("spare", False):
+        from belvedere.cluster.process.spares import wait_for_name
+        from belvedere.cluster.roles.run import load
+
+        load(Role(role))
+        settings["name"] = wait_for_name()
     if settings.pop("end_with_parent"):
         from belvedere.cluster.process.local import end_with_parent
 
@@ -159,6 +165,7 @@ def distributor(**settings: Any) -> None:
 @click.command(short_help="A view server of a pool.")
 @pool_options
 @_store_address
+@click.option("--spare", is_flag=True, hidden=True)
 def viewserver(**settings: Any) -> None:
     """Own a share of the keys: keep their state, write the rows of views."""
     _run("viewserver", **settings)

@@ -80,6 +80,7 @@ class Build:
         for task in self._tasks:
             if task not in self.new or isinstance(task, nodes.DeltaNode):
                 continue
+            self._engine.used(task)
             operator = self._engine.running[task]
             if isinstance(task, nodes.JoinNode):
                 outputs[task] = collect(task.schema, self._engine.budget, operator.current())

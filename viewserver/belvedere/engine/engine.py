@@ -21,7 +21,7 @@ from belvedere.engine.arrangement import Arrangement
 from belvedere.engine.buffer import Budget, DeltaBuffer
 from belvedere.engine.build import Build, RowsOf
 from belvedere.engine.delta import Changes
-from belvedere.engine.graph import Arranged, Grouped, Layout, Task, apply_task, digest, feeds, make, ordered
+from belvedere.engine.graph import Arranged, Grouped, Layout, Task, apply_task, digest, feeds, is_empty, make, ordered
 from belvedere.engine.operators.base import State
 from belvedere.engine.operators.delta import DeltaOperator
 from belvedere.engine.operators.view import ViewDelta
@@ -64,6 +64,7 @@ class Engine:
         self._pool = ThreadPoolExecutor(threads, "belvedere-engine") if parallel else None
         self._layout = Layout()
         self._needed: dict[str, set[int]] = {}
+        self._used: dict[Task, None] = {}
 
     # ------------------------------------------------------------------ shape
 
@@ -188,7 +189,18 @@ class Engine:
                 self.tables[name].import_(found.drop_null(), (epoch - self._retention) * 1000)
 
     def apply_task(self, task: Task, inputs: list[Any]) -> Any:
+        if all(is_empty(given) for given in inputs):
+            return None
+        self.used(task)
         return apply_task(task, self.running[task], inputs, self.budget)
+
+    def used(self, task: Task) -> None:
+        """The task, or what it reads, has something to do at the end of the epoch. With hundreds of views most have
+        not."""
+        self._used[task] = None
+        for feed in feeds(task):
+            if feed not in self._used:
+                self.used(feed)
 
     def _run_levels(self, run: Callable[[Task], Any], outputs: dict[Task, Any], parallel: bool) -> None:
         for level in self._layout.levels:
@@ -207,13 +219,17 @@ class Engine:
 
     def end_epoch(self) -> None:
         arrangements = []
-        for task, operator in self.running.items():
+        for task in self._used:
+            operator = self.running.get(task)
+            if operator is None:
+                continue  # it went with a view whose computation had failed
             if isinstance(task, Arranged):
                 arrangements.append(operator)
             else:
                 operator.end_epoch()
         for arrangement in arrangements:
             arrangement.end_epoch()
+        self._used.clear()
 
     # ------------------------------------------------------------------ state
 

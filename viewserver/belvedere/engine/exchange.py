@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.errors import BelvedereError
+from belvedere.types import Schema
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,35 @@ class Outgoing:
 
 
 @dataclass(frozen=True)
-class TableChange:
-    """What an epoch changed in one table of the store: ids (each once) and values, null where the row is gone. Several
-    for one table if there is very much. `logged`: readers will ask which rows an epoch changed (views, quarantine).
-    `keys`: where rows are read in order, their keys, also of rows that are gone."""
+class RowShape:
+    """What rows are made of: the columns that a value packs (`decode_view_rows`), and where the key stands in them."""
+
+    schema: Schema
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """What an epoch changes in one table of the store: ids (each once) and values (binary, null = the row is gone).
+    Several for one table if there is very much.
+
+    `logged`: readers will ask which ids an epoch wrote (views, quarantine; state tables do not need it).
+    `keys`: of tables that are read in order (views, base rows), the key of each row as bytes in order (`model.keys`),
+    of removed rows as well. A table has keys with every write, or never; an id has one key.
+    `hidden` (bool, with keys): values that are no rows to those who read in order; DELTA keeps tombstones of base rows
+    as such.
+    `shape`: of views, for stores that keep columns, or tell others what is in a table.
+    `before`: of views, where the store asks for it (`previous_images`), the value of each row before this epoch; null
+    where there was no row."""
 
     table: str
     ids: np.ndarray
     values: pa.BinaryArray
-    logged: bool
+    logged: bool = False
     keys: pa.BinaryArray | None = None
+    hidden: np.ndarray | None = None
+    shape: RowShape | None = None
+    before: pa.BinaryArray | None = None
 
 
 @dataclass(slots=True)

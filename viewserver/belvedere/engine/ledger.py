@@ -46,6 +46,8 @@ class LedgerWrite:
     ids: np.ndarray
     values: pa.BinaryArray
     keys: pa.BinaryArray | None = None
+    hidden: np.ndarray | None = None
+    before: pa.BinaryArray | None = None
     _set: IdSet | None = None
 
     def find(self, ids: np.ndarray) -> np.ndarray:
@@ -77,7 +79,7 @@ class Ledger:
         self._store = store
         self.epoch = 0
         self.open: list[LedgerEpoch] = []
-        self._saving: dict[str, list[Part]] = {}
+        self._saving: dict[str, list[Saved]] = {}
         self.loads = self.loaded = self.absent = self.loaded_bytes = 0
         self.held = 0
         """Times that a row needed a key which was in memory."""
@@ -156,10 +158,18 @@ class Ledger:
 
     # ------------------------------------------------------------------ writes
 
-    def save(self, table: str, ids: np.ndarray, values: pa.BinaryArray, keys: pa.BinaryArray | None = None) -> None:
-        """`keys` with every call for a table, or with none."""
+    def save(
+        self,
+        table: str,
+        ids: np.ndarray,
+        values: pa.BinaryArray,
+        keys: pa.BinaryArray | None = None,
+        hidden: np.ndarray | None = None,
+        before: pa.BinaryArray | None = None,
+    ) -> None:
+        """What else rows have (see `TableWrite`): with every call for a table, or with none."""
         if len(ids):
-            self._saving.setdefault(table, []).append((ids, values, keys))
+            self._saving.setdefault(table, []).append((ids, values, keys, hidden, before))
 
     def close_epoch(self) -> dict[str, list[LedgerWrite]]:
         """What was saved since the last call: the writes of the running epoch, which is open from now on."""
@@ -193,12 +203,13 @@ class Ledger:
         return gone
 
 
-Part = tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None]
+Saved = tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None, np.ndarray | None, pa.BinaryArray | None]
+"""Ids, values, keys, which are hidden, previous images."""
 
 
-def _bounded(parts: list[Part]) -> Iterator[list[Part]]:
+def _bounded(parts: list[Saved]) -> Iterator[list[Saved]]:
     """Neighbours together, as many as one column can hold with ease."""
-    piece: list[Part] = []
+    piece: list[Saved] = []
     size = 0
     for part in parts:
         if piece and size + part[1].nbytes > PIECE_BYTES:
@@ -209,14 +220,16 @@ def _bounded(parts: list[Part]) -> Iterator[list[Part]]:
     yield piece
 
 
-def _joined(parts: list[Part]) -> LedgerWrite:
+def _joined(parts: list[Saved]) -> LedgerWrite:
     if len(parts) == 1:
         return LedgerWrite(*parts[0])
-    keys = [p[2] for p in parts]
+    ids, values, keys, hidden, before = zip(*parts, strict=True)
     return LedgerWrite(
-        np.concatenate([p[0] for p in parts]),
-        pa.concat_arrays([p[1] for p in parts]),
+        np.concatenate(ids),
+        pa.concat_arrays(values),
         None if keys[0] is None else pa.concat_arrays(keys),
+        None if hidden[0] is None else np.concatenate(hidden),
+        None if before[0] is None else pa.concat_arrays(before),
     )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from belvedere.engine.arrangement import SAVE_ROWS, Arrangement
 from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
-from belvedere.engine.exchange import Held, Outgoing, StageError, TableChange, Traffic, blaming
+from belvedere.engine.exchange import Held, Outgoing, RowShape, StageError, TableWrite, Traffic, blaming
 from belvedere.engine.graph import Arranged, apply_task, make, weight
 from belvedere.engine.inbox import StageInbox
 from belvedere.engine.ledger import Ledger
@@ -66,6 +66,7 @@ from belvedere.engine.viewrows import (
     decode_view_rows,
     delta_table,
     export_quarantine,
+    export_table,
     export_view,
     quarantine_table,
     view_table,
@@ -82,7 +83,7 @@ __all__ = [
     "Shard",
     "ShardCatalog",
     "StageError",
-    "TableChange",
+    "TableWrite",
     "buckets_of",
     "decode_quarantine_rows",
     "decode_view_rows",
@@ -118,10 +119,12 @@ class Shard:
         spill_directory: Path | None = None,
         tombstone_retention_ms: int = 10 * DAY_MS,
         encode_keys: KeyEncoder | None = None,
+        previous_images: bool = False,
     ):
         """`memory_limit`: half of it is for rows on their way, half for state (see `evict`). `encode_keys`: for stores
-        that keep the rows of views in the order of their keys."""
-        self._encode_keys = encode_keys
+        that keep the rows of views and of base tables in the order of their keys. `previous_images`: see `TableWrite`.
+        """
+        self._encode_keys, self._previous_images = encode_keys, previous_images
         self._ledger = Ledger(store)
         self._budget = Budget(memory_limit // 2, spill_directory)
         self._inbox = StageInbox(self._budget)
@@ -169,7 +172,7 @@ class Shard:
         for table in self._catalog.tables:
             known = old.get(table.name)
             grows = known is not None and known.table.columns == table.columns[: len(known.table.columns)]
-            if known is None or not grows or known.table.key != table.key:
+            if known is None or not grows or (known.table.key, known.table.ties) != (table.key, table.ties):
                 known = DeltaTable(table)
             elif len(known.table.columns) < len(table.columns):
                 known.add_columns(table.columns[len(known.table.columns) :])
@@ -471,7 +474,7 @@ class Shard:
 
     # ------------------------------------------------------------------ the end of an epoch
 
-    def finish(self) -> list[TableChange]:
+    def finish(self) -> list[TableWrite]:
         """End the epoch: everything that it changed."""
         running = self._now()
         if running.stage != self.stages:
@@ -484,11 +487,14 @@ class Shard:
         self._running = None
         self._inbox.clear()
         writes = self._ledger.close_epoch()
-        return [TableChange(t, w.ids, w.values, t in logged, w.keys) for t, pieces in writes.items() for w in pieces]
+        pieces = [(table, write) for table, parts in writes.items() for write in parts]
+        return [
+            TableWrite(t, w.ids, w.values, t in logged, w.keys, w.hidden, logged.get(t), w.before) for t, w in pieces
+        ]
 
-    def _save(self, running: Running) -> set[str]:
-        """Hand everything that changed to the ledger; returns which tables are logged."""
-        logged: set[str] = set()
+    def _save(self, running: Running) -> dict[str, RowShape | None]:
+        """Hand everything that changed to the ledger; returns which tables are logged, and what rows of views are."""
+        logged: dict[str, RowShape | None] = {}
         for one in self._layout.view_groups:
             outputs, operators = running.outputs[one.view_group.number], self._by_number[one.view_group.number]
             for side in one.sides:
@@ -504,33 +510,33 @@ class Shard:
                         operators[run.at].end_epoch()
         for name, change in running.base.items():
             with blaming((), f"table {name}: "):
-                self._save_table(name, change.mentioned)
+                self._save_table(name, change.mentioned_keys(self._tables[name].table.key_positions))
         return logged
 
-    def _save_table(self, name: str, ids: np.ndarray) -> None:
-        for start in range(0, len(ids), SAVE_ROWS):
-            self._save_rows(name, ids[start : start + SAVE_ROWS])
+    def _save_table(self, name: str, rows: Delta) -> None:
+        for start in range(0, len(rows), SAVE_ROWS):
+            self._save_rows(name, rows.slice(start, min(start + SAVE_ROWS, len(rows))))
 
-    def _save_rows(self, name: str, ids: np.ndarray) -> None:
+    def _save_rows(self, name: str, rows: Delta) -> None:
         try:
-            exported = self._tables[name].export(ids)
+            exported = export_table(self._tables[name], rows, self._encode_keys)
         except OverflowError:  # more bytes than one column can hold
-            if len(ids) == 1:
+            if len(rows) == 1:
                 raise
-            self._save_rows(name, ids[: len(ids) // 2])
-            self._save_rows(name, ids[len(ids) // 2 :])
+            self._save_rows(name, rows.slice(0, len(rows) // 2))
+            self._save_rows(name, rows.slice(len(rows) // 2, len(rows)))
             return
         self._ledger.save(delta_table(name), *exported)
 
-    def _save_view(self, view: nodes.ViewNode, changed: ViewDelta, logged: set[str]) -> None:
+    def _save_view(self, view: nodes.ViewNode, changed: ViewDelta, logged: dict[str, RowShape | None]) -> None:
         if changed.rows:
             self._view_rows[view.name] = self._view_rows.get(view.name, 0) + changed.rows
-            for ids, values, keys in export_view(view, changed.chunks, self._encode_keys):
-                self._ledger.save(view_table(view), ids, values, keys)
-            logged.add(view_table(view))
+            for rows in export_view(view, changed.chunks, self._encode_keys, self._previous_images):
+                self._ledger.save(view_table(view), *rows)
+            logged[view_table(view)] = None if self._encode_keys is None else RowShape(view.schema, tuple(view.key))
         if changed.quarantine:
             self._ledger.save(quarantine_table(view), *export_quarantine(view, changed.quarantine))
-            logged.add(quarantine_table(view))
+            logged[quarantine_table(view)] = None
 
     def persisted(self, epoch: int) -> None:
         """The changes of this epoch (and of all before) are in the store."""

@@ -1,4 +1,5 @@
-"""Rows of views, and rows that a view cannot show, as the store keeps them: decodable with nothing but the view."""
+"""Rows of views, rows that a view cannot show, and rows of base tables, as the store keeps them: decodable with nothing
+but the view or the table."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ import pyarrow as pa
 
 from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
-from belvedere.engine.ledger import IdSet
+from belvedere.engine.ledger import IdSet, Saved
 from belvedere.engine.operators.view import Quarantined
 from belvedere.engine.residency import distinct_ids
 from belvedere.engine.rowcodec import RowCodec
+from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.ragged import Ragged, fixed, join, split
 from belvedere.engine.vec import Vec
 from belvedere.plan import nodes
@@ -62,29 +64,58 @@ KeyEncoder: TypeAlias = Callable[[Schema, Sequence[Vec], int], pa.BinaryArray]
 
 
 def export_view(
-    view: nodes.ViewNode, chunks: DeltaBuffer, encode: KeyEncoder | None = None
-) -> Iterator[tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None]]:
+    view: nodes.ViewNode, chunks: DeltaBuffer, encode: KeyEncoder | None = None, images: bool = False
+) -> Iterator[Saved]:
     """What an epoch leaves of a view, in pieces: ids with their rows, null for those that are gone, and the keys of
-    both."""
+    both; with `images` also what the rows were before."""
     codec = _codec_of(view)
     schema = tuple(view.schema[i] for i in view.key)
+    old = _Images(codec, chunks) if images else None
 
     def keys(rows: Delta) -> pa.BinaryArray | None:
         return None if encode is None else encode(schema, [rows.columns[i] for i in view.key], len(rows))
+
+    def before(rows: Delta) -> pa.BinaryArray | None:
+        return None if old is None else old.of(rows.id)
 
     come, gone = [], []
     for delta in chunks:
         fresh = delta.weight > 0
         rows = delta if fresh.all() else delta.filter(fresh)
         come.append(rows.id)
-        yield rows.id, codec.pack(rows.columns, len(rows)).arrow(), keys(rows)
+        yield rows.id, codec.pack(rows.columns, len(rows)).arrow(), keys(rows), None, before(rows)
         if rows is not delta:
             gone.append(delta.filter(~fresh))
     if gone:
         there = IdSet(np.concatenate(come))
         for part in gone:
             lost = part.filter(there.find(part.id) < 0)  # a row that goes and comes is there
-            yield lost.id, pa.nulls(len(lost), pa.binary()), keys(lost)
+            yield lost.id, pa.nulls(len(lost), pa.binary()), keys(lost), None, before(lost)
+
+
+class _Images:
+    """Rows that an epoch takes away, as they were stored, by id."""
+
+    def __init__(self, codec: RowCodec, chunks: DeltaBuffer) -> None:
+        gone = [rows for rows in (delta.filter(delta.weight < 0) for delta in chunks) if len(rows)]
+        self._ids = IdSet(np.concatenate([rows.id for rows in gone]) if gone else np.empty((0, 2), np.uint64))
+        values = [codec.pack(rows.columns, len(rows)).arrow().cast(pa.large_binary()) for rows in gone]
+        self._values = pa.concat_arrays(values) if values else pa.nulls(0, pa.large_binary())
+
+    def of(self, ids: np.ndarray) -> pa.BinaryArray:
+        at = self._ids.find(ids)
+        return self._values.take(pa.array(at, mask=at < 0)).cast(pa.binary())
+
+
+def export_table(table: DeltaTable, rows: Delta, encode: KeyEncoder | None = None) -> Saved:
+    """What an epoch leaves of rows of a base table, given as ids with the columns of their keys. Tombstones are values
+    that are no rows to a reader."""
+    ids, values = table.export(rows.id)
+    if encode is None:
+        return ids, values, None, None, None
+    definition = table.table
+    keys = encode(tuple(definition.columns[i] for i in definition.key_positions), rows.columns, len(rows))
+    return ids, values, keys, table.dead(ids), None
 
 
 def export_quarantine(view: nodes.ViewNode, parts: Sequence[Quarantined]) -> tuple[np.ndarray, pa.BinaryArray]:

@@ -1,6 +1,7 @@
-"""Primary keys as the served store keeps them (`belvedere.model.keys`): how base rows and their ranges are laid out.
+"""Primary keys as bytes in order (`belvedere.model.keys`): how rows of base tables find their key range.
 
-A key of fewer columns is a prefix of the keys it stands for, so it is a bound of a range.
+The form is that of DELTA's rows in order. A key of fewer columns is a prefix of the keys it stands for, so it is a
+bound of a range.
 """
 
 from __future__ import annotations
@@ -11,11 +12,8 @@ from typing import Any
 
 from belvedere.engine.vec import Vec
 from belvedere.errors import DataError
-from belvedere.model.keys import KeyCodec
+from belvedere.model.keys import KeyCodec, key_codec
 from belvedere.types import Column, Type
-
-MAX_KEY = 500
-"""Bytes of an encoded key (LMDB allows 511 for a whole key)."""
 
 
 def encode_keys(columns: Sequence[Vec], owner: str) -> list[bytes]:
@@ -26,9 +24,6 @@ def encode_keys(columns: Sequence[Vec], owner: str) -> list[bytes]:
     count = len(columns[0])
     found = _codec(*[vec.type for vec in columns]).encode([vec.to_arrow() for vec in columns], count)
     keys: list[bytes] = found.to_pylist()
-    longest = max(map(len, keys), default=0)
-    if longest > MAX_KEY:
-        raise DataError(f"a key of {owner} has {longest} bytes, the served store takes {MAX_KEY}")
     return keys
 
 
@@ -39,4 +34,5 @@ def decode_key(key: bytes, types: Sequence[Type]) -> list[Any]:
 
 @lru_cache(maxsize=1024)
 def _codec(*types: Type) -> KeyCodec:
-    return KeyCodec([Column(f"{number}", type, nullable=False) for number, type in enumerate(types, 1)])
+    columns = tuple(Column(f"{number}", type) for number, type in enumerate(types, 1))
+    return key_codec(columns, range(len(columns)))

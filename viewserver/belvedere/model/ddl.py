@@ -16,7 +16,6 @@ from belvedere.errors import BelvedereError, CatalogError
 from belvedere.model.describe import table_json, table_of
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
-from belvedere.sql.query import Query, Scan, inputs, relations
 from belvedere.types import Column, Schema
 
 Operation = dict[str, Any]
@@ -29,22 +28,13 @@ def view_json(view: ViewDef) -> dict[str, Any]:
         "key": None if view.key is None else list(view.key),
         "retention_ms": view.retention_ms,
         "version": view.version,
-        "bound": _widths(view.query),
+        "bound": dict(view.reads),
     }
 
 
-def _widths(query: Query) -> dict[str, int]:
-    """How many columns each relation had when the query was bound: `SELECT *` must not grow with ADD COLUMN."""
-    if isinstance(query, Scan):
-        return {query.name: len(query.schema)}
-    out: dict[str, int] = {}
-    for below in inputs(query):
-        out |= _widths(below)
-    return out
-
-
 def bind_view(value: dict[str, Any], catalog: Catalog) -> ViewDef:
-    """The definition that `view_json` wrote, bound to the catalog as it is now."""
+    """The definition that `view_json` wrote, bound to the catalog as it is now: over as many columns of each relation
+    as there were (`bound`), since `SELECT *` must not grow with ADD COLUMN."""
     known = Catalog(
         {n: replace(t, columns=t.columns[: value["bound"].get(n)]) for n, t in catalog.tables.items()}, catalog.views
     )
@@ -81,7 +71,7 @@ def in_order(catalog: Catalog) -> list[ViewDef]:
     def visit(view: ViewDef) -> None:
         if view.name in done:
             return
-        for name in sorted(relations(view.query)):
+        for name in sorted(view.reads):
             below = catalog.find(name)
             if isinstance(below, ViewDef):
                 visit(below)
@@ -97,7 +87,7 @@ def dependants(catalog: Catalog, name: str) -> list[ViewDef]:
     found = {name.lower()}
     out = []
     for view in in_order(catalog):
-        if view.name.lower() not in found and any(r.lower() in found for r in relations(view.query)):
+        if view.name.lower() not in found and any(r.lower() in found for r in view.reads):
             found.add(view.name.lower())
             out.append(view)
     return out
@@ -105,7 +95,7 @@ def dependants(catalog: Catalog, name: str) -> list[ViewDef]:
 
 def refuse_if_needed(catalog: Catalog, kind: str, name: str) -> None:
     """Dropping is refused while others read it."""
-    needed = [v.name for v in catalog.views.values() if name.lower() in {r.lower() for r in relations(v.query)}]
+    needed = [v.name for v in catalog.views.values() if name.lower() in {r.lower() for r in v.reads}]
     if needed:
         raise CatalogError(f"{kind} {name!r} is read by {', '.join(sorted(needed))}; drop these first")
 
@@ -115,7 +105,7 @@ def cone(catalog: Catalog, view: ViewDef) -> tuple[list[ViewDef], Catalog]:
     them."""
     old = catalog.find(view.name)
     assert isinstance(old, ViewDef)
-    below = {r.lower() for r in relations(view.query)}
+    below = {r.lower() for r in view.reads}
     above = dependants(catalog, view.name)
     circle = [v.name for v in [old, *above] if v.name.lower() in below]
     if circle:
@@ -147,6 +137,11 @@ def added_columns(existing: TableDef, wanted: TableDef) -> Schema:
         raise CatalogError(
             f"{start} with key ({', '.join(existing.key)}), not ({', '.join(wanted.key)}); a key cannot be changed: "
             "create another table"
+        )
+    if existing.ties is not wanted.ties:
+        raise CatalogError(
+            f"{start} with ties by {existing.ties.value}, not by {wanted.ties.value}; that cannot be changed, since "
+            "rows are merged already: create another table"
         )
     known = {c.name.lower(): c for c in existing.columns}
     listed = {c.name.lower() for c in wanted.columns}

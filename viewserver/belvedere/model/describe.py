@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from belvedere.errors import Damaged
-from belvedere.sql.catalog import TableDef
+from belvedere.sql.catalog import TableDef, Ties
 from belvedere.types import Column, Kind, Schema, Type
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -32,11 +32,16 @@ def schema_of(columns: list[list[Any]]) -> Schema:
 
 
 def table_json(table: TableDef) -> dict[str, Any]:
-    return {"name": table.name, "columns": schema_json(table.columns), "key": list(table.key)}
+    found = {"name": table.name, "columns": schema_json(table.columns), "key": list(table.key)}
+    return found if table.ties is Ties.LINEAGE else {**found, "ties": table.ties.value}
 
 
 def table_of(value: dict[str, Any]) -> TableDef:
-    return TableDef(value["name"], schema_of(value["columns"]), tuple(value["key"]))
+    try:
+        ties = Ties(value.get("ties", Ties.LINEAGE))
+    except ValueError as error:
+        raise Damaged(f"the catalog names a rule for ties {value['ties']!r} that this program does not know") from error
+    return TableDef(value["name"], schema_of(value["columns"]), tuple(value["key"]), ties)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from belvedere.engine.delta import Delta
 from belvedere.engine.vec import Vec
 from belvedere.errors import DataError
 from belvedere.model.describe import ViewShape
@@ -119,14 +116,3 @@ def positions(schema: Schema, names: Sequence[str] | None, owner: str) -> list[i
     if len(set(found)) < len(found):
         raise DataError(f"columns names a column of {owner} twice: {', '.join(names)}")
     return found
-
-
-def select(rows: Delta, key: Sequence[int], codec: KeyCodec, wanted: KeyRange) -> Delta:
-    """The rows of a range, in its order; `key` says where the key columns stand."""
-    keys = codec.encode([rows.columns[i].to_arrow() for i in key], len(rows))
-    mask = pc.greater_equal(keys, pa.scalar(wanted.low, pa.binary()))
-    if wanted.high is not None:
-        mask = pc.and_(mask, pc.less(keys, pa.scalar(wanted.high, pa.binary())))
-    within = np.flatnonzero(np.asarray(mask))
-    order = within[np.asarray(pc.sort_indices(keys.take(pa.array(within))))]
-    return rows.take((order[::-1] if wanted.reverse else order)[: wanted.limit])

@@ -116,7 +116,7 @@ class Executing(ABC):
                 "view": pa.array([v.name for v in views], pa.string()),
                 "rows": pa.array([held.get(v.name, 0) for v in views], pa.int64()),
                 "key": pa.array([", ".join(c.name for c in self.key_columns(v.name)) for v in views], pa.string()),
-                "reads": pa.array([", ".join(sorted(relations(v.query))) for v in views], pa.string()),
+                "reads": pa.array([", ".join(sorted(v.reads)) for v in views], pa.string()),
             }
         )
 

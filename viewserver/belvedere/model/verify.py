@@ -19,7 +19,6 @@ import pyarrow as pa
 from belvedere.model.recompute import Recomputation, connect, duckdb, uneven
 from belvedere.model.recompute_failing import CannotTell, TolerantRecomputation
 from belvedere.sql.catalog import Catalog, ViewDef
-from belvedere.sql.query import relations
 from belvedere.types import Kind, Schema
 
 SHOWN = 10
@@ -97,7 +96,7 @@ def below(catalog: Catalog, views: Iterable[ViewDef]) -> set[str]:
     """Tables and views that these read, directly or not."""
     out: set[str] = set()
     for view in views:
-        for name in relations(view.query):
+        for name in view.reads:
             definition = catalog.relation(name)
             if definition.name not in out:
                 out.add(definition.name)

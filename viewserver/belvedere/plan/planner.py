@@ -18,7 +18,6 @@ from belvedere.plan.lower import Lowering
 from belvedere.plan.rules import rewrite
 from belvedere.plan.sharing import Shared
 from belvedere.sql.catalog import Catalog, ViewDef
-from belvedere.sql.query import relations
 
 
 def plan_views(
@@ -80,7 +79,7 @@ def _ordered(catalog: Catalog, views: Sequence[ViewDef], known: dict[str, n.View
             raise CatalogError(f"view {view.name!r} reads itself: {' -> '.join([*path[path.index(name) :], name])}")
         if name in done:
             return
-        for below in sorted(relations(view.query)):
+        for below in sorted(view.reads):
             definition = given.get(below.lower())
             if definition is None and below.lower() not in known:
                 relation = catalog.relation(below)

@@ -20,9 +20,10 @@ class Shared:
 
     def __init__(self, known: Iterable[n.Node] = (), leaves: Iterable[n.ViewNode] = ()):
         self._nodes: dict[n.Node, n.Node] = {}
-        self._reverse: dict[_Rows, tuple[n.ReverseJoinNode, ...]] = {}
-        self._grouped: dict[_Rows, tuple[n.PreAggregationNode, ...]] = {}
-        self._rows: dict[int, _Rows] = {}
+        # Each node by what its input is made of, so that whoever looks for one need not look at all of them.
+        self._reverse: dict[_Part, tuple[n.ReverseJoinNode, ...]] = {}
+        self._grouped: dict[_Part, tuple[n.PreAggregationNode, ...]] = {}
+        self._parts: dict[int, frozenset[_Part]] = {}
         # Known before anything is interned, so nothing looks below them: what they are made of is not shared.
         self._nodes.update((leaf, leaf) for leaf in leaves)
         for node in known:
@@ -30,7 +31,7 @@ class Shared:
 
     def copy(self) -> Shared:
         made = Shared()
-        made._nodes, made._rows = self._nodes.copy(), self._rows.copy()
+        made._nodes, made._parts = self._nodes.copy(), self._parts.copy()
         made._reverse, made._grouped = self._reverse.copy(), self._grouped.copy()
         return made
 
@@ -43,17 +44,17 @@ class Shared:
         for below in n.inputs(node):
             self.intern(below)
         if isinstance(node, n.ReverseJoinNode):
-            rows = self._rows_of(node.input)
-            self._reverse[rows] = (*self._reverse.get(rows, ()), node)
+            for part in self._parts_of(node.input):
+                self._reverse[part] = (*self._reverse.get(part, ()), node)
         elif isinstance(node, n.PreAggregationNode):
-            rows = self._rows_of(node.input)
-            self._grouped[rows] = (*self._grouped.get(rows, ()), node)
+            for part in self._parts_of(node.input):
+                self._grouped[part] = (*self._grouped.get(part, ()), node)
         return node
 
     def reverse_join(self, source: n.Node, on: tuple[int, ...]) -> tuple[n.ReverseJoinNode, dict[int, int]]:
         """The rows of `source` under `on`: known ones with at least these columns, or new ones. And where the columns
         are."""
-        for known in self._reverse.get(self._rows_of(source), ()):
+        for known in min((self._reverse.get(part, ()) for part in self._parts_of(source)), key=len):
             where = covers(known.input, source)
             if where is not None and tuple(where[c] for c in on) == known.on:
                 return known, where
@@ -66,7 +67,7 @@ class Shared:
     ) -> n.PreAggregationNode | None:
         """A known pre-aggregation of the same rows and groups that has all the calls."""
         wanted = list(calls)
-        for known in self._grouped.get(self._rows_of(source), ()):
+        for known in min((self._grouped.get(part, ()) for part in self._parts_of(source)), key=len):
             where = covers(known.input, source)
             if where is None or tuple(where[c] for c in group) != known.group:
                 continue
@@ -80,22 +81,24 @@ class Shared:
         assert where is not None
         return [known.calls.index(moved(call, where)) for call in calls]
 
-    def _rows_of(self, node: n.Node) -> _Rows:
-        found = self._rows.get(id(node))
+    def _parts_of(self, node: n.Node) -> frozenset[_Part]:
+        found = self._parts.get(id(node))
         if found is None:
-            found = rows_of(node)
+            found = parts_of(node)
             if self._nodes.get(node) is node:  # others may be collected, and their id() be used again
-                self._rows[id(node)] = found
+                self._parts[id(node)] = found
         return found
 
 
 _Rows: TypeAlias = tuple[Any, ...]
+_Part: TypeAlias = tuple[_Rows, Expr | None]
 
 
-def rows_of(node: n.Node) -> _Rows:
-    """Which rows a node has, whatever its columns: equal for nodes of which one covers the other, so that only these
-    have to be compared. Conditions are written over what the columns come from."""
-    return _origins(node)[0]
+def parts_of(node: n.Node) -> frozenset[_Part]:
+    """Which rows a node has, and each of its columns, written over what they come from: a node that covers another has
+    all parts of it, so that only nodes with a part in common have to be compared."""
+    rows, origins = _origins(node)
+    return frozenset([(rows, None), *((rows, origin) for origin in origins)])
 
 
 def _origins(node: n.Node) -> tuple[_Rows, tuple[Expr, ...]]:

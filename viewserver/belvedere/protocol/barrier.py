@@ -212,6 +212,9 @@ class CountingInbox:
         """Whether everything of the stage, and of all before it, is here."""
         return all(self._expected.get(s) == self._came.get(s, 0) for s in range(stage + 1))
 
+    def came(self, stage: Stage) -> int:
+        return self._came.get(stage, 0)
+
     def missing(self, stage: Stage) -> int | None:
         """How many batches are still on their way; None: not known yet."""
         expected = self._expected.get(stage)

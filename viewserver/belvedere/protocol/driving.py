@@ -122,11 +122,13 @@ class Keep:
 
 @dataclass(frozen=True)
 class Compute:
-    """Give the kept batches of the stage to the shard, run it, send what comes out; then `Computed`."""
+    """Give the kept batches of the stage to the shard, run it, send what comes out; then `Computed`. `batches`: so many
+    came; whoever has kept another number has lost one, and fails."""
 
     epoch: Epoch
     attempt: Attempt
     stage: Stage
+    batches: int
 
 
 @dataclass(frozen=True)

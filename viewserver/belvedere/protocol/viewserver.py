@@ -239,7 +239,7 @@ class ViewServer:
                 found.append(Open(work.plan, self.attempt))
             if work.inbox.ready(work.stage):
                 work.phase = ViewServerPhase.COMPUTING
-                found.append(Compute(epoch, self.attempt, work.stage))
+                found.append(Compute(epoch, self.attempt, work.stage, work.inbox.came(work.stage)))
             return found
         return []
 

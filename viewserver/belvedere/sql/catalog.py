@@ -3,12 +3,22 @@ catalogs."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from belvedere.errors import CatalogError
-from belvedere.sql.query import Query
+from belvedere.sql.query import Query, relations
 from belvedere.types import Column, Schema
+
+
+class Ties(enum.StrEnum):
+    """Which of two puts of one cell with one timestamp wins. (A delete beats a put in either case.)"""
+
+    LINEAGE = "lineage"
+    """The later one of the row's log."""
+    VALUE = "value"
+    """The greater value, whatever came first: for rows that several masters write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,7 @@ class TableDef:
     name: str
     columns: Schema
     key: tuple[str, ...]
+    ties: Ties = Ties.LINEAGE
 
     @property
     def key_positions(self) -> tuple[int, ...]:
@@ -30,7 +41,8 @@ class ViewDef:
     """A materialized view: its text, its bound query, and the options of its manifest.
 
     `key`: the columns chosen by the user, or None for the natural key. `retention_ms`: how long history is kept, None
-    for the database's default. `version` grows with every CREATE OR REPLACE (of it or of something below it).
+    for the database's default. `version` grows with every CREATE OR REPLACE (of it or of something below it). `reads`:
+    `relations` of the query, asked for again and again.
     """
 
     name: str
@@ -39,6 +51,10 @@ class ViewDef:
     key: tuple[str, ...] | None = None
     retention_ms: int | None = None
     version: int = 1
+    reads: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads", relations(self.query))
 
     @property
     def columns(self) -> Schema:
@@ -54,6 +70,9 @@ class Catalog:
 
     def find(self, name: str) -> TableDef | ViewDef | None:
         """The relation of that name, or None."""
+        exact = self.tables.get(name) or self.views.get(name)
+        if exact is not None:
+            return exact
         wanted = name.lower()
         for group in (self.tables, self.views):
             for known, definition in group.items():
@@ -84,4 +103,4 @@ def unknown_relation(name: str, known: Iterable[str]) -> CatalogError:
     return CatalogError(f"no table or view {name!r}; there is {', '.join(sorted(known)) or 'nothing yet'}")
 
 
-__all__ = ["Catalog", "Column", "TableDef", "ViewDef", "unknown_relation"]
+__all__ = ["Catalog", "Column", "TableDef", "Ties", "ViewDef", "unknown_relation"]

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from belvedere.errors import SqlError
-from belvedere.sql.catalog import Catalog, TableDef
+from belvedere.sql.catalog import Catalog, TableDef, Ties
 from belvedere.sql.parser import statements
 from belvedere.sql.reading import read
 from belvedere.sql.statements import CreateTable, CreateView
@@ -60,11 +60,8 @@ _OUTSIDE: Reasons = dict.fromkeys(("store", "hbase", "cassandra", "embedded"), (
 _ENCODED = ("the database encodes columns itself", "leave it out")
 COLUMN_FIELDS = ("name", "type", "nullable")
 COLUMN_REFUSED: Reasons = {**_OUTSIDE, "encoding": _ENCODED}
-TABLE_FIELDS = ("name", "columns", "key", "pool")
-TABLE_REFUSED: Reasons = {
-    **_OUTSIDE,
-    "ties": ("of two puts with one timestamp the later one wins, which cannot be changed", "leave it out"),
-}
+TABLE_FIELDS = ("name", "columns", "key", "pool", "ties")
+TABLE_REFUSED: Reasons = _OUTSIDE
 
 VIEW_FIELDS = ("name", "query", "key", "pool", "retention", "build", "suspend")
 VIEW_REFUSED: Reasons = {
@@ -196,7 +193,16 @@ def _table(spec: YamlDocument, resource: str) -> CreateTable:
             raise at.fail(f"column {name!r} twice in the key")
     names = tuple(by_name[k.lower()] for k in key)
     schema = tuple(Column(c.name, c.type, c.nullable and c.name not in names) for c in columns)
-    return CreateTable(TableDef(_name(spec, resource), schema, names), if_not_exists=True)
+    return CreateTable(TableDef(_name(spec, resource), schema, names, _ties(spec)), if_not_exists=True)
+
+
+def _ties(spec: YamlDocument) -> Ties:
+    field = spec.optional("ties")
+    if field is None:
+        return Ties.LINEAGE
+    if field.text() not in list(Ties):
+        raise field.fail(f"ties are settled by {' or '.join(Ties)}, not by {field.text()!r}")
+    return Ties(field.text())
 
 
 def _view(spec: YamlDocument, resource: str, catalog: Catalog) -> CreateView:

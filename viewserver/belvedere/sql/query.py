@@ -125,8 +125,11 @@ def inputs(query: Query) -> tuple[Query, ...]:
     return (query.input,)
 
 
-def relations(query: Query) -> set[str]:
-    """Names of the tables and views that the query reads."""
+def relations(query: Query) -> dict[str, int]:
+    """The tables and views that the query reads, by name: how many columns each had when the query was bound."""
     if isinstance(query, Scan):
-        return {query.name}
-    return set().union(*(relations(i) for i in inputs(query)))
+        return {query.name: len(query.schema)}
+    out: dict[str, int] = {}
+    for below in inputs(query):
+        out |= relations(below)
+    return out

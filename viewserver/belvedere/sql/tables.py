@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot.tokenizer_core import Token, TokenType
 
 from belvedere.errors import SqlError
-from belvedere.sql.catalog import TableDef
+from belvedere.sql.catalog import TableDef, Ties
 from belvedere.sql.cursor import Cursor
 from belvedere.sql.parser import SqlText
 from belvedere.sql.statements import AddColumns, CreateTable
@@ -45,14 +47,35 @@ def create_table(cursor: Cursor) -> CreateTable:
         if not cursor.accept(","):
             break
     cursor.expect(")")
+    ties = _properties(cursor) if cursor.accept("TBLPROPERTIES") else Ties.LINEAGE
     if not cursor.done:
         raise cursor.source.unsupported(
             f"{cursor.words[cursor.position][0]!r} after the columns is not supported",
             cursor.token,
-            "end the statement here",
+            "end the statement here, or give TBLPROPERTIES ('ties' = 'value')",
         )
     table = _table(cursor.source, name, at, columns, key, inline)
-    return CreateTable(table, if_not_exists)
+    return CreateTable(replace(table, ties=ties), if_not_exists)
+
+
+def _properties(cursor: Cursor) -> Ties:
+    found: Ties | None = None
+    cursor.expect("(")
+    while True:
+        name, token = cursor.text("a property name in quotes")
+        if name != "ties":
+            raise cursor.source.unsupported(f"no table property {name!r}", token, "properties: ties")
+        if found is not None:
+            raise cursor.source.error("ties of the table twice", token, "keep one of them")
+        cursor.expect("=")
+        value, at = cursor.text("a property value in quotes")
+        if value not in list(Ties):
+            raise cursor.source.error(f"ties are settled by {' or '.join(Ties)}, not by {value!r}", at)
+        found = Ties(value)
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    return found
 
 
 def _table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from decimal import Decimal
 
-from belvedere.sql.catalog import TableDef, ViewDef
+from belvedere.sql.catalog import TableDef, Ties, ViewDef
 from belvedere.sql.expr import Call, ColumnRef, Expr, Literal
 from belvedere.sql.registry import SCALARS
 
@@ -99,7 +99,8 @@ def create_text(definition: TableDef | ViewDef) -> str:
             for c in definition.columns
         ]
         lines.append(f"  PRIMARY KEY ({', '.join(map(quoted, definition.key))})")
-        return f"CREATE TABLE {quoted(definition.name)} (\n" + ",\n".join(lines) + "\n)"
+        options = "" if definition.ties is Ties.LINEAGE else f" TBLPROPERTIES ('ties' = '{definition.ties.value}')"
+        return f"CREATE TABLE {quoted(definition.name)} (\n" + ",\n".join(lines) + "\n)" + options
     options = ""
     if definition.key is not None:
         options += f" KEY ({', '.join(map(quoted, definition.key))})"

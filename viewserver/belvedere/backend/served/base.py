@@ -1,8 +1,9 @@
 """Base tables of the served store: what users write, and the logs that are pushed because of it.
 
 A `put` is one transaction: every range that the call touches gets one entry in its log, all with one seq. Seqs and the
-clock that gives cell timestamps live in the same transaction, so both only grow, whatever stops in between. The current
-rows follow from the logs: `base_rows.py`. Ranges, and what becomes of them: `ranges.py`.
+clock that gives cell timestamps live in the same transaction, so both only grow, whatever stops in between. An entry is
+kept until it was acknowledged; what the rows are by then is in DELTA, a versioned table that the pool writes. Ranges,
+and what becomes of them: `ranges.py`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 
 from belvedere.backend.seam import SourceInfo
 from belvedere.backend.served import ranges, requests
 from belvedere.backend.served.backlog import Backlog
-from belvedere.backend.served.base_rows import BaseRows, Pending
 from belvedere.backend.served.environment import MAX_NAME, Environment, Txn
-from belvedere.backend.served.keys import table_bytes
 from belvedere.backend.served.ranges import BaseTable, Range, RangeLayout
 from belvedere.backend.served.versions import count_up, next_number
 from belvedere.engine.delta import Changes
@@ -29,7 +27,7 @@ from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError, StoreUnavailable
 from belvedere.model.base_keys import encode_keys
 from belvedere.model.change_codec import timestamps, widen
-from belvedere.model.chunks import Content, WrittenRow, build
+from belvedere.model.chunks import WrittenRow, build
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
@@ -38,6 +36,8 @@ MAX_ENTRY = 256 << 20
 """Bytes of one entry of a log: it is pushed in one request."""
 _WORD = 8
 Clock = Callable[[], int]
+Middle = Callable[[str, bytes, bytes | None], bytes | None]
+"""About the key in the middle of those that a table has between two bounds; None if it has none there."""
 
 
 def wall_clock() -> int:
@@ -48,8 +48,6 @@ def wall_clock() -> int:
 @dataclass(frozen=True, eq=False)
 class _Put:
     found: dict[SourceId, Seq]
-    pending: Pending | None
-    """None: the call had happened before, or is refused."""
     refused: str = ""
 
 
@@ -61,14 +59,13 @@ class ServedBaseTables:
         environment: Environment,
         nodes: Sequence[str] = ("node-0",),
         clock: Clock = wall_clock,
-        dropped: Callable[[], None] = lambda: None,
+        middle: Middle = lambda table, start, stop: None,
         backlog: Backlog | None = None,
     ) -> None:
-        """`dropped` is called when a table has left rows behind that have to be removed. `backlog` says when no more is
-        to be written."""
+        """`middle`: of the rows that a pool has of a table. `backlog` says when no more is to be written."""
         self._environment, self._db = environment, environment.db
         self._backlog = Backlog(environment) if backlog is None else backlog
-        self._dropped = dropped
+        self._middle = middle
         self.nodes = tuple(nodes)
         self._clock = clock
         self._news = threading.Condition()
@@ -77,10 +74,6 @@ class ServedBaseTables:
         with environment.reading() as txn:
             self._layout = ranges.load(txn, self._db)
         self._rehome()
-        self._rows = BaseRows(environment, clock, self._definition, self._trim_merged)
-        self._rows.load(self._unmerged())
-        self._rows.start()
-        environment.on_reopen(lambda: self._rows.load(self._unmerged()))
 
     # --- definitions
 
@@ -131,7 +124,7 @@ class ServedBaseTables:
         self._change(add)
 
     def drop_table(self, table: str) -> None:
-        """Its rows go; its sources end, are pushed to their ends, and stay listed until they are forgotten."""
+        """Its sources end, are pushed to their ends, and stay listed until they are forgotten."""
 
         def drop(txn: Txn) -> None:
             layout = self._current(txn)
@@ -140,12 +133,10 @@ class ServedBaseTables:
                 return
             for range in layout.open[table]:
                 ranges.end(txn, self._db, range)
-            txn.put(table_bytes(base.number), b"", db=self._db["dropped"])
             txn.delete(table.encode(), db=self._db["base_tables"])
             ranges.touch(txn, self._db)
 
         self._change(drop)
-        self._dropped()
 
     def tables(self) -> dict[str, TableDef]:
         return {name: base.definition for name, base in self._known().tables.items()}
@@ -171,30 +162,26 @@ class ServedBaseTables:
         changes = _fitting(definition, changes, owner)
         encoded = encode_keys([changes.columns[i] for i in definition.key_positions], owner)
 
-        self._rows.make_room()
-
         def write(txn: Txn) -> _Put:
             known = requests.find(txn, self._db, request)
             if known is not None:
-                return _Put(known, None)
+                return _Put(known)
             refused = self._backlog.refuse_rows(txn)
             if refused:
-                return _Put({}, None, refused)
-            put = self._put(txn, table, changes, encoded, own_clock)
-            requests.remember(txn, self._db, request, put.found, self._clock())
-            return put
+                return _Put({}, refused)
+            found = self._put(txn, table, changes, encoded, own_clock)
+            requests.remember(txn, self._db, request, found, self._clock())
+            return _Put(found)
 
-        put = self._environment.run(write, len(changes), self._keep)
+        put = self._environment.run(write, len(changes))
         if put.refused:
             raise StoreUnavailable(f"base table {table!r} takes no rows: {put.refused}")
         self._tell()
         return put.found
 
-    def _keep(self, put: _Put) -> None:
-        if put.pending is not None:
-            self._rows.add(put.pending)
-
-    def _put(self, txn: Txn, table: str, changes: Changes, encoded: list[bytes], own_clock: bool) -> _Put:
+    def _put(
+        self, txn: Txn, table: str, changes: Changes, encoded: list[bytes], own_clock: bool
+    ) -> dict[SourceId, Seq]:
         layout = self._current(txn)
         base = layout.table(table)
         changes = widen(base.definition, changes)
@@ -213,7 +200,7 @@ class ServedBaseTables:
                 )
             txn.put(ranges.log_key(range, seq), entry, db=self._db["base_log"])
             found[range.id] = seq
-        return _Put(found, Pending(seq, base.number, written, encoded))
+        return found
 
     def _stamp(self, txn: Txn, changes: Changes) -> np.ndarray:
         """One tick for all rows, or one for each where the order of puts and deletes matters."""
@@ -224,50 +211,6 @@ class ServedBaseTables:
         first = max(self._clock(), last + 1)
         txn.put(b"clock", (first + ticks - 1).to_bytes(_WORD, "big"), db=self._db["meta"])
         return timestamps(first, 1 if mixed else 0, count)
-
-    def get(self, table: str, keys: Sequence[Vec]) -> pa.RecordBatch:
-        """The rows with these keys that are there, in the order of the keys asked for."""
-        base = self._known().table(table)
-        return self._rows.get(base.number, base.definition, encode_keys(keys, f"base table {table!r}"))
-
-    def scan(
-        self, table: str, start: Sequence[Vec] | None = None, stop: Sequence[Vec] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows in key order from `start` (included) to `stop` (not included), each of them a key or the first columns
-        of one. Each piece is of one moment; a row that changes meanwhile is seen before or after it."""
-        base = self._known().table(table)
-        first = self.encode_key(table, start) if start is not None else b""
-        last = self.encode_key(table, stop) if stop is not None else None
-        return self._rows.scan(base.number, base.definition, first, last)
-
-    def flush(self) -> None:
-        """Merge everything that was put before into the rows; reads do so by themselves."""
-        self._rows.flush()
-
-    def close(self) -> None:
-        self._rows.close()
-
-    def _definition(self, txn: Txn, number: int) -> TableDef | None:
-        found = [base.definition for base in self._current(txn).tables.values() if base.number == number]
-        return found[0] if found else None
-
-    def _trim_merged(self, txn: Txn, merged: int) -> None:
-        for range in self._current(txn).ranges.values():
-            ranges.trim_log(txn, self._db, range, min(merged, ranges.acknowledged(txn, self._db, range)))
-
-    def _unmerged(self) -> list[Pending]:
-        """What the logs have and the rows have not."""
-        found: list[Pending] = []
-        layout = self._known()
-        numbers = {base.number: base.definition for base in layout.tables.values()}
-        with self._environment.reading() as txn:
-            merged = Seq(int.from_bytes(txn.get(b"base_merged", db=self._db["meta"], default=b""), "big"))
-            for range in layout.ranges.values():
-                definition = numbers.get(range.of)
-                if definition is not None:
-                    logged = ranges.entries(txn, self._db, range, merged)
-                    found += [_pending(seq, range.of, definition, entry) for seq, entry in logged]
-        return sorted(found, key=lambda one: one.seq)
 
     # --- sources
 
@@ -283,7 +226,6 @@ class ServedBaseTables:
                     ranges.forget(txn, self._db, range)
 
         if sources:
-            self.flush()  # what is left of their logs may not be merged yet
             self._change(forget)
 
     def open_ranges(self, table: str) -> list[Range]:
@@ -298,7 +240,12 @@ class ServedBaseTables:
         def split(txn: Txn) -> tuple[SourceId, SourceId]:
             layout = self._current(txn)
             parent = layout.range(source)
-            if at is None or at <= parent.start or (parent.stop is not None and at >= parent.stop):
+            if at is None:
+                raise CatalogError(
+                    f"source {source!r} cannot be split there: the pool has none of its rows yet, so they have no "
+                    "middle; name the key at which the upper daughter begins"
+                )
+            if at <= parent.start or (parent.stop is not None and at >= parent.stop):
                 raise CatalogError(f"source {source!r} cannot be split there: both daughters need a part of its keys")
             ranges.end(txn, self._db, parent)
             born = Range(0, parent.table, parent.of, parent.start, at, parent.node, parents=(parent.id,))
@@ -308,11 +255,8 @@ class ServedBaseTables:
 
         at = key
         if at is None:
-            self.flush()
             whole = self._known().range(source)
-            at = self._rows.middle(
-                whole.of, whole.start, whole.stop
-            )  # not in the transaction: writers would wait for it
+            at = self._middle(whole.table, whole.start, whole.stop)  # not in the transaction: writers would wait for it
         return self._change(split)
 
     def merge(self, a: SourceId, b: SourceId) -> SourceId:
@@ -374,12 +318,12 @@ class ServedBaseTables:
         """Entries up to these positions will not be asked for again."""
 
         def trim(txn: Txn) -> None:
-            layout, merged = self._current(txn), self._rows.merged(txn)
+            layout = self._current(txn)
             for source, seq in positions.items():
                 range = layout.ranges.get(source)
                 if range is not None:
                     ranges.acknowledge(txn, self._db, range, seq)
-                    ranges.trim_log(txn, self._db, range, min(seq, merged))
+                    ranges.trim_log(txn, self._db, range, seq)
 
         if positions:
             self._environment.run(trim, 1000)
@@ -467,10 +411,3 @@ def _by_range(layout: RangeLayout, table: str, encoded: list[bytes]) -> Iterator
     where = np.array(layout.where(table, encoded))
     for at in np.unique(where).tolist():
         yield open[at], np.flatnonzero(where == at)
-
-
-def _pending(seq: Seq, table: int, definition: TableDef, entry: bytes) -> Pending:
-    written = Content(entry).written
-    at = [name for name, _ in written.names]
-    keys = [written.changes.columns[at.index(name)] for name in definition.key]
-    return Pending(seq, table, written, encode_keys(keys, f"base table {definition.name!r}"))

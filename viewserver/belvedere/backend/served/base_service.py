@@ -1,15 +1,13 @@
 """Base tables over Flight: the actions, and the client that calls them.
 
-Changes travel as a chunk of one entry (`source.chunks`), rows as Arrow record batches. Sources, which coordinators ask
-for, are part of `Store`; what is here is for those who write and read base rows and administer ranges.
+Changes travel as a chunk of one entry (`model.chunks`). Sources, which coordinators ask for, are part of `Store`, and
+so are the rows (DELTA); what is here is for those who write them and administer ranges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from belvedere.backend.seam import OpenRange
 from belvedere.backend.served import wire
@@ -17,7 +15,6 @@ from belvedere.backend.served.client import FlightCaller
 from belvedere.backend.served.service import Answer, Service
 from belvedere.backend.served.wire import Message
 from belvedere.engine.delta import Changes
-from belvedere.engine.vec import Vec
 from belvedere.errors import DataError
 from belvedere.model import chunks
 from belvedere.model.describe import schema_json, schema_of, table_json, table_of
@@ -66,19 +63,6 @@ class BaseService(Service):
         found = self._base.put(table.name, changes, own_clock=message.head["own_clock"], request=request)
         yield wire.pack({"written": found})
 
-    def _do_get(self, message: Message) -> Answer:
-        table = self._base.table(message.head["table"])
-        keys = _key_vecs(table, message.parts[0])
-        found = self._base.get(table.name, keys) if len(keys[0]) else None
-        yield _stream([] if found is None else [found], self._schema(table))
-
-    def _do_scan(self, message: Message) -> Answer:
-        table = self._base.table(message.head["table"])
-        parts = iter(message.parts)
-        bounds = [_key_vecs(table, next(parts)) if given else None for given in message.head["bounds"]]
-        for batch in self._base.scan(table.name, *bounds):
-            yield _stream([batch], batch.schema)
-
     def _do_ranges(self, message: Message) -> Answer:
         found = self._base.open_ranges(message.head["table"])
         ends = [None if range.stop is None else range.stop.hex() for range in found]
@@ -97,16 +81,11 @@ class BaseService(Service):
         self._base.move(SourceId(message.head["source"]), message.head["node"])
         yield wire.pack({})
 
-    @staticmethod
-    def _schema(table: TableDef) -> pa.Schema:
-        return pa.schema([pa.field(column.name, column.type.arrow) for column in table.columns])
-
 
 class BaseClient(FlightCaller):
     """The base tables behind an address. Definitions are the caller's: it knows the catalog."""
 
     prefix = PREFIX
-    streams = ("scan",)
 
     def create_table(self, table: TableDef, splits: Sequence[bytes] = ()) -> None:
         self._call("create_table", {"table": table_json(table), "splits": [bytes(split).hex() for split in splits]})
@@ -131,21 +110,6 @@ class BaseClient(FlightCaller):
         found = self._call("put", {"own_clock": own_clock, "request": request}, [payload])["written"]
         return {SourceId(source): Seq(seq) for source, seq in found.items()}
 
-    def get(self, table: TableDef, keys: Sequence[Vec]) -> pa.Table:
-        """The rows with these keys that are there, in the order of the keys asked for."""
-        (answer,) = self._stream("get", {"table": table.name}, [_key_batch(table, keys)])
-        return pa.ipc.open_stream(answer).read_all()
-
-    def scan(
-        self, table: TableDef, start: Sequence[Vec] | None = None, stop: Sequence[Vec] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """See `ServedBaseTables.scan`."""
-        bounds = [start, stop]
-        parts = [_key_batch(table, bound) for bound in bounds if bound is not None]
-        head = {"table": table.name, "bounds": [bound is not None for bound in bounds]}
-        for answer in self._stream("scan", head, parts):
-            yield from pa.ipc.open_stream(answer)
-
     def ranges(self, table: str) -> list[OpenRange]:
         """In the order of keys."""
         found = self._call("ranges", {"table": table})["ranges"]
@@ -164,22 +128,3 @@ class BaseClient(FlightCaller):
 
     def move(self, source: SourceId, node: str) -> None:
         self._call("move", {"source": source, "node": node})
-
-
-def _key_batch(table: TableDef, keys: Sequence[Vec]) -> pa.Buffer:
-    batch = pa.record_batch([vec.to_arrow() for vec in keys], names=list(table.key[: len(keys)]))
-    return _stream([batch], batch.schema)
-
-
-def _key_vecs(table: TableDef, buffer: pa.Buffer) -> list[Vec]:
-    found = pa.ipc.open_stream(buffer).read_all()
-    columns = [table.columns[at] for at in table.key_positions][: found.num_columns]
-    return [Vec.from_arrow(found.column(i), column.type) for i, column in enumerate(columns)]
-
-
-def _stream(batches: Sequence[pa.RecordBatch], schema: Any) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue()

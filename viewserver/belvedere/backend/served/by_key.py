@@ -2,16 +2,21 @@
 
     by_key    table, key -> id, and the whole key where it is longer than LMDB allows (see `belvedere.model.long_keys`)
 
-An entry is there as long as the tree has any version of the id: it is put before the first one, and removed with the
-last, a tombstone, which carries the key. So a read in order finds every id that may have a row at the epoch it asks
-for, and looks for the version as any read does; ids without one are skipped.
+An entry is there as long as somebody may see a row of the id: it is put before the first version of it that goes to the
+tree, whenever one does, and removed when no version is left but a hidden one, or with the last, a tombstone; both carry
+the key. So a read in order finds every id that may have a row at the epoch it asks for, and looks for the version as
+any read does; ids without one are skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from belvedere.backend.served import keys
 from belvedere.backend.served.environment import Db, Txn
@@ -27,12 +32,15 @@ Entry = tuple[bytes, bytes]
 """A key and its id."""
 
 
-def put(txn: Txn, by_key: Db, table: int, entries: Iterable[Entry]) -> None:
+def put(txn: Txn, by_key: Db, table: int, row_keys: pa.BinaryArray, ids: np.ndarray) -> None:
     """Entries that are there already are left alone, and cost no page. In the order of keys this is fastest."""
-    cursor, name = txn.cursor(by_key), keys.table_bytes(table)
-    for key, id in entries:
-        stored = stored_key(key, LIMIT)
-        cursor.put(name + stored, id + key if is_hashed(stored, LIMIT) else id, overwrite=False)
+    name, content = keys.table_bytes(table), np.ascontiguousarray(ids).tobytes()
+    values = [content[at : at + _ID] for at in range(0, len(content), _ID)]
+    names = pc.binary_join_element_wise(name, row_keys, b"").to_numpy(zero_copy_only=False).tolist()
+    for at in np.flatnonzero(np.asarray(pc.binary_length(row_keys)) >= _CUT).tolist():
+        key = row_keys[at].as_py()
+        names[at], values[at] = name + stored_key(key, LIMIT), values[at] + key
+    txn.cursor(by_key).putmulti(zip(names, values, strict=True), overwrite=False)
 
 
 def remove(txn: Txn, by_key: Db, table: int, key: bytes) -> None:

@@ -15,7 +15,16 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from belvedere.backend.addresses import Certificates
-from belvedere.backend.seam import NO_VALUES, InputSize, SourceInfo, TableWrite, check_write, read_all, write_groups
+from belvedere.backend.seam import (
+    NO_VALUES,
+    InputSize,
+    RowShape,
+    SourceInfo,
+    TableWrite,
+    check_write,
+    read_all,
+    write_groups,
+)
 from belvedere.backend.served import wire
 from belvedere.backend.served.server import client_options
 from belvedere.backend.served.service import PREFIX, chunk_from, chunk_to, source_from
@@ -177,9 +186,16 @@ class FlightStore(FlightCaller):
         for write in writes:
             check_write(write)
         for group in write_groups(writes):
-            tables = [[write.table, write.logged, write.keys is not None] for write in group]
-            parts = [wire.pack_rows(write.ids, write.values, write.keys) for write in group]
-            self._call("write", {"epoch": epoch, "tables": tables}, parts)
+            heads, parts = zip(*[wire.pack_write(write) for write in group], strict=True)
+            self._call("write", {"epoch": epoch, "tables": heads}, parts)
+
+    @property
+    def previous_images(self) -> bool:
+        return False
+
+    def shape(self, table: str) -> RowShape | None:
+        found: str | None = self._call("shape", {"table": table})["shape"]
+        return None if found is None else wire.unpack_shape(found)
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         for answer in self._stream("changed", {"table": table, "after": after, "upto": upto}):

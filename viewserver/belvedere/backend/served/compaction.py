@@ -41,12 +41,13 @@ import logging
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from belvedere.backend.served import by_key, keys, versions
 from belvedere.backend.served.environment import Db, Environment, Operation, T, Txn
@@ -77,7 +78,7 @@ _BOUNDS = struct.Struct("<QQ")
 _RETRY_SECONDS = 1.0
 _PATIENCE_SECONDS = 30.0
 """A writer does not wait longer for room: whoever called it has given up by then, or soon will, and calls again."""
-_BY_TABLE = ("versions", "by_key", "changed", "base_rows")
+_BY_TABLE = ("versions", "by_key", "changed")
 """Databases whose keys begin with the number of a table."""
 
 
@@ -258,9 +259,9 @@ class Compactor:
         tables, last = self._recent.merging(horizon)
         if not last:
             return
-        for table, entries in self._recent.merging_keys():
-            for at in range(0, len(entries), _STEP_ROWS):
-                self._run(partial(self._put_keys, table, entries[at : at + _STEP_ROWS]))
+        for table, row_keys, ids in self._recent.merging_keys():
+            for at in range(0, len(ids), _STEP_ROWS):
+                self._run(partial(self._put_keys, table, row_keys.slice(at, _STEP_ROWS), ids[at : at + _STEP_ROWS]))
         for table, rows in tables.items():
             with self._environment.reading() as txn:
                 size = versions.find_size(txn, self._db, table)
@@ -282,9 +283,9 @@ class Compactor:
         self._keep_bounds(txn)  # what the horizon made superfluous goes with it
         self._noted.update(versions.put_rows(txn, self._db, table, rows, horizon, newest))
 
-    def _put_keys(self, table: int, entries: Sequence[by_key.Entry], txn: Txn) -> None:
+    def _put_keys(self, table: int, row_keys: pa.BinaryArray, ids: np.ndarray, txn: Txn) -> None:
         if versions.find_size(txn, self._db, table) is not None:
-            by_key.put(txn, self._db["by_key"], table, entries)
+            by_key.put(txn, self._db["by_key"], table, row_keys, ids)
 
     def _finish(self, txn: Txn, newest: dict[int, int], last: int, loads: int) -> bool:
         """All rows are in the tree: from now on reads rely on what it says of its newest epochs. False: they were read
@@ -395,18 +396,22 @@ def _slices(ids: np.ndarray) -> Iterator[np.ndarray]:
 
 def _collect_id(cursor: Any, key: bytes, graves: bytes | None) -> bytes | None:
     """Of one id remove what lies behind its newest version up to the horizon; that one too if it is an old grave.
-    Returns the key of a row of which nothing is left, if it has one."""
+    Returns the key of a row of which nothing is left that is seen in order, if it has one."""
     prefix = key[: keys.PREFIX]
     if not cursor.set_range(key) or not cursor.key().startswith(prefix):
         return None
-    last = cursor.value()
-    if graves is None or keys.is_row(last) or cursor.key()[keys.PREFIX :] < graves:
+    last, epoch = cursor.value(), cursor.key()[keys.PREFIX :]
+    hidden = last[:1] == keys.HIDDEN
+    if graves is None or hidden or keys.is_visible(last) or epoch < graves:
         if cursor.next():
             versions.remove(cursor, prefix)
-        return None
+        if not hidden:
+            return None
+        newest = bool(cursor.set_range(prefix)) and cursor.key()[keys.PREFIX :] == epoch
+        return keys.key_of(last) if newest else None
     versions.remove(cursor, prefix)
     alone = not (cursor.set_range(prefix) and cursor.key().startswith(prefix))  # else there are newer versions
-    return last[1:] if last and alone else None
+    return keys.key_of(last) if last and alone else None
 
 
 def _old_changes(txn: Txn, changed: Db, horizon: int) -> bytes | None:

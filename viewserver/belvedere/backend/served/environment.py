@@ -47,8 +47,9 @@ from belvedere.errors import BelvedereError, Closed, Damaged, DiskError, FormatE
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
-"""What this version writes and reads. 1 had no order of the rows of views."""
+FORMAT = 3
+"""What this version writes and reads."""
+_FORMER = {1: "views have no order", 2: "base tables have no order"}
 MAX_NAME = 480
 """Bytes of a name that is a key (LMDB allows 511 for a whole key)."""
 
@@ -61,8 +62,8 @@ _GROUP = 1 << 17
 """Weight (rows) of one transaction at most, if it has more than one operation: it holds changed pages in memory."""
 _FIRST_MAP = 1 << 28
 _DATABASES = tuple(
-    "meta documents index order payloads tables sizes runs versions by_key changed notes graves dropped"
-    " base_tables base_rows base_sources base_log base_acked base_requests base_graves".split()
+    "meta documents index order payloads tables sizes shapes runs versions by_key changed notes graves dropped"
+    " base_tables base_sources base_log base_acked base_requests".split()
 )
 _REPAIR_SECONDS = 1.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -158,8 +159,8 @@ class Environment:
                 )
             elif int(found) < FORMAT:
                 raise FormatError(
-                    f"the store in {self.path} has format {int(found)}, in which views have no order; this version of "
-                    f"belvedere reads format {FORMAT}: write its tables to files with the version that made it "
+                    f"the store in {self.path} has format {int(found)}, in which {_FORMER[int(found)]}; this version "
+                    f"of belvedere reads format {FORMAT}: write its tables to files with the version that made it "
                     "(belvedere scan TABLE --json --url …), and load them into a new directory (belvedere load)"
                 )
             identity: bytes = txn.get(b"identity", db=meta)

@@ -25,9 +25,11 @@ REST = 64 - _BUCKET_BITS
 _WORD = struct.Struct(">Q")
 _NUMBER = struct.Struct(">I")
 _LAST = 2**64 - 1
+_HIDDEN_HEAD = 1 + _NUMBER.size
 
-ROW, GONE = b"\1", b"\0"
-"""First byte of a stored value, and of a tombstone that carries the key of its row; others are no bytes at all."""
+ROW, GONE, HIDDEN = b"\1", b"\0", b"\2"
+"""First byte of a stored value, of a tombstone that carries the key of its row (others are no bytes at all), and of a
+value that is no row to those who read in order: the length of the key (uint32), the key and the value follow."""
 TOMBSTONE = b""
 
 
@@ -87,16 +89,38 @@ def unpack_keys(packed: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return words[:, 0], words[:, 1], (np.uint64(_LAST) - words[:, 2]).astype(np.int64)
 
 
-def is_row(cell: bytes) -> bool:
-    """Whether this is stored for a row, not for a tombstone."""
+def is_visible(cell: bytes) -> bool:
+    """Whether this is stored for a row that is seen in order."""
     return cell[:1] == ROW
 
 
-def cells(values: pa.BinaryArray, keys: pa.BinaryArray | None = None) -> list[bytes]:
+def value_of(cell: bytes | None) -> bytes | None:
+    """What a stored cell holds; None if it is a tombstone, or nothing at all."""
+    if not cell or cell[:1] == GONE:
+        return None
+    return cell[1:] if cell[:1] == ROW else cell[_HIDDEN_HEAD + _NUMBER.unpack_from(cell, 1)[0] :]
+
+
+def key_of(cell: bytes) -> bytes:
+    """The key of a row that is not seen; none, if it was written without."""
+    return cell[1:] if cell[:1] == GONE else cell[_HIDDEN_HEAD : _HIDDEN_HEAD + _NUMBER.unpack_from(cell, 1)[0]]
+
+
+def kinds(cells: list[bytes]) -> np.ndarray:
+    """First byte of each (uint8); of tombstones without keys that of those with."""
+    return np.fromiter((cell[0] if cell else GONE[0] for cell in cells), np.uint8, len(cells))
+
+
+def cells(values: pa.BinaryArray, keys: pa.BinaryArray | None = None, hidden: np.ndarray | None = None) -> list[bytes]:
     """Values as they are stored, in order. `keys`: of rows that are read by them."""
     found = pc.binary_join_element_wise(ROW, values, b"")
     if values.null_count:
         gone = TOMBSTONE if keys is None else pc.binary_join_element_wise(GONE, keys, b"")
         found = pc.coalesce(found, gone)
     stored: list[bytes] = found.to_numpy(zero_copy_only=False).tolist()
+    if keys is not None and hidden is not None:
+        for at in np.flatnonzero(hidden).tolist():
+            if is_visible(stored[at]):
+                key = keys[at].as_py()
+                stored[at] = HIDDEN + _NUMBER.pack(len(key)) + key + stored[at][1:]
     return stored

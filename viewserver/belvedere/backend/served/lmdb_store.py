@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from belvedere.backend.seam import InputSize, SourceInfo, TableWrite, read_all
+from belvedere.backend.seam import InputSize, RowShape, SourceInfo, TableWrite, read_all
 from belvedere.backend.served.backlog import Backlog
 from belvedere.backend.served.base import Clock, ServedBaseTables, wall_clock
 from belvedere.backend.served.compaction import MERGE_ROWS
 from belvedere.backend.served.environment import MAX_NAME, Environment, Txn
 from belvedere.backend.served.input import ServedInput
 from belvedere.backend.served.tables import VersionedTables
+from belvedere.engine.viewrows import delta_table
 from belvedere.errors import DataError
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
@@ -49,10 +50,13 @@ class LmdbStore:
             self.backlog = Backlog(self.environment, backlog_limit)
             self._input = ServedInput(self.environment, self.backlog)
             self._tables = VersionedTables(self.environment, collect_pause, merge_rows)
-            self.base = ServedBaseTables(self.environment, nodes, clock, self._tables.wake, self.backlog)
+            self.base = ServedBaseTables(self.environment, nodes, clock, self._middle, self.backlog)
         except BaseException:
             self.environment.close()
             raise
+
+    def _middle(self, table: str, start: bytes, stop: bytes | None) -> bytes | None:
+        return self._tables.middle(delta_table(table), start, stop)
 
     def identity(self) -> str:
         return self.environment.identity
@@ -137,6 +141,13 @@ class LmdbStore:
     def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         self._tables.write(epoch, writes)
 
+    @property
+    def previous_images(self) -> bool:
+        return False
+
+    def shape(self, table: str) -> RowShape | None:
+        return self._tables.shape(table)
+
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         return self._tables.changed(table, after, upto)
 
@@ -167,7 +178,6 @@ class LmdbStore:
         return self._tables.held_up_seconds
 
     def close(self) -> None:
-        self.base.close()
         self._tables.close()
         self.environment.close()
 

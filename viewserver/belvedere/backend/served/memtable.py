@@ -23,14 +23,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from belvedere.backend.seam import TableWrite
 from belvedere.backend.served import keys, wire
 from belvedere.engine.state.index import HashIndex
-from belvedere.engine.state.ordered import SortedSlots
+from belvedere.engine.state.ordered import SortedSlots, sort_keys
 
 _SALT = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 """Turns ids into others: an id of zeros is a free place to the index."""
 _RUN = struct.Struct("<IQI")
-"""Table, epoch, and whether rows have keys."""
+"""Table, epoch, and what rows have beside their values (`wire.form_of`)."""
 _FIRST = 64
 _ROW_BYTES = 160
 """What a row costs in memory beside its value, about."""
@@ -184,10 +185,14 @@ class Memtable:
         chosen = at[inside]
         return MemtableRows(high[inside], low[inside], self._epochs[chosen], [self._cells[i] for i in chosen.tolist()])
 
-    def keys(self) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and ids, as they came."""
-        for slots, row_keys in self._keys:
-            yield from zip(row_keys.to_pylist(), self._ids(slots), strict=True)
+    def keys(self) -> tuple[pa.BinaryArray, np.ndarray] | None:
+        """Keys and their ids, in order; None if rows have none."""
+        if not self._keys:
+            return None
+        found = pa.concat_arrays([row_keys for _, row_keys in self._keys])
+        order = sort_keys(found)
+        slots = np.concatenate([slots for slots, _ in self._keys])[order]
+        return found.take(pa.array(order)), self._index.ids(slots) ^ _SALT
 
     def ordered(self, low: bytes, high: bytes | None, count: int, reverse: bool) -> list[tuple[bytes, bytes]]:
         """The first keys of a range in order, with their ids."""
@@ -256,6 +261,7 @@ class _Generation:
         self.tables.setdefault(write.table, Memtable()).put(write.ids, write.epoch, write.cells, write.keys)
         self.rows += len(write.cells)
         self.size += sum(map(len, write.cells)) + _ROW_BYTES * len(write.cells)
+        self.size += 0 if write.keys is None else write.keys.nbytes
         self.last = max(self.last, write.run)
 
 
@@ -345,12 +351,14 @@ class RecentVersions:
         # Nobody changes it any more, so it can be read without the lock.
         return {number: held.all(horizon) for number, held in generation.tables.items()}, generation.last
 
-    def merging_keys(self) -> Iterator[tuple[int, list[tuple[bytes, bytes]]]]:
+    def merging_keys(self) -> Iterator[tuple[int, pa.BinaryArray, np.ndarray]]:
         """Of what is being merged the keys with their ids, in order, by table."""
         with self._lock:
             generation = self._merging
         for number, held in generation.tables.items() if generation is not None else ():
-            yield number, sorted(held.keys())
+            found = held.keys()
+            if found is not None:
+                yield number, *found
 
     def merged(self, last: int) -> None:
         """All of it is in the tree, and its runs are gone."""
@@ -378,12 +386,12 @@ class RecentVersions:
 # --- runs: writes as they came
 
 
-def pack_run(table: int, epoch: int, ids: np.ndarray, values: pa.BinaryArray, row_keys: pa.BinaryArray | None) -> bytes:
-    content: bytes = wire.pack_rows(ids, values, row_keys).to_pybytes()
-    return _RUN.pack(table, epoch, row_keys is not None) + content
+def pack_run(table: int, epoch: int, write: TableWrite) -> bytes:
+    content: bytes = wire.pack_rows(write).to_pybytes()
+    return _RUN.pack(table, epoch, wire.form_of(write)) + content
 
 
 def unpack_run(run: int, content: bytes) -> Stored:
-    table, epoch, keyed = _RUN.unpack_from(content)
-    ids, values, row_keys = wire.unpack_rows(pa.py_buffer(content).slice(_RUN.size), bool(keyed))
-    return Stored(run, table, epoch, ids, keys.cells(values, row_keys), row_keys)
+    table, epoch, form = _RUN.unpack_from(content)
+    ids, values, row_keys, hidden = wire.unpack_rows(pa.py_buffer(content).slice(_RUN.size), form)
+    return Stored(run, table, epoch, ids, keys.cells(values, row_keys, hidden), row_keys)

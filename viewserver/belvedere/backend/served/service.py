@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from belvedere.backend.seam import SourceInfo, Store, TableWrite
+from belvedere.backend.seam import SourceInfo, Store
 from belvedere.backend.served import wire
 from belvedere.backend.served.wire import Message
 from belvedere.errors import DataError
@@ -119,12 +119,13 @@ class StoreService(Service):
             yield wire.pack_pairs(ids, values)
 
     def _do_write(self, message: Message) -> Answer:
-        writes = []
-        for (table, logged, keyed), part in zip(message.head["tables"], message.parts, strict=True):
-            ids, values, keys = wire.unpack_rows(part, keyed)
-            writes.append(TableWrite(table, ids, values, logged, keys))
-        self._store.write(message.head["epoch"], writes)
+        given = zip(message.head["tables"], message.parts, strict=True)
+        self._store.write(message.head["epoch"], [wire.unpack_write(head, part) for head, part in given])
         yield wire.pack({})
+
+    def _do_shape(self, message: Message) -> Answer:
+        found = self._store.shape(message.head["table"])
+        yield wire.pack({"shape": None if found is None else wire.pack_shape(found)})
 
     def _do_changed(self, message: Message) -> Answer:
         head = message.head

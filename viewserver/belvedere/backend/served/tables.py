@@ -8,7 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.backend import seam
-from belvedere.backend.seam import TableWrite, check_horizon, check_write, fitting, without_keys, write_groups
+from belvedere.backend.seam import (
+    RowShape,
+    TableWrite,
+    check_horizon,
+    check_write,
+    fitting,
+    without_keys,
+    write_groups,
+)
 from belvedere.backend.served import by_key, keys, memtable, versions
 from belvedere.backend.served.compaction import Compactor
 from belvedere.backend.served.environment import Environment, Txn
@@ -23,6 +31,7 @@ _FIRST_IDS = 512
 """So many are read before anything is known of their sizes."""
 _PIECE_ROWS = 8192
 _PIECE_BYTES = 4 << 20
+_SAMPLE_KEYS = 100_000
 
 
 class VersionedTables:
@@ -144,13 +153,14 @@ class VersionedTables:
         left = _EPOCHS if wanted.limit is None else wanted.limit
         low, high, count = wanted.low, wanted.high, min(left, _FIRST_IDS)
         while left:
-            ids, bound = self._in_order(number, low, high, count, wanted.reverse)
+            entries, bound = self._in_order(number, low, high, count, wanted.reverse)
+            ids = np.frombuffer(b"".join([id for _, id in entries]), np.uint64).reshape(-1, 2)
             if not len(ids) and self._without_keys(number):
                 raise without_keys(table)
             while left and len(ids):
                 cells = self._read_fitting(number, ids, below)
                 self._check_horizon(table, below)
-                live = [at for at, cell in enumerate(cells) if cell and keys.is_row(cell)][:left]
+                live = [at for at, cell in enumerate(cells) if cell and keys.is_visible(cell)][:left]
                 if live:
                     yield ids[live], _values([cells[at] for at in live])
                 ids, left = ids[len(cells) :], left - len(live)
@@ -162,9 +172,9 @@ class VersionedTables:
 
     def _in_order(
         self, number: int, low: bytes, high: bytes | None, count: int, reverse: bool
-    ) -> tuple[np.ndarray, bytes | None]:
-        """Ids of about `count` keys of a range, whether they have a row or not, in order; and the last of these keys,
-        None if there are no more."""
+    ) -> tuple[list[by_key.Entry], bytes | None]:
+        """About `count` keys of a range with their ids, whether they have a row or not, in order; and the last of these
+        keys, None if there are no more."""
         # Recent rows first: what leaves them meanwhile is in the tree when the tree is read.
         parts = self._recent.ordered(number, low, high, count, reverse)
         with self._environment.reading() as txn:
@@ -172,17 +182,32 @@ class VersionedTables:
         found = dict(entry for entries, _ in parts for entry in entries)
         ends = [entries[-1][0] for entries, complete in parts if not complete]
         bound = None if not ends else max(ends) if reverse else min(ends)
-        known = sorted(found if bound is None else [k for k in found if (k >= bound if reverse else k <= bound)])
-        ids = np.frombuffer(b"".join([found[key] for key in known]), np.uint64).reshape(-1, 2)
-        return (ids[::-1] if reverse else ids), bound
+        known = found if bound is None else [key for key in found if (key >= bound if reverse else key <= bound)]
+        return [(key, found[key]) for key in sorted(known, reverse=reverse)], bound
+
+    def middle(self, table: str, low: bytes, high: bytes | None) -> bytes | None:
+        """About the key in the middle of those between two bounds; None if there is none. It walks over all of them, a
+        piece at a time, and keeps some."""
+        number = self._number(table)
+        found: list[bytes] = []
+        count, every, bound = 0, 1, None if number is None else low
+        while number is not None and bound is not None:
+            entries, bound = self._in_order(number, low, high, _PIECE_ROWS, False)
+            found += [key for key, _ in entries[-count % every :: every]]
+            count += len(entries)
+            low = b"" if bound is None else bound + b"\0"
+            while len(found) > _SAMPLE_KEYS:
+                found, every = found[::2], 2 * every
+        return found[len(found) // 2] if found else None
 
     def _without_keys(self, number: int) -> bool:
         """Whether there are rows, and none of them has a key."""
-        if len(self._in_order(number, b"", None, 1, False)[0]):
+        if self._in_order(number, b"", None, 1, False)[0]:
             return False
         with self._environment.reading() as txn:
-            size = versions.find_size(txn, self._db, number)
-        return bool(self._recent.versions().get(number)) or (size is not None and size.count > 0)
+            cell = versions.any_cell(txn, self._db, number)
+        # Where rows have keys, nothing but hidden ones and tombstones, with their keys, is in no order.
+        return bool(self._recent.versions().get(number)) or (cell is not None and (not cell or keys.is_visible(cell)))
 
     def _check_horizon(self, table: str, below: int) -> None:
         check_horizon(table, below, self._collector.bounds.horizon)
@@ -196,6 +221,11 @@ class VersionedTables:
                 return
             yield found
             after = found[0]
+
+    def shape(self, table: str) -> RowShape | None:
+        with self._environment.reading() as txn:
+            number = versions.find_table(txn, self._db, table)
+            return None if number is None else versions.find_shape(txn, self._db, number)
 
     def names(self) -> list[str]:
         with self._environment.reading() as txn:
@@ -228,7 +258,7 @@ class VersionedTables:
     def _write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
         rows = sum(len(write.ids) for write in writes)
         self._collector.make_room(rows)
-        cells = [keys.cells(write.values, write.keys) for write in writes]
+        cells = [keys.cells(write.values, write.keys, write.hidden) for write in writes]
 
         def put(txn: Txn) -> list[tuple[int, int]]:
             # Asked here, in the order of commits: what was put under older bounds is merged before they are acted upon.
@@ -246,9 +276,10 @@ class VersionedTables:
     def _put(self, txn: Txn, epoch: int, write: TableWrite) -> tuple[int, int]:
         """The numbers of the run and of the table."""
         number = versions.open_table(txn, self._db, write.table)
+        if write.shape is not None:
+            versions.keep_shape(txn, self._db, number, write.table, write.shape)
         run = versions.count_up(txn, self._db, b"run")
-        content = memtable.pack_run(number, epoch, write.ids, write.values, write.keys)
-        txn.put(run.to_bytes(8, "big"), content, db=self._db["runs"])
+        txn.put(run.to_bytes(8, "big"), memtable.pack_run(number, epoch, write), db=self._db["runs"])
         if write.logged:
             prefix = keys.table_bytes(number) + keys.ascending(epoch)
             versions.put_ids(txn, self._db["changed"], prefix, write.ids)
@@ -276,10 +307,6 @@ class VersionedTables:
     def held_up_seconds(self) -> float:
         return self._collector.held_up_seconds
 
-    def wake(self) -> None:
-        """There is something to remove."""
-        self._collector.wake()
-
     def close(self) -> None:
         self._collector.close()
 
@@ -306,17 +333,18 @@ def _runs(only: np.ndarray, first: int, stop: int) -> Iterator[tuple[int, int]]:
 
 def _values(cells: Sequence[bytes | None]) -> pa.BinaryArray:
     """What is stored, as values; null where there is no row."""
-    return pa.array([cell[1:] if cell and keys.is_row(cell) else None for cell in cells], pa.binary())
+    return pa.array([keys.value_of(cell) for cell in cells], pa.binary())
 
 
 def _pieces(rows: MemtableRows) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
     """Rows without tombstones, as a scan gives them, in pieces of a moderate size."""
-    live = [at for at, cell in enumerate(rows.cells) if keys.is_row(cell)]
+    values = [keys.value_of(cell) for cell in rows.cells]
+    live = [at for at, value in enumerate(values) if value is not None]
     ids = rows.ids()
     begun, size = 0, 0
     for number, at in enumerate(live, 1):
         size += len(rows.cells[at])
         if size > _PIECE_BYTES or number - begun == _PIECE_ROWS or number == len(live):
             part = live[begun:number]
-            yield ids[part], pa.array([rows.cells[i][1:] for i in part], pa.binary())
+            yield ids[part], pa.array([values[i] for i in part], pa.binary())
             begun, size = number, 0

@@ -2,8 +2,9 @@
 
     tables    name -> number (uint32)
     sizes     number -> versions in the tree (int64), newest epoch in the tree (int64)
+    shapes    number -> what the rows of a view are made of (JSON)
     runs      number of the run -> a write as it came, until all of it is in the tree (see `memtable.py`)
-    versions  the key of `keys.py` -> a 1 and the value, or a tombstone: b"", or a 0 and the row's key: the tree
+    versions  the key of `keys.py` -> the value or a tombstone as `keys.cells` makes them: the tree
     by_key    see `by_key.py`
     changed   table, epoch, digest of the ids -> the ids of one logged write
     notes     epoch, table, digest -> ids of which versions are superfluous once the horizon has reached this epoch
@@ -27,7 +28,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from belvedere.backend.served import keys
+from belvedere.backend.seam import RowShape, other_shape
+from belvedere.backend.served import keys, wire
 from belvedere.backend.served.environment import MAX_NAME, Db, Txn
 from belvedere.backend.served.memtable import MemtableRows
 from belvedere.errors import DataError
@@ -68,6 +70,7 @@ def drop_table(txn: Txn, db: Dbs, name: str) -> int | None:
     if number is not None:
         txn.put(keys.table_bytes(number), b"", db=db["dropped"])
         txn.delete(keys.table_bytes(number), db=db["sizes"])
+        txn.delete(keys.table_bytes(number), db=db["shapes"])
         txn.delete(table_name(name), db=db["tables"])
     return number
 
@@ -108,10 +111,32 @@ def save_size(txn: Txn, db: Dbs, table: int, size: Size) -> None:
     txn.put(keys.table_bytes(table), _SIZE.pack(size.count, size.newest), db=db["sizes"])
 
 
+def find_shape(txn: Txn, db: Dbs, table: int) -> RowShape | None:
+    found = txn.get(keys.table_bytes(table), db=db["shapes"])
+    return None if found is None else wire.unpack_shape(found.decode())
+
+
+def keep_shape(txn: Txn, db: Dbs, table: int, name: str, shape: RowShape) -> None:
+    """With the first write that says it; another one is refused."""
+    text, number = wire.pack_shape(shape).encode(), keys.table_bytes(table)
+    known = txn.get(number, db=db["shapes"])
+    if known is None:
+        txn.put(number, text, db=db["shapes"])
+    elif known != text:
+        raise other_shape(name, wire.unpack_shape(known.decode()), shape)
+
+
 def raise_newest(txn: Txn, db: Dbs, table: int, epoch: int) -> None:
     size = find_size(txn, db, table)
     if size is not None and size.newest < epoch:
         save_size(txn, db, table, Size(size.count, epoch))
+
+
+def any_cell(txn: Txn, db: Dbs, table: int) -> bytes | None:
+    """What the tree has for one version of a table."""
+    cursor = txn.cursor(db["versions"])
+    there = cursor.set_range(keys.table_bytes(table)) and cursor.key().startswith(keys.table_bytes(table))
+    return cursor.value() if there else None
 
 
 def entries(txn: Txn, db: Dbs) -> int:
@@ -231,7 +256,9 @@ def put_rows(txn: Txn, db: Dbs, table: int, rows: MemtableRows, horizon: int, ne
     noted[:-1] |= (rows.high[1:] == rows.high[:-1]) & (rows.low[1:] == rows.low[:-1])
     noted[-1] = True  # its older versions may come with the next rows
     noted[_put(txn.cursor(db["versions"]), wanted, rows.cells, keys.inverted(horizon))] = True
-    buried = np.fromiter((not keys.is_row(cell) for cell in rows.cells), np.bool_, len(rows))
+    kinds = keys.kinds(rows.cells)
+    noted |= kinds == keys.HIDDEN[0]  # it may be the last that its place in the order was kept for
+    buried = kinds == keys.GONE[0]
     save_size(txn, db, table, Size(size.count + entries(txn, db) - before, size.newest))
     ids = rows.ids()
     made: list[bytes] = []

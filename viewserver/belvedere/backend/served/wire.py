@@ -12,12 +12,15 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
+from belvedere.backend.seam import RowShape, TableWrite
+from belvedere.model.describe import schema_json, schema_of
 
 _LENGTH = struct.Struct("<I")
 _ALIGN = 8
@@ -77,8 +80,7 @@ def unpack_mask(buffer: pa.Buffer) -> np.ndarray:
 
 
 def pack_pairs(ids: np.ndarray, values: pa.BinaryArray) -> pa.Buffer:
-    keys = pa.Array.from_buffers(PAIRS.field("id").type, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
-    return pa.record_batch([keys, values], schema=PAIRS).serialize()
+    return pa.record_batch([_names(ids), values], schema=PAIRS).serialize()
 
 
 def unpack_pairs(buffer: pa.Buffer) -> tuple[np.ndarray, pa.BinaryArray]:
@@ -87,21 +89,55 @@ def unpack_pairs(buffer: pa.Buffer) -> tuple[np.ndarray, pa.BinaryArray]:
 
 
 KEYED = pa.schema([*PAIRS, pa.field("key", pa.binary(), nullable=False)])
+HIDING = pa.schema([*KEYED, pa.field("hidden", pa.bool_(), nullable=False)])
+_FORMS = (PAIRS, KEYED, HIDING)
 
 
-def pack_rows(ids: np.ndarray, values: pa.BinaryArray, keys: pa.BinaryArray | None) -> pa.Buffer:
-    """Pairs, or with a key each."""
-    if keys is None:
-        return pack_pairs(ids, values)
-    names = pa.Array.from_buffers(PAIRS.field("id").type, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
-    return pa.record_batch([names, values, keys], schema=KEYED).serialize()
+def form_of(write: TableWrite) -> int:
+    """How many columns its rows have beside ids and values."""
+    return 0 if write.keys is None else 1 if write.hidden is None or not write.hidden.any() else 2
 
 
-def unpack_rows(buffer: pa.Buffer, keyed: bool) -> tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None]:
-    if not keyed:
-        return *unpack_pairs(buffer), None
-    batch = pa.ipc.read_record_batch(buffer, KEYED)
-    return _ids(batch.column(0)), batch.column(1), batch.column(2)
+def pack_rows(write: TableWrite) -> pa.Buffer:
+    """Ids and values, and what else its rows have."""
+    form = form_of(write)
+    columns = [_names(write.ids), write.values, write.keys, pa.array(write.hidden) if form == 2 else None][: 2 + form]
+    return pa.record_batch(columns, schema=_FORMS[form]).serialize()
+
+
+def unpack_rows(buffer: pa.Buffer, form: int) -> tuple[np.ndarray, pa.BinaryArray, pa.BinaryArray | None, Any]:
+    """Ids, values, keys, and which are hidden."""
+    batch = pa.ipc.read_record_batch(buffer, _FORMS[form])
+    hidden = batch.column(3).to_numpy(zero_copy_only=False) if form == 2 else None
+    return _ids(batch.column(0)), batch.column(1), batch.column(2) if form else None, hidden
+
+
+def pack_write(write: TableWrite) -> tuple[list[Any], pa.Buffer]:
+    """What stands in the head of a message, and its rows. Previous images stay here: the store has them."""
+    shape = None if write.shape is None else pack_shape(write.shape)
+    return [write.table, write.logged, form_of(write), shape], pack_rows(write)
+
+
+def unpack_write(head: Sequence[Any], rows: pa.Buffer) -> TableWrite:
+    table, logged, form, shape = head
+    ids, values, keys, hidden = unpack_rows(rows, form)
+    return TableWrite(table, ids, values, logged, keys, hidden, None if shape is None else unpack_shape(shape))
+
+
+@lru_cache(maxsize=4096)
+def pack_shape(shape: RowShape) -> str:
+    """In each write of a view, so it is made once."""
+    return json.dumps({"columns": schema_json(shape.schema), "key": list(shape.key)})
+
+
+@lru_cache(maxsize=4096)
+def unpack_shape(text: str) -> RowShape:
+    found = json.loads(text)
+    return RowShape(schema_of(found["columns"]), tuple(found["key"]))
+
+
+def _names(ids: np.ndarray) -> pa.Array:
+    return pa.Array.from_buffers(PAIRS.field("id").type, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
 
 
 def _ids(names: pa.Array) -> np.ndarray:

@@ -179,7 +179,7 @@ class _Scope:
             bound.append(_bind(view, known))
             known = known.with_view(bound[-1])
         own = {view.name for view in bound}
-        reads = {view.name: q.relations(view.query) for view in bound}
+        reads = {view.name: view.reads for view in bound}
         outside = frozenset().union(*reads.values()) - own - physical.keys()
         leaves = [self._views[name] for name in sorted(outside)]
         stored = Catalog(

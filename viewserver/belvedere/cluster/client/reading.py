@@ -21,7 +21,6 @@ from belvedere.cluster.client.pool import Deadline, Pool
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.transport import calls
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
-from belvedere.model import order
 from belvedere.model.keys import KeyCodec
 from belvedere.model.ranges import KeyRange
 from belvedere.model.stored_rows import base_rows, view_rows
@@ -65,16 +64,11 @@ class RowReader:
 
     def range(self, served: Readable, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline) -> Delta:
         """The rows of a range, in its order."""
-        if isinstance(served, ReadableView):
-            parts = list(self._in_order(served, codec, wanted, epoch, deadline))
-            return concat_deltas(parts) if parts else empty_delta(served.shape.schema)
-        # Base tables are read from DELTA, which has no order: all of it is looked at.
-        key = served.shape.key
-        parts = [order.select(piece, key, codec, wanted) for piece in self.pieces(served, epoch, deadline)]
-        return order.select(concat_deltas(parts), key, codec, wanted) if parts else self.rows(served, epoch, deadline)
+        parts = list(self._in_order(served, codec, wanted, epoch, deadline))
+        return concat_deltas(parts) if parts else empty_delta(served.shape.schema)
 
     def _in_order(
-        self, served: ReadableView, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline
+        self, served: Readable, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline
     ) -> Iterator[Delta]:
         """Part by part: what breaks off is asked for again, so a part must not be too much."""
         left = wanted.limit

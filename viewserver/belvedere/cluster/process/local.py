@@ -29,6 +29,7 @@ from typing import IO, Any
 
 from belvedere import errors
 from belvedere.cluster.process.loop import Pauses
+from belvedere.cluster.process.spares import Spares
 from belvedere.protocol.messages import Role
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class ClusterShape:
     """How many of which role, and how they are set."""
 
     viewservers: int = 3
+    spares: int = 0
+    """View servers that are started and wait until one is needed."""
     distributors: int = 2
     coordinators: int = 1
     pool: str = "default"
@@ -85,6 +88,7 @@ class LocalCluster:
         self.directory, self.shape = directory.resolve(), shape
         self.children: dict[str, Child] = {}
         self._lock = threading.RLock()
+        self._spares = Spares(shape.spares, self._launch_spare)
         self._zookeeper: Any = None
         self._ports: dict[str, int] = {}
         self._secret = secrets.token_hex(16)
@@ -127,6 +131,7 @@ class LocalCluster:
             children = list(self.children.values())
             for child in children:
                 child.wanted = False
+            self._spares.stop()
         for roles in ((Role.VIEWSERVER, Role.DISTRIBUTOR), (Role.COORDINATOR,), (Role.STORE,)):
             _end([child for child in children if child.role in roles])
         if self._zookeeper is not None:
@@ -186,6 +191,12 @@ class LocalCluster:
             number = 1 + max((int(c.name.rsplit("-", 1)[1]) for c in self._of(role)), default=0)
             return self._add(role, number, environment or {})
 
+    @property
+    def spares(self) -> list[int]:
+        """Processes that stand by."""
+        with self._lock:
+            return self._spares.pids
+
     def retire(self, name: str) -> None:
         """Ask a child to leave (SIGTERM); it is not started again."""
         with self._lock:
@@ -218,20 +229,34 @@ class LocalCluster:
 
     def _launch(self, child: Child) -> None:
         child.starts += 1
-        with open(self.directory / "logs" / f"{child.name}.log", "ab") as output:
-            child.process = subprocess.Popen(
-                [sys.executable, "-m", "belvedere.cli.main", *child.arguments],
+        child.process = None
+        path = self.directory / "logs" / f"{child.name}.log"
+        if child.role is Role.VIEWSERVER and not child.environment:
+            child.process = self._spares.take(child.name, str(path))
+        if child.process is None:
+            child.process = self._process(child.arguments, path, child.environment)
+
+    def _launch_spare(self) -> subprocess.Popen[bytes]:
+        arguments = [*self._arguments(Role.VIEWSERVER, "spare"), "--spare"]
+        return self._process(arguments, self.directory / "logs" / "spare.log", {})
+
+    def _process(self, arguments: list[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        with open(log, "ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "belvedere.cli.main", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C at the terminal is for the supervisor, which stops all in order
-                env={**os.environ, "PYTHONPATH": _search_path(), **child.environment},
+                env={**os.environ, "PYTHONPATH": _search_path(), **environment},
             )
 
     def _watch(self) -> None:
         """Start again what has died."""
         while not self._stopping.wait(WATCH_SECONDS):
             with self._lock:
+                if not self._stopping.is_set():
+                    self._spares.replenish()
                 for child in list(self.children.values()):
                     self._look_after(child)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
-from belvedere.backend.seam import InputSize, SourceInfo, Store, TableWrite, write_groups
+from belvedere.backend.seam import InputSize, RowShape, SourceInfo, Store, TableWrite, write_groups
 from belvedere.cluster.process.logs import Log
 from belvedere.cluster.process.loop import Pauses
 from belvedere.model.ranges import KeyRange
@@ -149,6 +149,13 @@ class Retrying:
         """Group by group, as the store would cut it: whether the result is wanted is asked before each."""
         for group in write_groups(writes):
             self.insist(functools.partial(self._store.write, epoch, group))
+
+    @property
+    def previous_images(self) -> bool:
+        return self._store.previous_images
+
+    def shape(self, table: str) -> RowShape | None:
+        return self.insist(lambda: self._store.shape(table))
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         return iter(self.insist(lambda: list(self._store.changed(table, after, upto))))

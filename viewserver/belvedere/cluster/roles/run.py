@@ -66,6 +66,15 @@ def maker(role: Role) -> Callable[[Surroundings], Incarnation]:
             return StoreMember
 
 
+def load(role: Role) -> None:
+    """All that a process of the role will need, before anybody needs it."""
+    import belvedere.backend.served.client
+    import belvedere.cluster.coordination.zookeeper
+    import belvedere.cluster.transport.flight  # noqa: F401
+
+    maker(role)
+
+
 def connect(options: ProcessOptions) -> Coordination:
     from belvedere.cluster.coordination.zookeeper import ZooKeeperCoordination
 

@@ -200,6 +200,7 @@ class ServerWork:
             spill_directory=spill_directory,
             tombstone_retention_ms=tombstone_retention_ms,
             encode_keys=encode_keys,
+            previous_images=store.previous_images,
         )
         self._shard = self._make_shard()
         self._generation: Generation | None = None
@@ -274,12 +275,14 @@ class ServerWork:
         epoch, attempt, stage = compute.epoch, compute.attempt, compute.stage
         generation = self._require_open(epoch, attempt)
         position = {member: i for i, member in enumerate(generation.distributors + generation.servers)}
-        rows = 0
+        rows = batches = 0
         for batch, payload in self.kept.take(epoch, attempt, stage):
             # Base batches are ordered by piece and, within it, by number; others by sender, so that replay is the same.
             first = batch.order if stage == 0 else position.get(batch.sender, -1)
             self._shard.receive(stage, (first, batch.number), payload)
-            rows += batch.rows
+            rows, batches = rows + batch.rows, batches + 1
+        if batches != compute.batches:
+            raise WorkError(f"stage {stage} of epoch {epoch}: {compute.batches} batches came, {batches} were kept")
         outgoing = self._run(stage)
         dispatches = []
         for out in outgoing:
@@ -301,11 +304,10 @@ class ServerWork:
         """End the epoch in the shard: what has to be written to the store with version = epoch."""
         self._require_open(persist.epoch, persist.attempt)
         try:
-            changes = self._shard.finish()
+            writes = self._shard.finish()
         except StageError as error:
             raise WorkError(error.reason, ", ".join(error.views)) from error
         self._open = None
-        writes = [TableWrite(change.table, change.ids, change.values, change.logged, change.keys) for change in changes]
         self.recent.add(persist.epoch, writes)
         with self._owning:
             self._ownership.process(persist.epoch, persist.attempt)

@@ -1,6 +1,7 @@
 """DELTA: the last image of each row of one base table, merged cell by cell by timestamp.
 
-The newest write of a cell wins; of equal timestamps a delete beats a put and the later put beats the earlier. A delete
+The newest write of a cell wins; of equal timestamps a delete beats a put and the later put beats the earlier (or the
+greater value the smaller one, see `ties`). A delete
 masks cells up to its timestamp and stays as a tombstone until `collect`, so that late puts cannot revive what it
 masked. Rows that are written whole carry one timestamp; only rows written in part have timestamps per cell, in a side
 table, until a whole put covers them again. How a change acts on a row is in `kernels.merge`.
@@ -28,9 +29,10 @@ from belvedere.engine.state.kernels import merge as k
 from belvedere.engine.state.memory import Buffer
 from belvedere.engine.state.ordered import KeyOrder
 from belvedere.engine.state.ragged import Ragged, fixed, join, nothing, segments, split, where
+from belvedere.engine.state.ties import Standing, settle
 from belvedere.engine.vec import Status, Vec, concat, nulls
 from belvedere.errors import Damaged
-from belvedere.sql.catalog import TableDef
+from belvedere.sql.catalog import TableDef, Ties
 from belvedere.types import Schema
 
 __all__ = ["BaseChange", "DeltaTable"]
@@ -98,6 +100,8 @@ class DeltaTable:
         count = len(changes)
         self._index.end_epoch()
         ids = hash_rows([changes.columns[i] for i in self._keys], count)
+        if self.table.ties is Ties.VALUE and count and self._cells:
+            changes = settle(changes, ids, self._cells, self._standing(ids, changes.ts))
         slots, whole, made, touched = (np.empty(count, np.int32) for _ in range(4))
         before, change, repeated = np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64)
         cells = np.zeros((0, 0), np.uint8)
@@ -129,6 +133,20 @@ class DeltaTable:
         return BaseChange(
             changes.columns, frozenset(self._keys), ids, touched, before, after, change, old, new, whole=not parts
         )
+
+    def _standing(self, ids: np.ndarray, ts: np.ndarray) -> Standing:
+        """The rows that are there and may have cells of the change's time: no cell is newer than its row."""
+        slots = self._index.find(ids)
+        live = slots >= 0
+        live[live] = self.live(slots[live]) & (self._timestamps(0, self.limit)[slots[live]] >= ts[live])
+        at = slots[live]
+        row = np.full(len(ids), -1, np.int64)
+        row[live] = np.arange(len(at))
+        written = np.repeat(self._timestamps(0, self.limit)[at][None, :], len(self._cells), axis=0)
+        mixed = self._flags(0, self.limit)[at] == k.MIXED
+        if mixed.any():
+            written[:, mixed] = self._side.array.reshape(-1, 1 + len(self._cells))[self._side_of.array[at[mixed]], 1:].T
+        return Standing(row, self._columns.gather(at, self._cells), written)
 
     def _note(self, order: KeyOrder, touched: np.ndarray, after: np.ndarray) -> None:
         order.removed(touched[after == 0], self.limit)
@@ -297,13 +315,21 @@ class DeltaTable:
         return pa.Table.from_batches(batches, self._dump_schema())
 
     def export(self, ids: np.ndarray) -> tuple[np.ndarray, pa.BinaryArray]:
-        """Rows and tombstones of these ids by themselves, independent of slots: ids (in another order) and values, null
-        where there is neither."""
+        """Rows and tombstones of these ids by themselves, independent of slots: ids and values, null where there is
+        neither."""
         slots = self._index.find(ids)
         known = slots >= 0
-        every = bool(known.all())
-        values = self._pack(slots if every else slots[known]).arrow(0 if every else int((~known).sum()))
-        return ids if every else np.concatenate([ids[known], ids[~known]]), values
+        if known.all():
+            return ids, self._pack(slots).arrow()
+        values = self._pack(slots[known]).arrow(1)
+        return ids, values.take(pa.array(np.where(known, np.cumsum(known) - 1, len(values) - 1)))
+
+    def dead(self, ids: np.ndarray) -> np.ndarray:
+        """Mask of ids that have a tombstone."""
+        slots = self._index.find(ids)
+        found = slots >= 0
+        found[found] = self._flags(0, self.limit)[slots[found]] == k.DEAD
+        return found
 
     def _pack(self, slots: np.ndarray) -> Ragged:
         columns, flags, ts, came, sides = self._rows_at(slots)

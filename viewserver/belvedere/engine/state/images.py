@@ -10,6 +10,7 @@ import pyarrow as pa
 from belvedere.engine.delta import Delta
 from belvedere.engine.residency import distinct_ids
 from belvedere.engine.state.arena import SLACK, string_parts
+from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.jit import address, plain
 from belvedere.engine.state.kernels import images as k
 from belvedere.engine.vec import Vec
@@ -63,6 +64,14 @@ class BaseChange:
         """Ids of all rows that changes named, each once: what the table keeps of a row may change though the row does
         not (a second delete makes a tombstone younger)."""
         return distinct_ids(self._ids)
+
+    def mentioned_keys(self, key: Sequence[int]) -> Delta:
+        """The same ids with the columns of their key: of a row that the table has forgotten only a change knows it."""
+        at = np.flatnonzero(HashIndex().insert(self._ids)[1])
+        columns = [self._columns[i] for i in key]
+        if len(at) < len(self._ids):
+            columns = [column.take(at) for column in columns]
+        return Delta(tuple(columns), np.ones(len(at), np.int8), self._ids[at])
 
     def emit(self, columns: tuple[int, ...]) -> tuple[Delta, np.ndarray]:
         """The consolidated delta of these columns (removed images first), without pairs that do not differ in them; and

@@ -1,21 +1,24 @@
-"""Tables that are written with keys: rows in the order of keys, by range, at any epoch, whatever else was done."""
+"""Tables that are written with keys: rows in the order of keys, by range, at any epoch, whatever else was done; what
+their rows are made of, and what they were before."""
 
 from __future__ import annotations
 
 import random
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from belvedere.backend.seam import Store, TableWrite
+from belvedere.backend.seam import RowShape, Store, TableWrite
 from belvedere.backend.served.by_key import LIMIT
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.errors import BelowHorizon, DataError
+from belvedere.errors import BelowHorizon, Contradiction, DataError
 from belvedere.model.keys import after_prefix
 from belvedere.model.ranges import KeyRange
+from belvedere.types import DATE, STRING, Column, decimal
 from tests.backend.conformance.conftest import KINDS, make
 from tests.backend.conformance.rows import LAST, collect, ids, values
 
@@ -25,8 +28,15 @@ EPOCH = 1_780_000_000_000
 
 
 def write(store: Store, epoch: int, rows: dict[bytes, bytes | None], table: str = "t") -> None:
+    """Values that begin with ~ are hidden."""
     keys = pa.array(list(rows), pa.binary())
-    store.write(epoch, [TableWrite(table, ids_of(*rows), values(*rows.values()), True, keys)])
+    hidden = np.array([is_hidden(value) for value in rows.values()], np.bool_)
+    written = TableWrite(table, ids_of(*rows), values(*rows.values()), True, keys, hidden if hidden.any() else None)
+    store.write(epoch, [written])
+
+
+def is_hidden(value: bytes | None) -> bool:
+    return value is not None and value.startswith(b"~")
 
 
 def ids_of(*keys: bytes) -> np.ndarray:
@@ -148,6 +158,85 @@ def test_keys_that_do_not_fit_the_rows_are_refused(store: Store) -> None:
         store.write(10, [TableWrite("t", ids(1), values(None), True, pa.array([None], pa.binary()))])
 
 
+def test_hidden_rows_are_read_by_id_and_not_in_order(store: Store) -> None:
+    write(store, 10, {b"a": b"1", b"b": b"~2", b"c": b"3", b"d": b"4", b"e": b"~"})
+    write(store, 20, {b"a": b"~5", b"b": b"6", b"c": None})
+    for _ in range(2):
+        assert ordered(store) == [b"6", b"4"] and ordered(store, KeyRange(limit=1, reverse=True)) == [b"4"]
+        assert ordered(store, KeyRange(b"a", limit=1)) == [b"6"] and ordered(store, KeyRange(b"", b"b")) == []
+        assert store.read("t", ids_of(b"a", b"b", b"c", b"e"), LAST).to_pylist() == [b"~5", b"6", None, b"~"]
+        everything = [value for _, content in store.scan("t", 0, 1 << 14, LAST) for value in content.to_pylist()]
+        assert sorted(everything) == [b"4", b"6", b"~", b"~5"]
+        collect(store, 20, 20)
+    write(store, 30, {b"a": b"7", b"d": b"~8", b"b": b"~"})
+    assert ordered(store) == [b"7"] and ordered(store, below=30) == [b"6", b"4"]
+    assert store.read("t", ids_of(b"a", b"d"), LAST).to_pylist() == [b"7", b"~8"]
+    write(store, 40, {b"a": b"~"})
+    collect(store, 50, 50)
+    assert ordered(store) == []  # though there are rows, all of them hidden
+
+
+def test_a_mask_of_hidden_rows_that_does_not_fit_is_refused(store: Store) -> None:
+    keys = pa.array([b"a", b"b"], pa.binary())
+    for given, mask in ((keys, np.array([True])), (None, np.array([True, False]))):
+        with pytest.raises(DataError, match=r"'t': 2 ids, .* one for each row that has a key"):
+            store.write(10, [TableWrite("t", ids(1, 2), values(b"1", b"2"), True, given, mask)])
+
+
+SHAPE = RowShape((Column("city", STRING), Column("day", DATE), Column("total", decimal(12, 2))), (0, 1))
+
+
+def view(*keys: bytes, shape: RowShape | None = SHAPE, before: pa.BinaryArray | None = None) -> TableWrite:
+    """Rows that were not there before, unless it is said what they were."""
+    rows, none = values(*[b"row of " + key for key in keys]), pa.nulls(len(keys), pa.binary())
+    return TableWrite("v", ids_of(*keys), rows, True, pa.array(keys, pa.binary()), None, shape, before or none)
+
+
+def test_a_view_says_what_its_rows_are_made_of(store: Store) -> None:
+    assert store.shape("v") is None
+    store.write(EPOCH, [view(b"a", b"b")])
+    write(store, EPOCH, {b"a": b"1"})
+    assert store.shape("v") == SHAPE and store.shape("t") is None
+    store.write(EPOCH + 1, [view(b"c", shape=None)])  # whoever does not say it does not mean another one
+    assert store.shape("v") == SHAPE
+    for other in (RowShape(SHAPE.schema[:2], (0, 1)), RowShape(SHAPE.schema, (0,))):
+        with pytest.raises(Contradiction, match=r"'v' holds rows of \(city string, day date, total decimal\(12,2\)\)"):
+            store.write(EPOCH + 2, [view(b"d", shape=other)])
+    assert ordered(store, table="v") == [b"row of a", b"row of b", b"row of c"]
+    store.drop_tables(["v"])
+    assert store.shape("v") is None
+    store.write(EPOCH + 3, [view(b"e", shape=RowShape(SHAPE.schema, (2,)))])
+    assert store.shape("v") == RowShape(SHAPE.schema, (2,))
+
+
+def test_what_rows_are_made_of_must_fit_them(store: Store) -> None:
+    with pytest.raises(DataError, match=r"'v': rows of 3 columns, of which \[0, 3\] are the key, with keys"):
+        store.write(EPOCH, [view(b"a", shape=RowShape(SHAPE.schema, (0, 3)))])
+    with pytest.raises(DataError, match=r"are the key, without keys in one write"):
+        store.write(EPOCH, [replace(view(b"a"), keys=None)])
+    with pytest.raises(DataError, match="'v': 2 ids and 1 previous images in one write"):
+        store.write(EPOCH, [view(b"a", b"b", before=values(None))])
+
+
+def test_previous_images_are_given_where_they_are_asked_for(store: Store) -> None:
+    """Others have them in their versions, whatever the writer says; what was before can be read either way."""
+    first = values(b"row of a", b"row of b")
+    store.write(EPOCH, [view(b"a", b"b")])
+    gone = replace(view(b"a", b"b", before=first), values=values(None, b"again"))
+    for _ in range(2):  # repeating an epoch finds what was before the epoch
+        store.write(EPOCH + 1, [gone])
+    assert store.read("v", ids_of(b"a", b"b"), EPOCH + 1).equals(first)
+    assert ordered(store, table="v") == [b"again"]
+    if not store.previous_images:
+        store.write(EPOCH + 2, [replace(view(b"a"), before=None)])
+        return
+    with pytest.raises(DataError, match="'v': a write of a view without previous images"):
+        store.write(EPOCH + 2, [replace(view(b"a"), before=None)])
+    with pytest.raises(Contradiction, match=r"'v', epoch \d+: a row is written that was b'row of a' before, here it"):
+        store.write(EPOCH + 2, [view(b"a", before=values(b"row of a"))])
+    assert ordered(store, table="v") == [b"again"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories_are_as_sorted_in_python(kind: str, seed: int, tmp_path: Path) -> None:
@@ -161,7 +250,8 @@ def test_random_histories_are_as_sorted_in_python(kind: str, seed: int, tmp_path
         store = make(kind, tmp_path / "store", stack)
         for _ in range(40):
             epoch += rng.randrange(1, 3)
-            rows = {key: None if rng.random() < 0.4 else b"%d" % epoch for key in rng.sample(keys, rng.randrange(1, 9))}
+            changed = rng.sample(keys, rng.randrange(1, 9))
+            rows = {key: rng.choice([None, None, b"%d" % epoch, b"%d!" % epoch, b"~%d" % epoch]) for key in changed}
             history[epoch] = rows
             write(store, epoch, rows)
             if rng.random() < 0.3:
@@ -183,8 +273,9 @@ def _expected(history: dict[int, dict[bytes, bytes | None]], wanted: KeyRange, b
     for epoch in sorted(history):
         if epoch < below:
             state.update(history[epoch])
-    found = sorted((k for k, v in state.items() if v is not None and k in wanted), reverse=wanted.reverse)
-    return [state[key] for key in found][: wanted.limit]  # type: ignore[misc]
+    live = {key: value for key, value in state.items() if value is not None and not is_hidden(value)}
+    found = sorted((key for key in live if key in wanted), reverse=wanted.reverse)
+    return [live[key] for key in found][: wanted.limit]
 
 
 def test_order_survives_a_restart_with_rows_that_were_not_merged(tmp_path: Path) -> None:
@@ -202,10 +293,17 @@ def test_order_survives_a_restart_with_rows_that_were_not_merged(tmp_path: Path)
 def test_nothing_is_left_of_the_order_of_rows_that_are_gone(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path / "store", merge_rows=1, collect_pause=0.0)
     keys = [b"%d" % number * 200 for number in range(10)]
-    write(store, 10, dict.fromkeys(keys, b"x"))
-    write(store, 20, dict.fromkeys(keys[1:], None))
+    write(store, 10, {**dict.fromkeys(keys, b"x"), b"never": b"~", b"nor this": b"~", b"nor that": b"~"})
+    write(store, 20, {**dict.fromkeys(keys[1:5], None), **dict.fromkeys(keys[5:], b"~")})
     collect(store, 30, 30)
-    with store.environment.reading() as txn:
-        assert txn.stat(store.environment.db["by_key"])["entries"] == 1
-    assert ordered(store) == [b"x"]
+    assert _places(store) == 1 and ordered(store) == [b"x"]
+    write(store, 40, dict.fromkeys(keys[6:8], b"y"))
+    write(store, 35, dict.fromkeys(keys[8:], b"~late"))
+    collect(store, 45, 30)
+    assert _places(store) == 3 and ordered(store) == [b"x", b"y", b"y"]
     store.close()
+
+
+def _places(store: LmdbStore) -> int:
+    with store.environment.reading() as txn:
+        return int(txn.stat(store.environment.db["by_key"])["entries"])

@@ -1,4 +1,5 @@
-"""Base rows for tests: a table, changes from Python values, and the naive meaning of last-writer-wins."""
+"""Base rows for tests: a table, changes from Python values, the naive meaning of last-writer-wins, and what a pool that
+takes the logs makes of them."""
 
 from __future__ import annotations
 
@@ -10,8 +11,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from belvedere.engine.delta import Changes
+from belvedere.backend.seam import TableWrite
+from belvedere.backend.served.base import ServedBaseTables
+from belvedere.backend.served.lmdb_store import LmdbStore
+from belvedere.cluster.roles.work import encode_keys
+from belvedere.engine.delta import Changes, Delta
+from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.vec import Vec
+from belvedere.engine.viewrows import delta_table, export_table
+from belvedere.model import chunks
+from belvedere.protocol.exactly_once import START, ChunkId, InputPiece, Seq, WriterId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import BIGINT, STRING, Column
 
@@ -85,3 +95,42 @@ class Model:
                     row[column.name] = value if ts > dead else None
                 found.append(row)
         return found
+
+
+def logged(base: ServedBaseTables) -> list[Changes]:
+    """What the logs hold, in the order of seqs."""
+    tables = base.tables()
+    logs = [(info, base.read_log(info.id, START, 1 << 30, 1 << 30)) for info in base.sources() if info.table in tables]
+    found = []
+    for info, entries in logs:
+        piece = InputPiece(ChunkId(WriterId("w"), 1), info.id, START, Seq(2**62))
+        for seq, payload in entries:
+            found += [(seq, changes) for _, changes in chunks.decode(payload, piece, {info.table: tables[info.table]})]
+    return [changes for _, changes in sorted(found, key=lambda one: one[0])]
+
+
+def merged(base: ServedBaseTables, table: TableDef = ORDERS) -> DeltaTable:
+    """DELTA of a base table, the only one that there is: all that the logs hold."""
+    delta = DeltaTable(table)
+    for changes in logged(base):
+        delta.apply(changes, ())
+    return delta
+
+
+def rows_of(base: ServedBaseTables, table: TableDef = ORDERS) -> list[dict[str, Any]]:
+    """The rows that follow from the logs, in the order of keys."""
+    delta = merged(base, table)
+    found = delta.scan(0, delta.limit, range(len(table.columns)))[0] if delta.limit else None
+    columns = [] if found is None else [vec.to_arrow().to_pylist() for vec in found.columns]
+    names = [column.name for column in table.columns]
+    return sorted((dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)), key=lambda row: row["id"])
+
+
+def take(store: LmdbStore, epoch: int = 1) -> None:
+    """Write DELTA of `orders` as a pool would that takes all that the logs hold."""
+    columns = [changes.columns[0] for changes in logged(store.base)]
+    key = np.unique(np.concatenate([vec.data for vec in columns]))
+    vecs = (Vec(BIGINT, key),)
+    keyed = Delta(vecs, np.ones(len(key), np.int8), hash_rows(list(vecs), len(key)))
+    ids, values, keys, hidden, _ = export_table(merged(store.base), keyed, encode_keys)
+    store.write(epoch, [TableWrite(delta_table(ORDERS.name), ids, values, False, keys, hidden)])
