@@ -5,20 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import belvedere
 from belvedere.backend.opening import open_backend, served_url
 from belvedere.backend.served.base_service import BaseService
 from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
+from belvedere.cli.main import cli
+from belvedere.cluster.process.options import ProcessOptions
+from belvedere.cluster.roles import run
 from belvedere.errors import DataError
+from belvedere.protocol.messages import Role
 
 
 def test_memory_is_a_backend_of_its_own_each_time() -> None:
     one, other = open_backend("memory:"), open_backend("memory:")
     one.store.put_document("a", b"1")
     assert one.store.get_document("a") == b"1" and other.store.get_document("a") is None
-    assert one.base is None and one.within(1.0) is one.store
+    assert one.base is not None and one.base.tables() == {} and one.within(1.0) is one.store is one.sources
+    assert open_backend("memory:", base=False).base is None
     one.close()
 
 
@@ -33,6 +40,10 @@ def test_a_served_store_is_opened_by_its_address(tmp_path: Path) -> None:
     alone = open_backend(served_url(server.address), base=False)
     assert alone.base is None and alone.store.identity() == store.identity()
     alone.close()
+    options = ProcessOptions(Role.VIEWSERVER, "localhost:1", store=served_url(server.address))
+    member = run.open_store(options, "an address that nobody asks for")
+    assert member.store.identity() == store.identity() and member.base is None
+    member.close()
     server.close()
     store.close()
 
@@ -49,6 +60,24 @@ def test_a_url_that_nobody_knows_is_refused_with_those_that_are_known(url: str) 
 def test_a_store_needs_a_host_and_a_port(url: str) -> None:
     with pytest.raises(DataError, match="a host and a port are needed, as in served://host:7001"):
         open_backend(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("memory:", "is in the memory of one process, and a pool consists of several; give served://host:port"),
+        ("hbase://zk1/pool", "names no backend that is known; there are memory: or served://host:port"),
+        ("grpc://localhost:1", "names no backend that is known; there are memory: or served://host:port"),
+        ("served://localhost", "a host and a port are needed, as in served://host:7001"),
+    ],
+)
+def test_members_and_clients_refuse_at_once_what_they_cannot_share(url: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=reason):
+        belvedere.connect("belvedere://localhost:1", store=url)
+    for role in ("coordinator", "distributor", "viewserver"):
+        words = [role, "--zookeeper", "localhost:1", "--directory", str(tmp_path), "--store", url]
+        result = CliRunner().invoke(cli, words, prog_name="belvedere")
+        assert result.exit_code and reason in result.output
 
 
 def test_what_is_no_address_of_a_store_is_refused() -> None:

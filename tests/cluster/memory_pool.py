@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,11 @@ STATEMENTS = (
 class Pool:
     """ZooKeeper, network and store in memory; processes as threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, fed_by: Backend | None = None) -> None:
+        """`fed_by`: a backend with base tables that are the pool's, and whose sources feed it."""
         self.zookeeper, self.hub = MemoryZooKeeper(), Hub()
         self.store = MemoryStore("cluster-a")
+        self._fed_by = fed_by
         self.processes: dict[str, Process] = {}
         self.said: dict[str, io.StringIO] = {}
         self.codes: dict[str, int] = {}
@@ -58,13 +61,19 @@ class Pool:
             maker(role),
             lambda _: self._connect(name),
             lambda _, member, __: LoopbackTransport(self.hub, member),
-            lambda *_: Backend("memory:", store or self.store),
+            lambda *_: self._backend(store or self.store),
             logs.get("default", role.value, name, stream=said, form="json"),
         )
         thread = threading.Thread(target=lambda: self.codes.update({name: process.run()}), name=name, daemon=True)
         self.processes[name], self._threads[name] = process, thread
         thread.start()
         return process
+
+    def _backend(self, store: MemoryStore) -> Backend:
+        fed_by = self._fed_by
+        if fed_by is None:
+            return Backend("memory:", store)
+        return Backend("memory:", store, fed_by.base, fed_by=fed_by.store)
 
     def _connect(self, name: str) -> Coordination:
         connection = self.zookeeper.connect()
@@ -129,7 +138,8 @@ class Pool:
         for number, statement in enumerate(STATEMENTS):
             request = calls.encode(calls.DdlCall(f"ticket {number}", statement))
             calls.decode(self.call(calls.DDL, request), calls.Taken)
-        self.store.list_source(SourceInfo(SOURCE, "orders", frozenset(), None, "node"))
+        if self._fed_by is None:
+            self.store.list_source(SourceInfo(SOURCE, "orders", frozenset(), None, "node"))
         until(lambda: self.status().get("building") == [], 20.0, "a view that is built")
 
     def write(self, customer: int) -> Seq:
@@ -156,6 +166,14 @@ class Pool:
     def covers(self, seq: Seq) -> bool:
         return self.committed().positions.get(SOURCE, -1) >= seq
 
-    def rows(self) -> int:
-        node = catalogs.compile(self._document()).view_groups[0].views[0].node
+    def failed(self) -> Mapping[str, catalogs.FailedView]:
+        """Views that cannot be read at the committed epoch."""
+        committed = self.committed()
+        document = self.store.get_document(committed.catalog_document)
+        assert document is not None
+        return catalogs.failed_at(document, committed.building)
+
+    def rows(self, view: str = "spend") -> int:
+        served = [v for group in catalogs.compile(self._document()).view_groups for v in group.views]
+        node = next(v.node for v in reversed(served) if v.definition.name == view)
         return sum(len(ids) for ids, _ in self.store.scan(shard.view_table(node), 0, BUCKETS, 1 << 60))

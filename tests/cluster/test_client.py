@@ -358,6 +358,22 @@ def test_a_store_that_breaks_off_in_the_middle_of_a_scan(pool: FakePool, db: Clu
     assert len(broken) >= 2
 
 
+def test_a_client_goes_to_the_store_that_it_was_told(pool: FakePool, db: ClusterDatabase) -> None:
+    """And asks the topology for none."""
+    create(pool, db, ORDERS)
+    opened: list[str] = []
+
+    def open_store(url: str) -> Backend:
+        opened.append(url)
+        return Backend(url, pool.store)
+
+    seeds = [coordinator.address for coordinator in pool.coordinators]
+    caller = pool.hub.transport(MemberId("another client"))
+    with ClusterDatabase(seeds, caller, open_store, max_age=0.0, store="served://elsewhere:1") as told:
+        assert told.scan("orders").num_rows == 0
+    assert opened == ["served://elsewhere:1"]
+
+
 def test_a_range_of_a_base_table_costs_what_it_returns(pool: FakePool, db: ClusterDatabase) -> None:
     """By a key of two columns, at any epoch, whatever was deleted around it."""
     create(pool, db, "CREATE TABLE lines (doc STRING, line INT, text STRING, PRIMARY KEY (doc, line))")

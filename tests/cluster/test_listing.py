@@ -33,7 +33,7 @@ def test_a_long_index_is_read_in_parts_and_counted_as_a_whole() -> None:
     for first in range(0, 100, 2):
         put(store, A, first, first + 1)
     put(store, B, 0, 9)
-    listing = Listing(store, limit=4)
+    listing = Listing(store, store, limit=4)
     chunks, facts = listing.read()
     assert positions(chunks) == {A: 7, B: 9} and len(chunks) == 5 and {fact.id for fact in facts} == {A, B}
     assert listing.waiting({}) == WaitingInput(110, 510, 1000)
@@ -49,7 +49,7 @@ def test_what_was_shown_is_shown_again_although_copies_that_begin_earlier_come_l
     store = store_with(A)
     for first in range(0, 40, 2):
         put(store, A, first, first + 1)
-    listing = Listing(store, limit=4)
+    listing = Listing(store, store, limit=4)
     bounds = positions(listing.read()[0])
     for writer in ("late", "later", "latest"):
         put(store, A, 0, 0, writer)
@@ -63,7 +63,7 @@ def test_a_short_index_is_read_whole_and_asks_for_no_figures() -> None:
     put(store, A, 0, 2)
     asked: list[str] = []
     store.faults = lambda call, moment: asked.append(call)
-    listing = Listing(store, limit=2)
+    listing = Listing(store, store, limit=2)
     assert listing.waiting({}) == WaitingInput(0, 0, 0)
     listing.read()
     assert asked == ["sources", "chunks"] and listing.waiting({}) == WaitingInput(3, 10, 1000)
@@ -73,7 +73,7 @@ def test_a_source_that_input_has_and_the_listing_has_not_is_listed_at_once() -> 
     """However young the listing is: its rows would wait, and rows of a daughter behind those of its parent."""
     store = store_with(A)
     put(store, A, 0, 2)
-    listing = Listing(store, clock=lambda: 7.0)
+    listing = Listing(store, store, clock=lambda: 7.0)
     assert [fact.id for fact in listing.read()[1]] == [A]
     store.list_source(SourceInfo(B, "t", frozenset((A,)), None, "node"))
     assert [fact.id for fact in listing.read()[1]] == [A], "nothing has come of it"
@@ -86,7 +86,8 @@ def test_a_leader_reads_sources_anew_in_each_term(monkeypatch: pytest.MonkeyPatc
     """A listing is good for a second; what a leader of the next term sees must not be older than its takeover."""
     made: list[Listing] = []
     member = object.__new__(CoordinatorMember)
-    member.around = SimpleNamespace(store=store_with(A))  # type: ignore[assignment]
+    store = store_with(A)
+    member.around = SimpleNamespace(store=store, sources=store)  # type: ignore[assignment]
     member.overview = SimpleNamespace(noted=lambda note: None)  # type: ignore[assignment]
     monkeypatch.setattr(CoordinatorMember, "note", lambda self, note: made.append(self.listing))
     for term in (1, 2):

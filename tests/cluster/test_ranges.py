@@ -70,7 +70,7 @@ def shown(ranges: Ranges) -> list[tuple[Any, ...]]:
 
 def test_ranges_are_split_moved_and_merged(db: ClusterDatabase, store: LmdbStore) -> None:
     store.base.put("orders", changes_of([Change(key, {"a": 1}) for key in range(100)]))
-    take(store)
+    take(store, store.base)
     ranges = Ranges(db, "ORDERS")
     (whole,) = ranges.listed()
     assert (whole.start, whole.stop) == (None, None)

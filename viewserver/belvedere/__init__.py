@@ -55,13 +55,15 @@ def connect(
     certificate: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
     authority: str | os.PathLike[str] | None = None,
+    store: str = "",
 ) -> ClusterDatabase:
     """Connect to a pool of a cluster; the result has the methods of an embedded database.
 
     url         belvedere://host:port[,host:port…]: coordinators, any of them; belvedere+tls://… with certificates
     timeout     seconds that a call may take, retries included, where it does not say itself
     certificate, key, authority   PEM files for TLS: this client's own, and who must have signed the members'
+    store       served://host:port: the backend of the pool, if no member of it has the role store
     """
     from belvedere.cluster.client.connecting import connect as connect_to
 
-    return connect_to(url, timeout=timeout, certificate=certificate, key=key, authority=authority)
+    return connect_to(url, timeout=timeout, certificate=certificate, key=key, authority=authority, store=store)

@@ -1,19 +1,26 @@
-"""The stores that every test of this folder runs on: in memory, LMDB in this process, LMDB behind a Flight server."""
+"""The stores that every test of this folder runs on: in memory, LMDB in this process, LMDB behind a Flight server; and
+those that own base tables, as their users have them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from belvedere.backend.memory import MemoryStore
-from belvedere.backend.seam import Store
+from belvedere.backend.opening import open_backend, served_url
+from belvedere.backend.pusher import PushedLog
+from belvedere.backend.seam import BaseTables, Store
+from belvedere.backend.served.base_service import BaseService
 from belvedere.backend.served.client import FlightStore
 from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
+from tests.backend.conformance.dated import DatedStore
 
 KINDS = ["memory", "images", "lmdb", "small", "flight"]
 """`images`: in memory, and asking for previous images. `small`: LMDB whose recent rows go to the tree all the time,
@@ -21,7 +28,12 @@ KINDS = ["memory", "images", "lmdb", "small", "flight"]
 
 
 def make(kind: str, path: Path, stack: ExitStack) -> Store:
-    """A store of this kind; what it needs is closed with the stack. The map is small, so that it has to grow."""
+    """A store of this kind, with epochs of our time; what it needs is closed with the stack."""
+    return cast(Store, DatedStore(_make(kind, path, stack)))
+
+
+def _make(kind: str, path: Path, stack: ExitStack) -> Store:
+    """The map is small, so that it has to grow."""
     if kind in ("memory", "images"):
         return MemoryStore(previous_images=kind == "images")
     local = LmdbStore(path, map_size=1 << 20, collect_pause=0.0, merge_rows=10 if kind == "small" else 10**6)
@@ -33,6 +45,35 @@ def make(kind: str, path: Path, stack: ExitStack) -> Store:
     client = FlightStore(server.address)
     stack.callback(client.close)
     return client
+
+
+NODES = ("n0", "n1", "n2")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A backend that owns base tables: as clients and coordinators have it, and the logs as pushers do."""
+
+    store: Store
+    base: BaseTables
+    log: PushedLog
+
+
+@pytest.fixture(params=["memory", "served"])
+def owner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Owner]:
+    with ExitStack() as stack:
+        if request.param == "memory":
+            held = MemoryStore(nodes=NODES)
+            yield Owner(held, held.base, held.base)
+            return
+        local = LmdbStore(tmp_path / "store", nodes=NODES, map_size=1 << 20)
+        stack.callback(local.close)
+        server = StoreServer([StoreService(local), BaseService(local.base)])
+        stack.callback(server.close)
+        backend = open_backend(served_url(server.address))
+        stack.callback(backend.close)
+        assert backend.base is not None
+        yield Owner(backend.store, backend.base, local.base)
 
 
 @pytest.fixture(params=KINDS)

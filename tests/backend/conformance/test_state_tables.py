@@ -11,6 +11,7 @@ import pytest
 from belvedere.backend import seam
 from belvedere.backend.seam import Store, TableWrite
 from belvedere.errors import BelowHorizon, DataError
+from tests.backend.conformance.dated import real
 from tests.backend.conformance.rows import BUCKETS, by_id, changed, collect, id_of, ids, read, scan, values, write
 
 
@@ -260,9 +261,9 @@ def test_reads_below_the_horizon_are_refused(store: Store, below: int) -> None:
     assert read(store, [1], 20) == [b"10"]
     collect(store, 30)
     for table in ("t", "no such table"):
-        with pytest.raises(BelowHorizon, match=f"{table}.* below epoch {below} .* before 30"):
+        with pytest.raises(BelowHorizon, match=f"{table}.* below epoch {real(below)} .* before {real(30)}"):
             read(store, [1], below, table)
-        with pytest.raises(BelowHorizon, match=f"{table}.* below epoch {below} .* before 30"):
+        with pytest.raises(BelowHorizon, match=f"{table}.* below epoch {real(below)} .* before {real(30)}"):
             scan(store, below=below, table=table)
         with pytest.raises(BelowHorizon):
             store.read_some(table, ids(1), below)

@@ -23,8 +23,7 @@ from tests.backend.conformance.conftest import KINDS, make
 from tests.backend.conformance.rows import LAST, collect, ids, values
 
 ALL = KeyRange()
-EPOCH = 1_780_000_000_000
-"""Epochs are milliseconds of our time."""
+EPOCH = 1_000
 
 
 def write(store: Store, epoch: int, rows: dict[bytes, bytes | None], table: str = "t") -> None:

@@ -6,14 +6,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from belvedere.backend.seam import TableWrite
-from belvedere.backend.served.base import ServedBaseTables
-from belvedere.backend.served.lmdb_store import LmdbStore
+from belvedere.backend.seam import SourceInfo, Store, TableWrite
 from belvedere.cluster.roles.work import encode_keys
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.state.delta_table import DeltaTable
@@ -21,7 +19,7 @@ from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.vec import Vec
 from belvedere.engine.viewrows import delta_table, export_table
 from belvedere.model import chunks
-from belvedere.protocol.exactly_once import START, ChunkId, InputPiece, Seq, WriterId
+from belvedere.protocol.exactly_once import START, ChunkId, InputPiece, Seq, SourceId, WriterId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import BIGINT, STRING, Column
 
@@ -97,7 +95,15 @@ class Model:
         return found
 
 
-def logged(base: ServedBaseTables) -> list[Changes]:
+class Logs(Protocol):
+    """Base tables in this process, whatever keeps them."""
+
+    def tables(self) -> dict[str, TableDef]: ...
+    def sources(self) -> list[SourceInfo]: ...
+    def read_log(self, source: SourceId, after: Seq, size: int, count: int) -> list[tuple[Seq, bytes]]: ...
+
+
+def logged(base: Logs) -> list[Changes]:
     """What the logs hold, in the order of seqs."""
     tables = base.tables()
     logs = [(info, base.read_log(info.id, START, 1 << 30, 1 << 30)) for info in base.sources() if info.table in tables]
@@ -109,7 +115,7 @@ def logged(base: ServedBaseTables) -> list[Changes]:
     return [changes for _, changes in sorted(found, key=lambda one: one[0])]
 
 
-def merged(base: ServedBaseTables, table: TableDef = ORDERS) -> DeltaTable:
+def merged(base: Logs, table: TableDef = ORDERS) -> DeltaTable:
     """DELTA of a base table, the only one that there is: all that the logs hold."""
     delta = DeltaTable(table)
     for changes in logged(base):
@@ -117,7 +123,7 @@ def merged(base: ServedBaseTables, table: TableDef = ORDERS) -> DeltaTable:
     return delta
 
 
-def rows_of(base: ServedBaseTables, table: TableDef = ORDERS) -> list[dict[str, Any]]:
+def rows_of(base: Logs, table: TableDef = ORDERS) -> list[dict[str, Any]]:
     """The rows that follow from the logs, in the order of keys."""
     delta = merged(base, table)
     found = delta.scan(0, delta.limit, range(len(table.columns)))[0] if delta.limit else None
@@ -126,11 +132,10 @@ def rows_of(base: ServedBaseTables, table: TableDef = ORDERS) -> list[dict[str, 
     return sorted((dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)), key=lambda row: row["id"])
 
 
-def take(store: LmdbStore, epoch: int = 1) -> None:
+def take(store: Store, base: Logs, epoch: int = 1_780_000_000_000) -> None:
     """Write DELTA of `orders` as a pool would that takes all that the logs hold."""
-    columns = [changes.columns[0] for changes in logged(store.base)]
-    key = np.unique(np.concatenate([vec.data for vec in columns]))
+    key = np.unique(np.concatenate([changes.columns[0].data for changes in logged(base)]))
     vecs = (Vec(BIGINT, key),)
     keyed = Delta(vecs, np.ones(len(key), np.int8), hash_rows(list(vecs), len(key)))
-    ids, values, keys, hidden, _ = export_table(merged(store.base), keyed, encode_keys)
+    ids, values, keys, hidden, _ = export_table(merged(base), keyed, encode_keys)
     store.write(epoch, [TableWrite(delta_table(ORDERS.name), ids, values, False, keys, hidden)])

@@ -231,7 +231,7 @@ def test_split_merge_and_move(store: LmdbStore) -> None:
     assert parent.parents == frozenset() and parent.last is None
     for n in range(10):
         put(base, Change(n, {"a": n}))
-    take(store)
+    take(store, store.base)
     lower, upper = base.split(parent.id)
     listed = {info.id: info for info in base.sources()}
     assert listed[parent.id].last == 10 and listed[lower].parents == listed[upper].parents == {parent.id}
@@ -437,7 +437,7 @@ def test_a_range_is_split_in_the_middle_of_the_rows_that_the_pool_has(
     (source,) = [info.id for info in base.sources()]
     with pytest.raises(CatalogError, match=f"'{source}' cannot be split there: the pool has none of its rows yet"):
         base.split(source)
-    take(store)
+    take(store, store.base)
     middle, waited = VersionedTables.middle, []
 
     def busy(*arguments: Any) -> bytes | None:

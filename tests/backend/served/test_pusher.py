@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from belvedere.backend.memory import MemoryStore
+from belvedere.backend.pusher import Habits, Pushers
+from belvedere.backend.seam import Sources
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.backend.served.pusher import Habits, Pushers
 from belvedere.engine.state.delta_table import DeltaTable
-from belvedere.errors import CatalogError, PeerUnavailable
+from belvedere.errors import PeerUnavailable
 from belvedere.model import chunks
 from belvedere.model.base_keys import encode_keys
 from belvedere.model.pushes import pack_request, unpack_request
@@ -34,7 +34,7 @@ from belvedere.protocol.exactly_once import (
     choose,
     positions,
 )
-from tests.backend.served.base_changes import ORDERS, Change, Model, changes_of, keys_of, random_change
+from tests.backend.served.base_changes import ORDERS, Change, changes_of, keys_of
 
 NODES = ("n0", "n1", "n2")
 QUICK = Habits(request_bytes=400, shortest_pause=0.001, longest_pause=0.01, trim_seconds=0.02)
@@ -99,7 +99,7 @@ class World:
             found += [(piece.source, entry.seq) for entry in piece.take(chunks.parse(payload))]
         return found
 
-    def rows(self, store: LmdbStore) -> list[dict[str, Any]]:
+    def rows(self, store: Sources) -> list[dict[str, Any]]:
         """What the engine would make of it: parents before daughters, then by seq."""
         index = self.input.chunks()
         number = {info.id: int(info.id.rsplit("/", 1)[1]) for info in store.sources()}
@@ -120,7 +120,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.002)
 
 
-def all_pushed(store: LmdbStore, pushers: Pushers, last: dict[SourceId, Seq]) -> Callable[[], bool]:
+def all_pushed(pushers: Pushers, last: dict[SourceId, Seq]) -> Callable[[], bool]:
     return lambda: all(pushers.positions.get(source) >= seq for source, seq in last.items())
 
 
@@ -136,54 +136,6 @@ def store(tmp_path: Path) -> Iterator[LmdbStore]:
     made.close()
 
 
-def shuffle_ranges(rng: random.Random, store: LmdbStore) -> None:
-    open = [info.id for info in store.base.sources() if info.last is None]
-    what = rng.choice(("split", "merge", "move", "move"))
-    try:
-        if what == "split" and len(open) < 8:
-            store.base.split(rng.choice(open), rng.choice((None, key(rng.randrange(-15, 15)))))
-        elif what == "merge" and len(open) > 1:
-            store.base.merge(*rng.sample(open, 2))
-        else:
-            store.base.move(rng.choice(open), rng.choice(NODES))
-    except CatalogError as error:
-        assert "cannot be" in str(error)  # no neighbours, no keys on one side: nothing happens
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_every_entry_arrives_once_in_effect(store: LmdbStore, seed: int) -> None:
-    rng, lock = random.Random(seed), threading.Lock()
-
-    def fault(address: str) -> str:
-        with lock:
-            return rng.choices(("fine", "before", "after"), (6, 2, 2))[0]
-
-    world = World(fault)
-    pushers = Pushers(store.base, NODES, world.push, world.known, seed=seed, habits=QUICK)
-    pushers.start()
-    own = random.Random(seed + 100)
-    written: list[tuple[SourceId, Seq]] = []
-    model = Model()
-    for step in range(120):
-        changes = [random_change(own, clock=10 * step + at) for at in range(own.randrange(1, 6))]
-        written += store.base.put("orders", changes_of(changes)).items()
-        for change in changes:
-            model.apply(change)
-        if step % 6 == 0:
-            shuffle_ranges(own, store)
-    last: dict[SourceId, Seq] = {}
-    for source, seq in written:
-        last[source] = max(seq, last.get(source, seq))
-    wait_until(all_pushed(store, pushers, last))
-    pushers.close()
-    assert sorted(world.entries()) == sorted(written)
-    assert world.rows(store) == model.rows()
-    ended = {info.id: info.last for info in store.sources() if info.last is not None}
-    assert ended and all(last.get(source, -1) == seq for source, seq in ended.items())
-    assert all(not store.base.read_log(source, Seq(-1), 1, 1) for source in last)
-    assert {address for address, _ in world.requests} == set(world.distributors)
-
-
 def test_a_restart_repeats_what_was_not_durable_and_nothing_is_lost(tmp_path: Path) -> None:
     lazy = Habits(request_bytes=300, trim_seconds=1000)
     world = World(lambda address: "fine")
@@ -195,7 +147,7 @@ def test_a_restart_repeats_what_was_not_durable_and_nothing_is_lost(tmp_path: Pa
         pushers.start()
         for n in range(10):
             written += store.base.put("orders", changes_of([Change(n, {"a": life})])).items()
-        wait_until(all_pushed(store, pushers, dict(written)))
+        wait_until(all_pushed(pushers, dict(written)))
         for node in pushers.nodes.values():  # killed: positions are not saved
             node.stop()
         store.base.wake()
@@ -217,7 +169,7 @@ def test_a_source_that_nobody_takes_says_why_and_goes_on_when_somebody_comes(sto
     (source,) = written
     wait_until(lambda: pushers.troubles() == {source: "no distributor is known"})
     known.append("d1")
-    wait_until(all_pushed(store, pushers, written))
+    wait_until(all_pushed(pushers, written))
     wait_until(lambda: not pushers.troubles())
     pushers.close()
     assert world.entries() == list(written.items())
@@ -244,7 +196,7 @@ def test_a_late_request_of_the_former_node_does_no_harm(store: LmdbStore) -> Non
     store.base.move(source, next(name for name in NODES if name != node))
     for n in range(5):
         written += store.base.put("orders", changes_of([Change(0, {"a": n})])).items()
-    wait_until(all_pushed(store, pushers, dict(written)))
+    wait_until(all_pushed(pushers, dict(written)))
     release.set()
     pushers.close()
     assert sorted(world.entries()) == sorted(written)
@@ -263,7 +215,7 @@ def test_a_defect_of_the_transport_is_survived(store: LmdbStore, caplog: pytest.
     pushers = Pushers(store.base, NODES, push, world.known, habits=QUICK)
     pushers.start()
     written = store.base.put("orders", changes_of([Change(0, {"a": 1})]))
-    wait_until(all_pushed(store, pushers, written))
+    wait_until(all_pushed(pushers, written))
     pushers.close()
     assert world.entries() == list(written.items())
     assert "ZeroDivisionError: oops" in caplog.text

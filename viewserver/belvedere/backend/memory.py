@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from belvedere.backend.memory_base import MemoryBaseTables
 from belvedere.backend.seam import (
     InputSize,
     RowShape,
@@ -31,6 +32,7 @@ from belvedere.backend.seam import (
     same_chunk,
     without_keys,
 )
+from belvedere.engine.viewrows import delta_table
 from belvedere.errors import Contradiction, Damaged
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
@@ -94,14 +96,21 @@ class _Versions:
 class MemoryStore:
     """A `Store` that lives as long as the process. `faults` may be set and cleared at any time.
 
-    `previous_images`: ask for them, and refuse those that are not what is here, as a check of whoever writes."""
+    `base`: its base tables, whose key ranges are sources; `nodes`: who pushes them. `previous_images`: ask for them,
+    and refuse those that are not what is here, as a check of whoever writes."""
 
     def __init__(
-        self, identity: str = "memory", faults: Faults | None = None, *, previous_images: bool = False
+        self,
+        identity: str = "memory",
+        faults: Faults | None = None,
+        *,
+        previous_images: bool = False,
+        nodes: Sequence[str] = ("node-0",),
     ) -> None:
         self.faults, self._previous_images = faults, previous_images
         self._identity = identity
         self._lock = threading.RLock()
+        self.base = MemoryBaseTables(nodes, middle=self._middle)
         self._documents: dict[str, bytes] = {}
         self._payloads: dict[ChunkId, bytes] = {}
         self._index: dict[ChunkId, Chunk] = {}
@@ -200,7 +209,7 @@ class MemoryStore:
     def sources(self) -> list[SourceInfo]:
         self._strike("sources", Moment.BEFORE)
         with self._lock:
-            return list(self._sources.values())
+            return [*self._sources.values(), *self.base.sources()]
 
     def forget_sources(self, sources: Sequence[SourceId]) -> None:
         self._strike("forget_sources", Moment.BEFORE)
@@ -209,12 +218,19 @@ class MemoryStore:
                 known = self._sources.get(source)
                 if known is not None and known.last is not None:
                     del self._sources[source]
+            self.base.forget_sources(sources)
         self._strike("forget_sources", Moment.AFTER)
 
     def list_source(self, info: SourceInfo) -> None:
-        """What base tables would do: from now on `sources` tells this of the source."""
+        """What base tables of another kind would do: from now on `sources` tells this of the source."""
         with self._lock:
             self._sources[info.id] = info
+
+    def _middle(self, table: str, start: bytes, stop: bytes | None) -> bytes | None:
+        wanted = KeyRange(start, stop)
+        with self._lock:
+            found = sorted(key for key in self._keys.get(delta_table(table), {}).values() if key in wanted)
+        return found[len(found) // 2] if found else None
 
     # --- versioned tables
 

@@ -26,10 +26,36 @@ def open_backend(
     if scheme == "memory" and separator and not rest:
         from belvedere.backend.memory import MemoryStore
 
-        return Backend(url, MemoryStore())
+        store = MemoryStore()
+        return Backend(url, store, store.base if base else None)
     if scheme in SERVED and rest.startswith("//"):
-        return _served(url, f"{SERVED[scheme]}:{rest}", timeout, certificates, base)
-    raise DataError(f"{url!r} names no backend that is known; there are {KNOWN}")
+        return _served(url, _flight_address(url, rest, scheme), timeout, certificates, base)
+    raise _unknown(url)
+
+
+def shared_url(url: str) -> str:
+    """A URL of a backend that several processes can use, checked before anything is opened: a member or a client whose
+    store is misspelt should say so at once, and not wait for it."""
+    scheme, _, rest = url.partition(":")
+    if url == "memory:":
+        raise DataError(
+            f"the backend {url!r} is in the memory of one process, and a pool consists of several; give served://host:port"
+        )
+    if scheme not in SERVED or not rest.startswith("//"):
+        raise _unknown(url)
+    _flight_address(url, rest, scheme)
+    return url
+
+
+def _unknown(url: str) -> DataError:
+    return DataError(f"{url!r} names no backend that is known; there are {KNOWN}")
+
+
+def _flight_address(url: str, rest: str, scheme: str) -> str:
+    _, colon, port = rest.rpartition(":")
+    if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise DataError(f"{url!r} is no URL of a store: a host and a port are needed, as in served://host:7001")
+    return f"{SERVED[scheme]}:{rest}"
 
 
 def served_url(address: str) -> str:
@@ -41,12 +67,14 @@ def served_url(address: str) -> str:
     return f"{named[scheme]}://{rest}"
 
 
+def load_served() -> None:
+    """What a connection to a served backend needs, before anybody opens one."""
+    import belvedere.backend.served.client  # noqa: F401
+
+
 def _served(url: str, address: str, timeout: float, certificates: Certificates | None, base: bool) -> Backend:
     from belvedere.backend.served.client import FlightStore
 
-    _, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise DataError(f"{url!r} is no URL of a store: a host and a port are needed, as in served://host:7001")
     store = FlightStore(address, timeout=timeout, tls=certificates)
     if not base:
         return Backend(url, store, None, store.within)

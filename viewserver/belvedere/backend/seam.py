@@ -179,7 +179,8 @@ class ViewTables(Protocol):
 
 
 class Sources(Protocol):
-    """What delivers changes."""
+    """What delivers changes. It may belong to another backend than the rest of a pool: logs are pushed to distributors
+    (`backend.pusher` says how), who write to the INPUT of their own store."""
 
     def sources(self) -> list[SourceInfo]:
         """Every source of the base tables that this pool follows, ended ones included until they are forgotten."""
@@ -246,12 +247,18 @@ class BaseTables(Protocol):
 @dataclass(frozen=True)
 class Backend:
     """A backend that is open. `bounded`: the store for calls that take at most so many seconds, and streams that take
-    at most as many as the second number says (None: as many as they may take)."""
+    at most as many as the second number says (None: as many as they may take). `fed_by`: where changes come from, if
+    not from the same place; base tables, if any, are there as well."""
 
     url: str
     store: Store
     base: BaseTables | None = None
     bounded: Callable[[float, float | None], Store] | None = None
+    fed_by: Sources | None = None
+
+    @property
+    def sources(self) -> Sources:
+        return self.store if self.fed_by is None else self.fed_by
 
     def within(self, timeout: float, stream: float | None = None) -> Store:
         return self.store if self.bounded is None else self.bounded(timeout, stream)

@@ -89,9 +89,9 @@ def pool_options(command: F) -> F:
     return command
 
 
-def _store_address(command: F) -> F:
-    option = _option("--store", "BELVEDERE_STORE", default="", help="Address of the store, if not that of a member.")
-    return option(command)
+def _store_url(command: F) -> F:
+    text = "URL of the backend (served://host:port), if not the pool's member with role store."
+    return _option("--store", "BELVEDERE_STORE", default="", help=text)(command)
 
 
 def bytes_of(text: str) -> int:
@@ -138,7 +138,7 @@ def _run(role: str, **settings: Any) -> None:
 
 @click.command(short_help="A coordinator of a pool.")
 @pool_options
-@_store_address
+@_store_url
 @click.option(
     "--epoch-ms", envvar="BELVEDERE_EPOCH_MS", type=int, default=20, show_default=True, help="Shortest epoch."
 )
@@ -156,7 +156,7 @@ def coordinator(**settings: Any) -> None:
 
 @click.command(short_help="A distributor of a pool.")
 @pool_options
-@_store_address
+@_store_url
 def distributor(**settings: Any) -> None:
     """Take changes from the sources, make them durable, send them to the view servers."""
     _run("distributor", **settings)
@@ -164,7 +164,7 @@ def distributor(**settings: Any) -> None:
 
 @click.command(short_help="A view server of a pool.")
 @pool_options
-@_store_address
+@_store_url
 @click.option("--spare", is_flag=True, hidden=True)
 def viewserver(**settings: Any) -> None:
     """Own a share of the keys: keep their state, write the rows of views."""

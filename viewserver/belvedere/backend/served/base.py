@@ -9,40 +9,24 @@ and what becomes of them: `ranges.py`.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from belvedere.backend.seam import SourceInfo
+from belvedere.backend import base_layout
+from belvedere.backend.base_layout import BaseTable, Clock, EncodedChanges, Middle, Range, RangeLayout, wall_clock
+from belvedere.backend.seam import OpenRange, SourceInfo
 from belvedere.backend.served import ranges, requests
 from belvedere.backend.served.backlog import Backlog
 from belvedere.backend.served.environment import MAX_NAME, Environment, Txn
-from belvedere.backend.served.ranges import BaseTable, Range, RangeLayout
 from belvedere.backend.served.versions import count_up, next_number
 from belvedere.engine.delta import Changes
-from belvedere.engine.vec import Vec
-from belvedere.errors import CatalogError, DataError, StoreUnavailable
-from belvedere.model.base_keys import encode_keys
-from belvedere.model.change_codec import timestamps, widen
-from belvedere.model.chunks import WrittenRow, build
+from belvedere.errors import CatalogError, StoreUnavailable
+from belvedere.model.change_codec import widen
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
 
-MAX_ENTRY = 256 << 20
-"""Bytes of one entry of a log: it is pushed in one request."""
 _WORD = 8
-Clock = Callable[[], int]
-Middle = Callable[[str, bytes, bytes | None], bytes | None]
-"""About the key in the middle of those that a table has between two bounds; None if it has none there."""
-
-
-def wall_clock() -> int:
-    """Microseconds."""
-    return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,27 +64,16 @@ class ServedBaseTables:
     def create_table(self, table: TableDef, splits: Sequence[bytes] = ()) -> None:
         """A table with a range for each part of its keys between two splits (encoded keys, see `encode_key`).
         Creating it again as it is changes nothing."""
-        if not table.key:
-            raise CatalogError(f"base table {table.name!r} needs a primary key")
         if not 0 < len(table.name.encode()) <= MAX_NAME:
             raise CatalogError(f"the name of base table {table.name[:40]!r}… must have 1 to {MAX_NAME} bytes")
 
         def create(txn: Txn) -> None:
             layout = self._current(txn)
-            known = layout.tables.get(table.name)
-            if known is not None:
-                if known.definition != table:
-                    raise CatalogError(f"base table {table.name!r} exists already, with other columns or another key")
-                return
-            number = next_number(txn, self._db)
-            ranges.save_table(txn, self._db, BaseTable(number, table))
-            bounds = [b"", *sorted({bytes(split) for split in splits if split}), None]
-            homes = _loads(layout, self.nodes)
-            for start, stop in pairwise(bounds):
-                assert start is not None
-                node = min(homes, key=lambda name: (homes[name], name))
-                homes[node] += 1
-                ranges.make(txn, self._db, Range(0, table.name, number, start, stop, node))
+            if base_layout.is_new(layout, table):
+                made = BaseTable(next_number(txn, self._db), table)
+                ranges.save_table(txn, self._db, made)
+                for range in base_layout.first_ranges(layout, made, splits, self.nodes):
+                    ranges.make(txn, self._db, range)
 
         self._change(create)
 
@@ -108,18 +81,9 @@ class ServedBaseTables:
         """More columns, behind the others; those that are there already as they are given change nothing."""
 
         def add(txn: Txn) -> None:
-            base = self._current(txn).table(table)
-            known = {column.name.lower(): column for column in base.definition.columns}
-            fresh = []
-            for column in columns:
-                found = known.get(column.name.lower())
-                if found is None:
-                    fresh.append(column)
-                elif found != column:
-                    raise CatalogError(f"base table {table!r} has a column {found.name!r} of type {found.type} already")
-            if fresh:
-                wider = replace(base.definition, columns=(*base.definition.columns, *fresh))
-                ranges.save_table(txn, self._db, replace(base, definition=wider))
+            wider = base_layout.widened(self._current(txn).table(table), columns)
+            if wider is not None:
+                ranges.save_table(txn, self._db, wider)
 
         self._change(add)
 
@@ -145,10 +109,6 @@ class ServedBaseTables:
         """Raises, with what there is, if there is no such table."""
         return self._known().table(name).definition
 
-    def encode_key(self, table: str, columns: Sequence[Vec]) -> bytes:
-        """The key of one row, or the first columns of one, as `splits` and `split` take it."""
-        return encode_keys(columns, f"base table {table!r}")[0]
-
     # --- rows
 
     def put(self, table: str, changes: Changes, *, own_clock: bool = True, request: str = "") -> dict[SourceId, Seq]:
@@ -157,10 +117,7 @@ class ServedBaseTables:
         can be repeated within an hour: then nothing is written, and the answer is the same."""
         if not len(changes):
             return {}
-        definition = self._layout.table(table).definition
-        owner = f"base table {table!r}"
-        changes = _fitting(definition, changes, owner)
-        encoded = encode_keys([changes.columns[i] for i in definition.key_positions], owner)
+        given = base_layout.encoded(self._layout.table(table).definition, changes)
 
         def write(txn: Txn) -> _Put:
             known = requests.find(txn, self._db, request)
@@ -169,7 +126,7 @@ class ServedBaseTables:
             refused = self._backlog.refuse_rows(txn)
             if refused:
                 return _Put({}, refused)
-            found = self._put(txn, table, changes, encoded, own_clock)
+            found = self._put(txn, table, given, own_clock)
             requests.remember(txn, self._db, request, found, self._clock())
             return _Put(found)
 
@@ -179,38 +136,20 @@ class ServedBaseTables:
         self._tell()
         return put.found
 
-    def _put(
-        self, txn: Txn, table: str, changes: Changes, encoded: list[bytes], own_clock: bool
-    ) -> dict[SourceId, Seq]:
+    def _put(self, txn: Txn, table: str, given: EncodedChanges, own_clock: bool) -> dict[SourceId, Seq]:
         layout = self._current(txn)
-        base = layout.table(table)
-        changes = widen(base.definition, changes)
+        definition = layout.table(table).definition
+        changes = widen(definition, given.changes)
         if own_clock:
-            changes = replace(changes, ts=self._stamp(txn, changes))
+            last = int.from_bytes(txn.get(b"clock", db=self._db["meta"], default=b""), "big")
+            changes, last = base_layout.stamped(changes, max(self._clock(), last + 1))
+            txn.put(b"clock", last.to_bytes(_WORD, "big"), db=self._db["meta"])
         seq = Seq(count_up(txn, self._db, b"seq"))
-        written = WrittenRow.of(base.definition, changes)
         found: dict[SourceId, Seq] = {}
-        for range, index in _by_range(layout, table, encoded):
-            part = written if index is None else written.take(index)
-            entry = build(table, [seq], [len(part.changes)], part)
-            if len(entry) > MAX_ENTRY:
-                raise DataError(
-                    f"base table {table!r}: one call writes {len(entry) >> 20} MiB to one range, {MAX_ENTRY >> 20} MiB "
-                    "are possible; write it in several calls"
-                )
+        for range, entry in base_layout.entries(layout, definition, changes, given.keys, seq):
             txn.put(ranges.log_key(range, seq), entry, db=self._db["base_log"])
             found[range.id] = seq
         return found
-
-    def _stamp(self, txn: Txn, changes: Changes) -> np.ndarray:
-        """One tick for all rows, or one for each where the order of puts and deletes matters."""
-        count = len(changes)
-        mixed = changes.delete is not None and bool(changes.delete.any()) and not bool(changes.delete.all())
-        ticks = count if mixed else 1
-        last = int.from_bytes(txn.get(b"clock", db=self._db["meta"], default=b""), "big")
-        first = max(self._clock(), last + 1)
-        txn.put(b"clock", (first + ticks - 1).to_bytes(_WORD, "big"), db=self._db["meta"])
-        return timestamps(first, 1 if mixed else 0, count)
 
     # --- sources
 
@@ -228,30 +167,19 @@ class ServedBaseTables:
         if sources:
             self._change(forget)
 
-    def open_ranges(self, table: str) -> list[Range]:
+    def open_ranges(self, table: str) -> list[OpenRange]:
         """The open ranges of a table, in the order of their keys."""
         layout = self._known()
         layout.table(table)
-        return list(layout.open[table])
+        return [range.listed() for range in layout.open[table]]
 
     def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
         """End the source; two daughters take over at the key (encoded), or in the middle of its rows."""
 
         def split(txn: Txn) -> tuple[SourceId, SourceId]:
-            layout = self._current(txn)
-            parent = layout.range(source)
-            if at is None:
-                raise CatalogError(
-                    f"source {source!r} cannot be split there: the pool has none of its rows yet, so they have no "
-                    "middle; name the key at which the upper daughter begins"
-                )
-            if at <= parent.start or (parent.stop is not None and at >= parent.stop):
-                raise CatalogError(f"source {source!r} cannot be split there: both daughters need a part of its keys")
+            parent, lower, upper = base_layout.daughters(self._current(txn), source, at)
             ranges.end(txn, self._db, parent)
-            born = Range(0, parent.table, parent.of, parent.start, at, parent.node, parents=(parent.id,))
-            lower = ranges.make(txn, self._db, born)
-            upper = ranges.make(txn, self._db, replace(born, start=at, stop=parent.stop))
-            return lower.id, upper.id
+            return ranges.make(txn, self._db, lower).id, ranges.make(txn, self._db, upper).id
 
         at = key
         if at is None:
@@ -263,26 +191,18 @@ class ServedBaseTables:
         """End two neighbours; one daughter takes over."""
 
         def merge(txn: Txn) -> SourceId:
-            layout = self._current(txn)
-            lower, upper = sorted((layout.range(a), layout.range(b)), key=lambda range: range.start)
-            if lower.table != upper.table or lower.stop != upper.start or lower is upper:
-                raise CatalogError(f"sources {a!r} and {b!r} cannot be merged: they are no neighbours in one table")
-            for parent in (lower, upper):
+            *parents, daughter = base_layout.united(self._current(txn), a, b)
+            for parent in parents:
                 ranges.end(txn, self._db, parent)
-            parents = (lower.id, upper.id)
-            born = Range(0, lower.table, lower.of, lower.start, upper.stop, lower.node, parents=parents)
-            return ranges.make(txn, self._db, born).id
+            return ranges.make(txn, self._db, daughter).id
 
         return self._change(merge)
 
     def move(self, source: SourceId, node: str) -> None:
         """Another node pushes the source from now on; a request of the former one may still be on its way."""
-        if node not in self.nodes:
-            raise CatalogError(f"there is no node {node!r}; there are {', '.join(self.nodes)}")
 
         def move(txn: Txn) -> None:
-            range = self._current(txn).range(source)
-            ranges.save(txn, self._db, replace(range, node=node, generation=range.generation + 1))
+            ranges.save(txn, self._db, base_layout.moved(self._current(txn), source, node, self.nodes))
 
         self._change(move)
 
@@ -369,45 +289,11 @@ class ServedBaseTables:
 
     def _rehome(self) -> None:
         """Sources of nodes that there are no more go to others."""
-        lost = [range for range in self._layout.ranges.values() if range.node not in self.nodes]
-        if not lost:
-            return
+        lost = base_layout.rehomed(self._layout, self.nodes)
 
         def move(txn: Txn) -> None:
-            homes = _loads(self._layout, self.nodes)
-            for range in sorted(lost, key=lambda range: range.number):
-                node = min(homes, key=lambda name: (homes[name], name))
-                homes[node] += 1
-                ranges.save(txn, self._db, replace(range, node=node, generation=range.generation + 1))
+            for range in lost:
+                ranges.save(txn, self._db, range)
 
-        self._change(move)
-
-
-def _loads(layout: RangeLayout, nodes: Sequence[str]) -> dict[str, int]:
-    """How many open sources each node has."""
-    found = dict.fromkeys(nodes, 0)
-    for range in layout.ranges.values():
-        if range.last is None and range.node in found:
-            found[range.node] += 1
-    return found
-
-
-def _fitting(table: TableDef, changes: Changes, owner: str) -> Changes:
-    """Changes with all columns that the table has, or had when they were made."""
-    if len(changes.columns) > len(table.columns):
-        raise DataError(f"{owner} has {len(table.columns)} columns, {len(changes.columns)} were written")
-    for column, vec in zip(table.columns, changes.columns, strict=False):
-        if vec.type != column.type:
-            raise DataError(f"column {column.name!r} of {owner} is {column.type}, values are {vec.type}")
-    return widen(table, changes)
-
-
-def _by_range(layout: RangeLayout, table: str, encoded: list[bytes]) -> Iterator[tuple[Range, np.ndarray | None]]:
-    """The ranges that rows belong to, with the positions of the rows; None: all of them."""
-    open = layout.open[table]
-    if len(open) == 1:
-        yield open[0], None
-        return
-    where = np.array(layout.where(table, encoded))
-    for at in np.unique(where).tolist():
-        yield open[at], np.flatnonzero(where == at)
+        if lost:
+            self._change(move)

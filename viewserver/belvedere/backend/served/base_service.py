@@ -54,10 +54,13 @@ class BaseService(Service):
     def _do_put(self, message: Message) -> Answer:
         content = chunks.Content(message.parts[0].to_pybytes())
         table = self._base.table(content.table)
-        known = {column.name for column in table.columns}
+        known = {column.name: column.type for column in table.columns}
         unknown = [name for name, _ in content.written.names if name not in known]
         if unknown:
             raise DataError(f"base table {table.name!r} has no column {', '.join(unknown)}")
+        for name, type in content.written.names:
+            if type != known[name]:
+                raise DataError(f"column {name!r} of base table {table.name!r} is {known[name]}, values are {type}")
         changes = content.written.resolve(table)
         request = message.head.get("request", "")
         found = self._base.put(table.name, changes, own_clock=message.head["own_clock"], request=request)
@@ -65,8 +68,7 @@ class BaseService(Service):
 
     def _do_ranges(self, message: Message) -> Answer:
         found = self._base.open_ranges(message.head["table"])
-        ends = [None if range.stop is None else range.stop.hex() for range in found]
-        ranges = [[r.id, r.start.hex(), end, r.node] for r, end in zip(found, ends, strict=True)]
+        ranges = [[r.source, r.start.hex(), None if r.stop is None else r.stop.hex(), r.node] for r in found]
         yield wire.pack({"ranges": ranges, "nodes": list(self._base.nodes)})
 
     def _do_split(self, message: Message) -> Answer:

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from belvedere.backend.base_layout import Clock, wall_clock
 from belvedere.backend.seam import InputSize, RowShape, SourceInfo, TableWrite, read_all
 from belvedere.backend.served.backlog import Backlog
-from belvedere.backend.served.base import Clock, ServedBaseTables, wall_clock
+from belvedere.backend.served.base import ServedBaseTables
 from belvedere.backend.served.compaction import MERGE_ROWS
 from belvedere.backend.served.environment import MAX_NAME, Environment, Txn
 from belvedere.backend.served.input import ServedInput

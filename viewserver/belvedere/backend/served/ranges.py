@@ -1,10 +1,7 @@
-"""Key ranges of base tables: each is a source with a log of its own, from its birth until it is forgotten.
+"""Key ranges of base tables in LMDB: each is a source with a log of its own, from its birth until it is forgotten.
 
-    made empty ──▶ OPEN ──split, merged, dropped──▶ ENDED (last seq fixed, pushed to its end) ──forgotten──▶ gone
-                    └──move: another node, the next generation
-
-Ranges of a table that are open cover all keys and do not overlap. What is written here changes rarely; writers keep the
-layout in memory and look at its version in their transaction, so nobody ever writes to a range that has ended.
+What is written here changes rarely; writers keep the layout in memory and look at its version in their transaction, so
+nobody ever writes to a range that has ended.
 
     base_tables   name -> number, definition        base_sources  number -> range, parents, last seq, node, generation
     base_log      number, seq -> chunk              base_acked    number -> seq up to which it was acknowledged
@@ -13,82 +10,18 @@ layout in memory and look at its version in their transaction, so nobody ever wr
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
-from belvedere.backend.seam import SourceInfo
+from belvedere.backend.base_layout import BaseTable, Range, RangeLayout
 from belvedere.backend.served.environment import Db, Txn
-from belvedere.errors import CatalogError
 from belvedere.model.describe import table_json, table_of
 from belvedere.protocol.exactly_once import START, Seq, SourceId
-from belvedere.sql.catalog import TableDef
 
 NUMBER = 4
 _WORD = 8
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class BaseTable:
-    number: int
-    definition: TableDef
-
-
-@dataclass(frozen=True)
-class Range:
-    """A source. `stop` None: to the end of the table."""
-
-    number: int
-    table: str
-    of: int
-    """The number of its table: another one may have the same name later."""
-    start: bytes
-    stop: bytes | None
-    node: str
-    generation: int = 0
-    parents: tuple[SourceId, ...] = ()
-    last: Seq | None = None
-
-    @property
-    def id(self) -> SourceId:
-        return SourceId(f"{self.table}/{self.number}")
-
-    def info(self) -> SourceInfo:
-        return SourceInfo(self.id, self.table, frozenset(self.parents), self.last, self.node)
-
-
-@dataclass(frozen=True)
-class RangeLayout:
-    """All tables and ranges, as of one version."""
-
-    version: int
-    tables: dict[str, BaseTable]
-    ranges: dict[SourceId, Range]
-    open: dict[str, tuple[Range, ...]]
-    """By table, ordered by start."""
-
-    def table(self, name: str) -> BaseTable:
-        found = self.tables.get(name)
-        if found is None:
-            known = ", ".join(sorted(self.tables)) or "nothing yet"
-            raise CatalogError(f"the store has no base table {name!r}; there is {known}")
-        return found
-
-    def range(self, source: SourceId) -> Range:
-        """A range that is open."""
-        found = self.ranges.get(source)
-        if found is None or found.last is not None:
-            state = "is not there" if found is None else f"has ended at seq {found.last}"
-            known = ", ".join(sorted(range.id for ranges in self.open.values() for range in ranges)) or "nothing"
-            raise CatalogError(f"source {source!r} {state}; open are {known}")
-        return found
-
-    def where(self, table: str, keys: Sequence[bytes]) -> list[int]:
-        """For each key the position of its range in `open[table]`."""
-        starts = [range.start for range in self.open[table]]
-        return [bisect_right(starts, key) - 1 for key in keys]
 
 
 def version(txn: Txn, db: dict[str, Db]) -> int:

@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import json
 
+from belvedere.backend.base_layout import check_request
 from belvedere.backend.served.environment import Db, Txn
-from belvedere.errors import DataError
 from belvedere.protocol.exactly_once import Seq, SourceId
 
 KEPT_US = 3_600_000_000
-MAX_NAME = 64
 _FORGOTTEN_AT_ONCE = 4
 _WORD = 8
 
 
 def find(txn: Txn, db: dict[str, Db], name: str) -> dict[SourceId, Seq] | None:
     """What was answered to the request, if it has happened."""
-    if len(name.encode()) > MAX_NAME:
-        raise DataError(f"the name of request {name[:20]!r}… has more than {MAX_NAME} bytes")
+    check_request(name)
     found = txn.get(b"i" + name.encode(), db=db["base_requests"]) if name else None
     if found is None:
         return None

@@ -6,10 +6,14 @@ version at which it was made, and is bound to them again in every process and af
 dropped stays in the document, marked, until no view group refers to it any more.
 
 Nothing in the store is named twice: a table that is created again gets another physical name, a view another group.
+
+A view that failed (`ViewFailure`) is there until it is dropped or replaced, but nobody computes it any more. Format 2
+has such views, and is written only if there are any.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -20,7 +24,7 @@ from belvedere.errors import Damaged, FormatError
 from belvedere.model.describe import table_json, table_of
 from belvedere.sql.catalog import TableDef
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,17 @@ class TableDocument:
 
 
 @dataclass(frozen=True)
+class ViewFailure:
+    """Since which epoch a view is not computed any more, and why. `version`: of the first catalog that says so.
+    `served`: whether it could be read before; if not, it failed while it was being built."""
+
+    epoch: int
+    reason: str
+    version: int
+    served: bool
+
+
+@dataclass(frozen=True)
 class ViewDocument:
     """A view as `belvedere.model.ddl.view_json` wrote it (its version is the number of its view group).
 
@@ -45,6 +60,7 @@ class ViewDocument:
 
     value: dict[str, Any]
     until: int | None = None
+    failure: ViewFailure | None = None
     shape: dict[str, Any] | None = None
     below: tuple[int, ...] = ()
 
@@ -63,7 +79,13 @@ class ViewGroupDocument:
 
     @property
     def live(self) -> tuple[ViewDocument, ...]:
-        return tuple(view for view in self.views if view.until is None)
+        """Those that are computed."""
+        return tuple(view for view in self.views if view.until is None and view.failure is None)
+
+    @property
+    def failed(self) -> tuple[ViewDocument, ...]:
+        """Those that are not computed any more, and not dropped either."""
+        return tuple(view for view in self.views if view.until is None and view.failure is not None)
 
 
 @dataclass(frozen=True)
@@ -81,8 +103,9 @@ class Document:
 
 def dump(document: Document) -> bytes:
     """Equal documents are equal bytes."""
+    failed = any(view.failure for view_group in document.view_groups for view in view_group.views)
     value = {
-        "format": FORMAT,
+        "format": FORMAT if failed else 1,
         "version": document.version,
         "circuit": document.view_group,
         "names": sorted(document.names),
@@ -100,8 +123,9 @@ def dump(document: Document) -> bytes:
 
 
 def _view_json(view: ViewDocument) -> dict[str, Any]:
+    failure = {} if view.failure is None else {"failure": dataclasses.asdict(view.failure)}
     known = {} if view.shape is None else {"shape": view.shape, "below": list(view.below)}
-    return {**view.value, "until": view.until, **known}
+    return {**view.value, "until": view.until, **failure, **known}
 
 
 @functools.lru_cache(maxsize=256)
@@ -112,8 +136,8 @@ def load(data: bytes) -> Document:
         found = value["format"]
     except (ValueError, TypeError, KeyError) as error:
         raise Damaged(f"catalog: {len(data)} bytes that are no catalog: {error}") from None
-    if found != FORMAT:
-        raise FormatError(f"catalog: written in format {found}; this program reads format {FORMAT}")
+    if found not in (1, FORMAT):
+        raise FormatError(f"catalog: written in format {found}; this program reads formats 1 to {FORMAT}")
     return Document(
         value["version"],
         value["circuit"],
@@ -127,8 +151,10 @@ def load(data: bytes) -> Document:
 def _view_group(value: dict[str, Any]) -> ViewGroupDocument:
     views = []
     for entry in value["views"]:
-        until, shape, below = entry.pop("until"), entry.pop("shape", None), entry.pop("below", ())
-        views.append(ViewDocument(entry, until, shape, tuple(below)))
+        until, failure = entry.pop("until"), entry.pop("failure", None)
+        shape, below = entry.pop("shape", None), entry.pop("below", ())
+        failed = None if failure is None else ViewFailure(**failure)
+        views.append(ViewDocument(entry, until, failed, shape, tuple(below)))
     return ViewGroupDocument(value["number"], value["made"], tuple(views))
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from belvedere.backend.addresses import Certificates
-from belvedere.backend.opening import open_backend, served_url
+from belvedere.backend.opening import open_backend, served_url, shared_url
 from belvedere.backend.seam import Backend
 from belvedere.cluster.client.database import TIMEOUT, ClusterDatabase
 from belvedere.cluster.transport.flight import FlightClient, Tls
@@ -19,19 +19,27 @@ File = str | os.PathLike[str] | None
 
 
 def connect(
-    url: str, *, timeout: float = TIMEOUT, certificate: File = None, key: File = None, authority: File = None
+    url: str,
+    *,
+    timeout: float = TIMEOUT,
+    certificate: File = None,
+    key: File = None,
+    authority: File = None,
+    store: str = "",
 ) -> ClusterDatabase:
     """See `belvedere.connect`."""
     seeds = addresses(url)
+    if store:
+        shared_url(store)
     tls = _tls(url, certificate, key, authority)
     caller = FlightClient(tls=tls)
 
     def open_store(address: str) -> Backend:
         files = None if tls is None else Certificates(tls.certificate, tls.key, tls.authority)
-        return open_backend(served_url(address), timeout=timeout, certificates=files)
+        return open_backend(store or served_url(address), timeout=timeout, certificates=files)
 
     try:
-        return ClusterDatabase(seeds, caller, open_store, timeout=timeout, on_close=caller.close)
+        return ClusterDatabase(seeds, caller, open_store, timeout=timeout, on_close=caller.close, store=store)
     except BaseException:
         caller.close()
         raise

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 
 from belvedere import errors
 from belvedere.cluster.catalog.document import Document, dump
-from belvedere.cluster.catalog.names import Readable, ServedTable, names_at
+from belvedere.cluster.catalog.names import FailedVersion, Readable, ServedTable, failed_at, names_at
 from belvedere.cluster.client.pool import Deadline, Pool, repeat
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.client.token import ClusterToken
@@ -320,19 +320,28 @@ class CommittedEpochs:
         """The table or view of that name, whatever its case."""
         names = self.names(committed, deadline)
         found = names.get(name) or next((one for key, one in names.items() if key.lower() == name.lower()), None)
-        if found is None:
-            raise unknown_relation(name, names)
-        return found
+        if found is not None:
+            return found
+        failed = self.failed(committed, deadline)
+        for one in failed.values():
+            if one.view.name.lower() == name.lower():
+                raise one.error()
+        raise unknown_relation(name, [*names, *failed])
+
+    def failed(self, committed: calls.CommittedRow, deadline: Deadline) -> Mapping[str, FailedVersion]:
+        """Views that cannot be read at the epoch since they have failed."""
+        return failed_at(self.document(committed, deadline), committed.building)
 
     def catalog(self, committed: calls.CommittedRow, deadline: Deadline) -> Catalog:
-        """The same as definitions, with queries that are bound: for statements. It takes a parser and a planner."""
+        """What names mean at the epoch, those of views that have failed included, with queries that are bound: for
+        statements. It takes a parser and a planner."""
         from belvedere.cluster.catalog import plan
 
-        names = plan.names_at(self.document(committed, deadline), committed.building)
+        document = self.document(committed, deadline)
+        names, failed = plan.names_at(document, committed.building), plan.failed_at(document, committed.building)
         tables = {name: one.definition for name, one in names.items() if isinstance(one, ServedTable)}
-        return Catalog(
-            tables, {name: one.definition for name, one in names.items() if isinstance(one, plan.ServedView)}
-        )
+        views = {name: one.definition for name, one in names.items() if isinstance(one, plan.ServedView)}
+        return Catalog(tables, views | {name: one.view.definition for name, one in failed.items()})
 
     def plan(self, committed: calls.CommittedRow, deadline: Deadline) -> Plan:
         """What is maintained of the views that can be read."""

@@ -55,8 +55,9 @@ def _base(backend: Backend) -> BaseTables:
 class Stores:
     """The one connection that is in use, and whoever asks with a deadline."""
 
-    def __init__(self, pool: Pool, open: Open) -> None:
-        self._pool, self._open = pool, open
+    def __init__(self, pool: Pool, open: Open, url: str = "") -> None:
+        """`url`: where it is, if it is not a member of the pool."""
+        self._pool, self._open, self._url = pool, open, url
         self._lock = threading.Lock()
         self._connection: tuple[str, Backend] | None = None
         """With the address."""
@@ -66,7 +67,7 @@ class Stores:
         return PatientStore(self, deadline)
 
     def connection(self, deadline: Deadline) -> Backend:
-        address = self._pool.store_address(deadline)
+        address = self._url or self._pool.store_address(deadline)
         with self._lock:
             if self._closed:
                 raise errors.Closed("the connection is closed")
@@ -128,7 +129,7 @@ class PatientStore:
     # --- sources and base tables
 
     def sources(self) -> list[SourceInfo]:
-        return self._try("listing sources", lambda store: store.sources())
+        return self._connected("listing sources", lambda to: (to.fed_by or _bounded(to, self._deadline)).sources())
 
     def write_base(self, table: TableDef, changes: Changes, own_clock: bool, request: str) -> Mapping[SourceId, Seq]:
         def write(to: Backend) -> Mapping[SourceId, Seq]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from belvedere.backend.seam import InputSize, Store
+from belvedere.backend.seam import InputSize, Sources, Store
 from belvedere.protocol.driving import SourceFact
 from belvedere.protocol.exactly_once import START, Chunk, Seq, SourceId
 from belvedere.protocol.exactly_once import positions as durable
@@ -35,8 +35,15 @@ class Listing:
     What was shown stays so: a source never ends before where it ended the last time, whatever copies have come since
     and push its later chunks out (`Store.chunks`): the machine relies on what it has seen."""
 
-    def __init__(self, store: Store, limit: int = INPUT_CHUNKS, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._limit, self._clock = store, limit, clock
+    def __init__(
+        self,
+        store: Store,
+        sources: Sources,
+        limit: int = INPUT_CHUNKS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`sources` may be another store's."""
+        self._store, self._sources, self._limit, self._clock = store, sources, limit, clock
         self._facts: list[SourceFact] = []
         self._listed = -SOURCES_SECONDS
         self._chunks: Sequence[Chunk] = ()
@@ -88,5 +95,5 @@ class Listing:
         return chunks
 
     def _list(self) -> None:
-        self._facts = [SourceFact(s.id, s.parents, s.last, s.node) for s in self._store.sources()]
+        self._facts = [SourceFact(s.id, s.parents, s.last, s.node) for s in self._sources.sources()]
         self._listed = self._clock()

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from belvedere.backend.addresses import Certificates
-from belvedere.backend.opening import open_backend, served_url
+from belvedere.backend.opening import load_served, open_backend, served_url, shared_url
 from belvedere.backend.seam import Backend, Store
 from belvedere.cluster.coordination.seam import Coordination
 from belvedere.cluster.process import logs
-from belvedere.cluster.process.options import TEST_PROTOCOL, ProcessOptions
+from belvedere.cluster.process.options import TEST_FAILING_VIEW, TEST_PROTOCOL, ProcessOptions
 from belvedere.cluster.process.process import Incarnation, Process, Surroundings
 from belvedere.cluster.transport.seam import Transport
 from belvedere.errors import DataError
@@ -32,8 +32,14 @@ def run(options: ProcessOptions) -> int:
         from belvedere.cluster.process.next_protocol import speak_next
 
         speak_next()
+    if which := os.environ.get(TEST_FAILING_VIEW):
+        from belvedere.cluster.process.failing_view import let_fail
+
+        let_fail(which)
     log = logs.get(options.pool, options.role.value, options.name, form=options.log_form, level=options.log_level)
     credentials(options)  # now: what cannot be read will not be readable later
+    if options.store:
+        shared_url(options.store)
     for library in ("belvedere", "kazoo"):
         log.adopt(library)
     process = Process(options, maker(options.role), connect, transport, open_store, log)
@@ -68,9 +74,10 @@ def maker(role: Role) -> Callable[[Surroundings], Incarnation]:
 
 def load(role: Role) -> None:
     """All that a process of the role will need, before anybody needs it."""
-    import belvedere.backend.served.client
     import belvedere.cluster.coordination.zookeeper
     import belvedere.cluster.transport.flight  # noqa: F401
+
+    load_served()
 
     maker(role)
 
@@ -120,4 +127,5 @@ def open_store(options: ProcessOptions, address: str) -> Backend:
         return Backend(str(options.directory), StoreDirectory(options))
     tls = options.tls
     certificates = None if tls is None else Certificates(tls.certificate, tls.key, tls.authority)
-    return open_backend(served_url(address), certificates=certificates, base=options.role is Role.COORDINATOR)
+    url = shared_url(options.store) if options.store else served_url(address)
+    return open_backend(url, certificates=certificates, base=options.role is Role.COORDINATOR)

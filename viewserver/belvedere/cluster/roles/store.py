@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from belvedere import errors
 from belvedere.backend.addresses import Certificates
+from belvedere.backend.pusher import Pushers
 from belvedere.backend.seam import Store
 from belvedere.backend.served.base_service import BaseService
 from belvedere.backend.served.lmdb_store import LmdbStore
-from belvedere.backend.served.pusher import Pushers
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
 from belvedere.cluster.process.options import ProcessOptions

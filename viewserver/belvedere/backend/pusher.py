@@ -43,7 +43,7 @@ class PushedSource(Protocol):
 
 
 class PushedLog(Protocol):
-    """Where the entries are: `store.served.base.BaseTables`."""
+    """Where the entries are: base tables in memory or in the served store."""
 
     def assigned(self, node: str) -> Sequence[PushedSource]: ...
     def acknowledged(self, source: SourceId) -> Seq: ...
