@@ -16,7 +16,7 @@ import numpy as np
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.backend.seam import Backend, BaseTables, SourceInfo
-from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.catalog import catalogs, ddl
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.roles.read_cache import ReadCache
@@ -225,7 +225,7 @@ class FakePool:
     def _ddl(self, asked: LoopbackTransport, request: bytes) -> bytes:
         self._require_lead(asked)
         with self.lock:
-            changed = calls.change_catalog(
+            changed = ddl.change_catalog(
                 self.document,
                 calls.decode(request, calls.DdlCall),
                 tuple(self.building),

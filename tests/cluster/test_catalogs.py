@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import re
 import subprocess
@@ -15,7 +17,7 @@ import pytest
 
 import belvedere
 from belvedere.backend.served import versions
-from belvedere.cluster.catalog import catalogs, ddl, plan
+from belvedere.cluster.catalog import catalogs, ddl, names, plan
 from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.engine.expr.functions import FUNCTIONS
@@ -337,6 +339,39 @@ def test_the_example_can_be_applied_to_a_pool_as_it_is_started_by_default() -> N
     kept = next(field.default for field in fields(ProcessOptions) if field.name == "retention")
     document = catalogs.apply_manifest(catalogs.empty(), text, target=Target("default", int(kept * 1000)))
     assert document is not None and view_groups(document) == {1: ["spend", "order_lines", "city_revenue"]}
+
+
+def _without_shapes(document: bytes) -> bytes:
+    """As an earlier version wrote it."""
+    value = json.loads(document)
+    for view_group in value["circuits"]:
+        for view in view_group["views"]:
+            del view["shape"], view["below"]
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+
+def test_readers_find_in_the_document_what_members_plan() -> None:
+    history = [ORDERS, SPEND, MIDDLE, BIG_OVER_MIDDLE, SPEND_2, "DROP MATERIALIZED VIEW big", BIG]
+    document = catalogs.empty()
+    for statement in history:
+        document = after(statement, document=document)
+        numbers = sorted(view_groups(document))
+        for building in itertools.chain.from_iterable(
+            itertools.combinations(numbers, count) for count in range(len(numbers) + 1)
+        ):
+            planned = {
+                name: found if isinstance(found, names.ServedTable) else (found.shape, found.view_group)
+                for name, found in catalogs.names_at(document, building).items()
+            }
+            for written in (document, _without_shapes(document)):
+                read = {
+                    name: found if isinstance(found, names.ServedTable) else (found.shape, found.view_group)
+                    for name, found in names.names_at(written, building).items()
+                }
+                assert read == planned, (statement, building)
+    assert catalogs.compile(_without_shapes(document)).shard == catalogs.compile(document).shard
+    following = catalogs.execute(_without_shapes(document), "CREATE TABLE another (id BIGINT PRIMARY KEY)")
+    assert following is not None and b'"shape"' in following, "the next change adds what was missing"
 
 
 REFUSED = [

@@ -6,6 +6,8 @@ import itertools
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
@@ -72,6 +74,59 @@ def test_commands_work_over_a_url(cluster: LocalCluster, tmp_path: Path) -> None
     run("get", "nowhere", "7", code=1)
     refused = CliRunner().invoke(cli, ["--url", cluster.url, "--db", "x", "status"])
     assert refused.exit_code == 2 and "give one of them" in refused.stderr
+
+
+FRESH = """
+import re, sys, time
+import belvedere
+
+def loaded(*names):
+    return sorted(name for name in names if name in sys.modules)
+
+HEAVY = ("numba", "llvmlite", "sqlglot", "duckdb", "belvedere.engine.shard", "belvedere.engine.state",
+         "belvedere.engine.expr", "belvedere.plan.planner", "belvedere.sql.parser")
+with belvedere.connect(sys.argv[1]) as db:
+    cpu = time.process_time()
+    with open("/proc/self/status") as status:  # getrusage would tell what the process had that this one was forked from
+        rss = int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read())[1]) / 1024
+    assert loaded(*HEAVY, "pandas") == [], loaded(*HEAVY, "pandas")
+    epoch = db.epoch
+    token = db.put("fresh", [{"id": i, "city": "ab"[i % 2], "n": i} for i in range(10)])
+    assert db.get("fresh_by_city", {"city": "a"}, after=str(token)) == {"city": "a", "total": 20}
+    assert db.get("Fresh", 3)["n"] == 3 and db.get("fresh", 77) is None
+    assert db.scan("fresh_by_city").to_pydict() == {"city": ["a", "b"], "total": [20, 25]}
+    assert db.scan("fresh", start=8).num_rows == 2 and db.lookup("fresh_by_city", "b").num_rows == 1
+    db.wait(db.delete("fresh", [3]))
+    with db.snapshot() as snapshot, db.session() as session:
+        assert snapshot.get("fresh_by_city", "b") == session.get("fresh_by_city", "b") == {"city": "b", "total": 22}
+    change = next(db.subscribe("fresh_by_city", after=epoch))
+    assert change.added.num_rows
+    assert db.quarantine("fresh_by_city").num_rows == 0
+    db.status()
+    assert loaded(*HEAVY) == [], loaded(*HEAVY)
+    try:
+        db.get("nowhere", 1)
+    except belvedere.errors.CatalogError as error:
+        assert "no table or view 'nowhere'; there is " in str(error) and "fresh_by_city" in str(error)
+    assert db.execute("SELECT count(*) AS n FROM fresh").to_pylist() == [{"n": 9}]
+    assert "sqlglot" in sys.modules
+print(cpu, rss)
+"""
+
+
+def test_a_fresh_client_reads_and_writes_without_planner_parser_and_kernels(cluster: LocalCluster) -> None:
+    with belvedere.connect(cluster.url) as db:
+        db.execute("CREATE TABLE fresh (id BIGINT PRIMARY KEY, city STRING, n BIGINT)")
+        db.execute("CREATE MATERIALIZED VIEW fresh_by_city AS SELECT city, sum(n) AS total FROM fresh GROUP BY city")
+        db.put("fresh", [{"id": 1, "city": "b", "n": 1}])
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, cluster.url], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    cpu, rss = map(float, done.stdout.split())
+    print(f"connect: {cpu:.2f} s of CPU, {rss:.0f} MB")
+    assert rss < 110
+    assert cpu < 1.2, "0.6 s on an idle machine"
 
 
 def test_processes_that_die_are_a_delay(cluster: LocalCluster) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.cluster.catalog.catalogs import ServedView
+from belvedere.cluster.catalog.names import ReadableView
 from belvedere.cluster.transport import calls
 from belvedere.engine.shard import view_table
 from belvedere.errors import EpochExpired
@@ -138,8 +139,8 @@ class Reader:
         if known.epoch != truth.epoch or truth.epoch < horizon_of(self.around.store.memory.list_documents(HORIZONS)):
             return
         found = names_of(self.around.store.memory, known)
-        served = {name: view.node for name, view in found.items() if isinstance(view, ServedView)}
-        if served != {name: view.node for name, view in truth.served.items()}:
+        served = {name: view for name, view in found.items() if isinstance(view, ReadableView)}
+        if served != {name: ReadableView(view.shape, view.view_group) for name, view in truth.served.items()}:
             raise Wrong(f"reader {self.number} finds views {sorted(served)} at epoch {truth.epoch}, or other versions")
 
     def _truth(self, epoch: Epoch) -> Truth:

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.backend.memory import MemoryStore
-from belvedere.cluster.catalog.catalogs import FailedView, ServedTable, ServedView, failed_at, names_at
+from belvedere.cluster.catalog.names import FailedVersion, Readable, ReadableView, failed_at, names_at
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.epochs import CommittedEpochs, Known
 from belvedere.cluster.client.pool import Deadline
-from belvedere.cluster.client.reading import decode, table_of
+from belvedere.cluster.client.reading import decode
 from belvedere.cluster.client.subscribe import ClusterSubscription
 from belvedere.cluster.transport import calls
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
@@ -119,16 +119,16 @@ class _Database:
     def as_published(self, epoch: int, deadline: Deadline) -> Known:
         return CommittedEpochs.as_published(cast(CommittedEpochs, self), epoch, deadline)
 
-    def names(self, committed: calls.CommittedRow, deadline: Deadline) -> dict[str, ServedView | ServedTable]:
+    def names(self, committed: calls.CommittedRow, deadline: Deadline) -> dict[str, Readable]:
         return names_of(self.memory, committed)
 
-    def failed(self, committed: calls.CommittedRow, deadline: Deadline) -> Mapping[str, FailedView]:
+    def failed(self, committed: calls.CommittedRow, deadline: Deadline) -> Mapping[str, FailedVersion]:
         document = self.memory.get_document(committed.catalog_document) if committed.catalog else None
         return failed_at(document, frozenset(committed.building)) if document else {}
 
-    def served_view(self, name: str, known: Known) -> ServedView:
+    def served_view(self, name: str, known: Known) -> ReadableView:
         found = self.names(known.committed, self.deadline()).get(name)
-        if not isinstance(found, ServedView):
+        if not isinstance(found, ReadableView):
             raise ViewReplaced(f"view {name!r} is not there at epoch {known.epoch}")
         return found
 
@@ -147,13 +147,13 @@ class _Stored:
     def values(self, table: str, ids: np.ndarray, epoch: int, deadline: Deadline) -> pa.BinaryArray:
         return self.memory.read(table, ids, epoch + 1)
 
-    def rows(self, view: ServedView, epoch: int, deadline: Deadline) -> Delta:
-        found = self.memory.scan(table_of(view), 0, BUCKETS, epoch + 1)
+    def rows(self, view: ReadableView, epoch: int, deadline: Deadline) -> Delta:
+        found = self.memory.scan(view.rows_table, 0, BUCKETS, epoch + 1)
         parts = [decode(view, ids, values) for ids, values in found]
         return concat_deltas(parts) if parts else empty_delta(view.shape.schema)
 
 
-def names_of(memory: MemoryStore, committed: calls.CommittedRow) -> dict[str, ServedView | ServedTable]:
+def names_of(memory: MemoryStore, committed: calls.CommittedRow) -> dict[str, Readable]:
     """What names mean at an epoch, as clients find it out. A catalog that is gone is one that nobody may read by."""
     document = memory.get_document(committed.catalog_document) if committed.catalog else b""
     if document is None:

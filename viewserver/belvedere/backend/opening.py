@@ -67,6 +67,11 @@ def served_url(address: str) -> str:
     return f"{named[scheme]}://{rest}"
 
 
+def load_served() -> None:
+    """What a connection to a served backend needs, before anybody opens one."""
+    import belvedere.backend.served.client  # noqa: F401
+
+
 def _served(url: str, address: str, timeout: float, certificates: Certificates | None, base: bool) -> Backend:
     from belvedere.backend.served.client import FlightStore
 

@@ -269,7 +269,7 @@ class Backend:
         self.store.close()
 
 
-NO_VALUES: pa.BinaryArray = pa.array([], pa.binary())
+NO_VALUES: pa.BinaryArray = pa.nulls(0, pa.binary())
 READ_BYTES = 64 << 20
 _WRITE_ROWS = 1 << 16
 """Rows that one transaction, and one message, holds at most: the pages that it changes are in memory until its end."""

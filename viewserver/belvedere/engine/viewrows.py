@@ -20,22 +20,19 @@ from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.ragged import Ragged, fixed, join, split
 from belvedere.engine.vec import Vec
 from belvedere.plan import nodes
+from belvedere.plan.table_names import delta_table, quarantine_table, view_table
 from belvedere.types import Schema, Type
 
-
-def view_table(view: nodes.ViewNode) -> str:
-    """The store's table of a view's rows."""
-    return f"view {view.name} {view.version}"
-
-
-def quarantine_table(view: nodes.ViewNode) -> str:
-    """The store's table of the rows that a view cannot show because they failed."""
-    return f"quarantine {view.name} {view.version}"
-
-
-def delta_table(name: str) -> str:
-    """The store's table of the rows of a base table."""
-    return f"delta {name}"
+__all__ = [
+    "KeyEncoder",
+    "decode_quarantine_rows",
+    "decode_view_rows",
+    "delta_table",
+    "export_quarantine",
+    "export_view",
+    "quarantine_table",
+    "view_table",
+]
 
 
 @lru_cache(maxsize=1024)

@@ -1,27 +1,28 @@
-"""`execute`: every statement of the SQL front end, carried out. Writes and DDL are left to whoever can write."""
+"""`execute`: every statement of the SQL front end, carried out. Writes and DDL are left to whoever can write.
+
+Parser, planner and DuckDB are loaded by the first statement that needs them: who only reads and writes rows does not
+wait for them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
 
 from belvedere.errors import CatalogError
-from belvedere.model import verify as verification
-from belvedere.model.recompute import answering, connect
 from belvedere.model.session import Session, SessionDatabase
 from belvedere.model.token import Token
-from belvedere.plan.explain import explain
 from belvedere.plan.nodes import Plan
-from belvedere.plan.planner import plan_views
-from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.sql.query import relations
 from belvedere.types import Column
+
+if TYPE_CHECKING:
+    from belvedere.model.verify import Report
 
 Result: TypeAlias = "Token | pa.Table | str | None"
 NO_PREFIXES: Mapping[str, Sequence[Any]] = MappingProxyType({})
@@ -72,6 +73,8 @@ class Executing(ABC):
 
         `wait`: CREATE MATERIALIZED VIEW returns when the view is built; writes go on meanwhile.
         """
+        from belvedere.sql import parse_statement
+
         return self._carry_out(parse_statement(sql, self.catalog), wait)
 
     def _carry_out(self, statement: st.Statement, wait: bool) -> Result:
@@ -131,6 +134,9 @@ class Executing(ABC):
         )
 
     def _explain(self, statement: st.Explain) -> str:
+        from belvedere.plan.explain import explain
+        from belvedere.plan.planner import plan_views
+
         plan, sizes = self._plan()
         view = statement.view
         known = next((v for v in plan.views if v.name.lower() == view.name.lower()), None)
@@ -140,6 +146,7 @@ class Executing(ABC):
         return explain(Plan(plan_views(self.catalog, [view], others)), statement.format)
 
     def _select(self, statement: st.Select) -> pa.Table:
+        from belvedere.model.recompute import answering, connect
         from belvedere.sql.adhoc import key_prefixes, select_to_duckdb
 
         query = statement.view.query
@@ -156,8 +163,10 @@ class Executing(ABC):
         finally:
             connection.close()
 
-    def verify(self, view: str | None = None) -> verification.Report:
+    def verify(self, view: str | None = None) -> Report:
         """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch."""
+        from belvedere.model import verify as verification
+
         catalog = self.catalog
         if view is None:
             wanted = list(catalog.views.values())

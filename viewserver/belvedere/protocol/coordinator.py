@@ -72,7 +72,6 @@ from belvedere.protocol.failure_detector import FailureDetector, shortened
 from belvedere.protocol.gc import Rounds
 from belvedere.protocol.gc_documents import DocumentGc, catalog_document, plan_document
 from belvedere.protocol.leadership import (
-    CLOCK_OFF_MS,
     Accepted,
     Leadership,
     LeadershipEvent,
@@ -83,6 +82,7 @@ from belvedere.protocol.leadership import (
 from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import (
     AMENDING,
+    CLOCK_OFF_MS,
     Attempt,
     Committed,
     Done,

@@ -42,10 +42,9 @@ from belvedere.protocol.driving import (
     Tick,
 )
 from belvedere.protocol.membership import OLDEST_PROTOCOL
-from belvedere.protocol.messages import PROTOCOL, UNTOLD_ENGINE, Pointer, PoolState, Term
+from belvedere.protocol.messages import CLOCK_OFF_MS, PROTOCOL, UNTOLD_ENGINE, Pointer, PoolState, Term
 from belvedere.protocol.ring import MemberId
 
-CLOCK_OFF_MS = 5000
 RETRY_MS = 200
 STAND_BACK_MS = 5000
 """How long one who found itself unfit to lead (a clock, a protocol) waits before it looks again."""

@@ -25,6 +25,9 @@ AMENDING = 2
 UNTOLD_ENGINE = 2
 """The engine of members, records and plans that do not tell theirs: of versions from before they did."""
 
+CLOCK_OFF_MS = 5000
+"""By how much clocks of members may differ; a leader whose clock is certainly further off does not lead."""
+
 Epoch = NewType("Epoch", int)
 Attempt = NewType("Attempt", int)
 """Number of a generation. Grows with every change of members or leader."""

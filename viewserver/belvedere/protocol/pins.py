@@ -42,8 +42,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from belvedere.errors import Contradiction, EpochExpired
-from belvedere.protocol.leadership import CLOCK_OFF_MS
-from belvedere.protocol.messages import NEVER, Epoch
+from belvedere.protocol.messages import CLOCK_OFF_MS, NEVER, Epoch
 
 PINS = "pins/"
 HORIZONS = "horizon/"

@@ -4,7 +4,7 @@ catalogs."""
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from belvedere.errors import CatalogError
@@ -84,8 +84,7 @@ class Catalog:
         """The relation of that name, or an error that lists what there is."""
         found = self.find(name)
         if found is None:
-            known = sorted([*self.tables, *self.views])
-            raise CatalogError(f"no table or view {name!r}; there is " + (", ".join(known) if known else "nothing yet"))
+            raise unknown_relation(name, [*self.tables, *self.views])
         return found
 
     def with_table(self, table: TableDef) -> Catalog:
@@ -100,4 +99,8 @@ class Catalog:
         )
 
 
-__all__ = ["Catalog", "Column", "TableDef", "Ties", "ViewDef"]
+def unknown_relation(name: str, known: Iterable[str]) -> CatalogError:
+    return CatalogError(f"no table or view {name!r}; there is {', '.join(sorted(known)) or 'nothing yet'}")
+
+
+__all__ = ["Catalog", "Column", "TableDef", "Ties", "ViewDef", "unknown_relation"]

@@ -7,10 +7,10 @@ so are the rows (DELTA); what is here is for those who write them and administer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from belvedere.backend.seam import OpenRange
 from belvedere.backend.served import wire
-from belvedere.backend.served.base import ServedBaseTables
 from belvedere.backend.served.client import FlightCaller
 from belvedere.backend.served.service import Answer, Service
 from belvedere.backend.served.wire import Message
@@ -21,6 +21,9 @@ from belvedere.model.describe import schema_json, schema_of, table_json, table_o
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
+
+if TYPE_CHECKING:  # clients need the calls, not what answers them: it loads the engine
+    from belvedere.backend.served.base import ServedBaseTables
 
 PREFIX = "base."
 

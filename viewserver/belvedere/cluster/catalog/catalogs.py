@@ -32,12 +32,13 @@ from belvedere.cluster.catalog.document import (
     dump,
     load,
 )
+from belvedere.cluster.catalog.names import ServedTable
 from belvedere.cluster.catalog.plan import (
     Compiled,
     FailedView,
-    ServedTable,
     ServedView,
     compile,
+    described,
     failed_at,
     failed_builds,
     names_at,
@@ -128,8 +129,8 @@ def apply_manifest(
 ) -> bytes | None:
     """Carry out all documents of a manifest as one change. Its views become one view group, so they share state."""
     batch = _Batch(document)
-    for described in applicable(text, lambda: batch.catalog, target):
-        batch.add(catalog_change.reconcile(batch.catalog, described, batch.failed))
+    for content in applicable(text, lambda: batch.catalog, target):
+        batch.add(catalog_change.reconcile(batch.catalog, content, batch.failed))
     return batch.finish(building)
 
 
@@ -364,7 +365,7 @@ def _next(content: Document) -> bytes:
         replace(
             content,
             tables=tuple(t for t in content.tables if t.until is None or t.physical in tables),
-            view_groups=tuple(c for c in content.view_groups if c.number in needed),
+            view_groups=tuple(described(c, planned) for c in content.view_groups if c.number in needed),
         )
     )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from belvedere import errors
@@ -31,6 +32,19 @@ if TYPE_CHECKING:
 
 TAKEN_SECONDS = 30.0
 TRIES = 8
+
+
+def change_catalog(document: bytes, request: calls.DdlCall, building: Collection[int], target: Target) -> bytes | None:
+    """The catalog after the request, or None if there is nothing to change. Raises what the client is to be told.
+
+    A catalog is offered to the machine and `Taken` at the epoch of `CatalogTaken`, with the view groups
+    `catalogs.compile(changed).made`. None (it may have happened before) is `Taken` at the newest epoch that is planned,
+    with all view groups in `building`."""
+    if catalogs.has_ticket(document, request.ticket):
+        return None
+    carry_out = catalogs.apply_manifest if request.manifest else catalogs.execute
+    changed = carry_out(document, request.text, building, target)
+    return None if changed is None else catalogs.with_ticket(changed, request.ticket)
 
 
 def amended_catalogs(store: Documents, wanted: AmendCatalogs) -> CatalogsAmended:
@@ -70,7 +84,7 @@ class CatalogService:
             refused, pauses = "", Pauses()
             for _ in range(TRIES):
                 document, building = self._newest()
-                changed = calls.change_catalog(document, request, building, self._target)
+                changed = change_catalog(document, request, building, self._target)
                 if changed is None:
                     return self._unchanged(document, building)
                 taken = self._offer(changed)

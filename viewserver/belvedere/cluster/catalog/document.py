@@ -53,11 +53,16 @@ class ViewFailure:
 
 @dataclass(frozen=True)
 class ViewDocument:
-    """A view as `belvedere.model.ddl.view_json` wrote it (its version is the number of its view group)."""
+    """A view as `belvedere.model.ddl.view_json` wrote it (its version is the number of its view group).
+
+    `shape` and `below`: what readers need of it, so that they need not plan it: columns and key (`ViewShape`), and the
+    older view groups that it reads. They follow from the rest. None in documents of earlier versions."""
 
     value: dict[str, Any]
     until: int | None = None
     failure: ViewFailure | None = None
+    shape: dict[str, Any] | None = None
+    below: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -109,7 +114,7 @@ def dump(document: Document) -> bytes:
             for t in document.tables
         ],
         "circuits": [
-            {"number": c.number, "made": c.made, "views": [_view_json(view) for view in c.views]}
+            {"number": c.number, "made": c.made, "views": [_view_json(v) for v in c.views]}
             for c in document.view_groups
         ],
         "tickets": list(document.tickets),
@@ -119,7 +124,8 @@ def dump(document: Document) -> bytes:
 
 def _view_json(view: ViewDocument) -> dict[str, Any]:
     failure = {} if view.failure is None else {"failure": dataclasses.asdict(view.failure)}
-    return {**view.value, "until": view.until, **failure}
+    known = {} if view.shape is None else {"shape": view.shape, "below": list(view.below)}
+    return {**view.value, "until": view.until, **failure, **known}
 
 
 @functools.lru_cache(maxsize=256)
@@ -146,7 +152,9 @@ def _view_group(value: dict[str, Any]) -> ViewGroupDocument:
     views = []
     for entry in value["views"]:
         until, failure = entry.pop("until"), entry.pop("failure", None)
-        views.append(ViewDocument(entry, until, None if failure is None else ViewFailure(**failure)))
+        shape, below = entry.pop("shape", None), entry.pop("below", ())
+        failed = None if failure is None else ViewFailure(**failure)
+        views.append(ViewDocument(entry, until, failed, shape, tuple(below)))
     return ViewGroupDocument(value["number"], value["made"], tuple(views))
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from belvedere.cluster.catalog import document as documents
 from belvedere.cluster.catalog.document import Document, load
+from belvedere.cluster.catalog.names import FailedVersion, ReadableView, ServedTable, tables_of
 from belvedere.engine import shard
 from belvedere.engine.graph import Arranged
 from belvedere.errors import BelvedereError, Incompatible, ViewFailed
@@ -26,7 +27,7 @@ from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views
 from belvedere.plan.rewriting import bottom_up
 from belvedere.sql import query as q
-from belvedere.sql.catalog import Catalog, TableDef, ViewDef
+from belvedere.sql.catalog import Catalog, ViewDef
 
 _REMEMBERED = 1024
 
@@ -45,14 +46,6 @@ class ServedView:
 
 
 @dataclass(frozen=True)
-class ServedTable:
-    """A base table: as users know it, and (`stored`) under its name in the store, in INPUT and in plans."""
-
-    definition: TableDef
-    stored: TableDef
-
-
-@dataclass(frozen=True)
 class FailedView:
     """A version of a view that is not computed any more."""
 
@@ -60,13 +53,7 @@ class FailedView:
     failure: documents.ViewFailure
 
     def error(self) -> ViewFailed:
-        """For who wants to read it."""
-        name, failure = self.view.definition.name, self.failure
-        return ViewFailed(
-            f"view {name!r} cannot be read since epoch {failure.epoch}: {failure.reason}; create it again with"
-            " CREATE OR REPLACE, or drop it",
-            failure.epoch,
-        )
+        return FailedVersion(ReadableView(self.view.shape, self.view.view_group), self.failure).error()
 
 
 @dataclass(frozen=True)
@@ -102,7 +89,7 @@ class Compiled:
 
 
 @dataclass(frozen=True)
-class _Planned:
+class Planned:
     """All views of a view group, dropped ones included, and the relations that each of them reads: tables by physical
     name, views of older view groups by (name, view group)."""
 
@@ -118,16 +105,16 @@ class _Memory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, _Planned] = OrderedDict()
+        self._known: OrderedDict[str, Planned] = OrderedDict()
 
-    def get(self, key: str) -> _Planned | None:
+    def get(self, key: str) -> Planned | None:
         with self._lock:
             found = self._known.get(key)
             if found is not None:
                 self._known.move_to_end(key)
             return found
 
-    def put(self, planned: _Planned) -> None:
+    def put(self, planned: Planned) -> None:
         with self._lock:
             self._known[planned.key] = planned
             if len(self._known) > _REMEMBERED:
@@ -142,11 +129,7 @@ def compile(document: bytes) -> Compiled:
     """What the document means; the same in every process."""
     content = load(document)
     planned = plan_view_groups(content)
-    tables = {
-        t.definition.name: ServedTable(t.definition, replace(t.definition, name=t.physical))
-        for t in content.tables
-        if t.until is None
-    }
+    tables = tables_of(content)
     view_groups = tuple(_live(view_group, planned) for view_group in content.view_groups if view_group.live)
     failed = tuple(
         FailedView(planned[view_group.number].views[view.name], view.failure)
@@ -165,7 +148,7 @@ def compile(document: bytes) -> Compiled:
     return Compiled(content.version, catalog, tables, view_groups, runs, shard.layout(runs).stages, failed)
 
 
-def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, _Planned]) -> ViewGroup:
+def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, Planned]) -> ViewGroup:
     own = planned[view_group.number]
     views = tuple(own.views[view.name] for view in view_group.live)
     read = sorted(
@@ -175,9 +158,9 @@ def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, _Planne
     return ViewGroup(view_group.number, view_group.made, views, leaves, frozenset(number for _, number in read))
 
 
-def plan_view_groups(content: Document) -> dict[int, _Planned]:
+def plan_view_groups(content: Document) -> dict[int, Planned]:
     """All view groups of the document by number, dropped views included."""
-    planned: dict[int, _Planned] = {}
+    planned: dict[int, Planned] = {}
     for view_group in content.view_groups:
         scope = _Scope(content, view_group, planned)
         found = _memory.get(scope.key)
@@ -188,10 +171,30 @@ def plan_view_groups(content: Document) -> dict[int, _Planned]:
     return planned
 
 
+def with_shapes(content: Document) -> Document:
+    """The document with what readers need to know of its views."""
+    planned = plan_view_groups(content)
+    return replace(content, view_groups=tuple(described(group, planned) for group in content.view_groups))
+
+
+def described(view_group: documents.ViewGroupDocument, planned: Mapping[int, Planned]) -> documents.ViewGroupDocument:
+    """With what readers need to know of its views."""
+    own = planned[view_group.number]
+    views = (
+        replace(
+            view,
+            shape=own.views[view.name].shape.to_json(),
+            below=tuple(sorted({number for _, number in own.older[view.name]})),
+        )
+        for view in view_group.views
+    )
+    return replace(view_group, views=tuple(views))
+
+
 class _Scope:
     """What a view group could refer to when it was made."""
 
-    def __init__(self, content: Document, view_group: documents.ViewGroupDocument, planned: Mapping[int, _Planned]):
+    def __init__(self, content: Document, view_group: documents.ViewGroupDocument, planned: Mapping[int, Planned]):
         self._view_group = view_group
         self._tables = [t for t in content.tables if t.exists_at(view_group.made)]
         self._views: dict[str, ServedView] = {}
@@ -210,7 +213,7 @@ class _Scope:
         described = json.dumps([tables, views, [view.value for view in view_group.views]], sort_keys=True)
         self.key = documents.digest(str(view_group.number), described, *below)
 
-    def plan(self) -> _Planned:
+    def plan(self) -> Planned:
         known = Catalog(
             {t.definition.name: t.definition for t in self._tables},
             {name: view.definition for name, view in self._views.items()},
@@ -231,7 +234,7 @@ class _Scope:
         wanted = [replace(view, query=_renamed(view.query, physical)) for view in bound]
         found = plan_views(stored, wanted, nodes.Plan(()), [leaf.node for leaf in leaves])
         views = {v.name: ServedView(v, node, self._view_group.number) for v, node in zip(bound, found, strict=True)}
-        return _Planned(
+        return Planned(
             self.key,
             views,
             {name: frozenset(physical[r] for r in read if r in physical) for name, read in reads.items()},

@@ -17,19 +17,17 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from belvedere.cluster.catalog.catalogs import FailedView, ServedTable, ServedView, failed_builds
+from belvedere.cluster.catalog.names import FailedVersion, Readable, ReadableView, ServedTable, failed_builds
 from belvedere.cluster.client.epochs import MAX_AGE, CommittedEpochs, Known
 from belvedere.cluster.client.pins import Pins
 from belvedere.cluster.client.pool import FIRST_PAUSE, LONGEST_PAUSE, Caller, Deadline, Pool, repeat
 from belvedere.cluster.client.quarantine import quarantined
-from belvedere.cluster.client.reading import RowReader, Served, shape_of
+from belvedere.cluster.client.reading import RowReader
 from belvedere.cluster.client.stores import Open, Stores
 from belvedere.cluster.client.subscribe import ClusterSubscription
 from belvedere.cluster.client.token import ClusterToken
 from belvedere.cluster.transport import calls
-from belvedere.engine import shard
 from belvedere.engine.delta import Changes, Delta
-from belvedere.engine.state.hashing import hash_rows
 from belvedere.errors import (
     BelowHorizon,
     CatalogError,
@@ -47,16 +45,15 @@ from belvedere.model.closing import Closing
 from belvedere.model.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.model.keys import key_codec
 from belvedere.model.pin import Pin
+from belvedere.model.row_ids import row_id
 from belvedere.model.shapes import named, to_table
 from belvedere.model.statements import NO_PREFIXES, Executing, Result
 from belvedere.model.writing import ReadRows, Writing, refuse_view
 from belvedere.plan.nodes import Plan
+from belvedere.plan.table_names import quarantine_table
 from belvedere.protocol.exactly_once import Seq, SourceId
-from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
-from belvedere.sql.parser import statements
-from belvedere.sql.yaml_document import documents
 from belvedere.types import Column
 
 T = TypeVar("T")
@@ -137,21 +134,14 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
             )
         return found
 
-    def _served(self, name: str, known: Known, deadline: Deadline) -> Served:
+    def _served(self, name: str, known: Known, deadline: Deadline) -> Readable:
         """The table or view of that name at the epoch."""
-        names = self.epochs.names(known.committed, deadline)
-        found = names.get(name)
-        if found is None:
-            name = self.epochs.catalog(known.committed, deadline).relation(name).name
-            if name not in names:
-                raise self.epochs.failed(known.committed, deadline)[name].error()
-            found = names[name]
-        return found
+        return self.epochs.named(name, known.committed, deadline)
 
-    def served_view(self, name: str, known: Known) -> ServedView:
+    def served_view(self, name: str, known: Known) -> ReadableView:
         found = self._served(name, known, self.deadline())
-        if not isinstance(found, ServedView):
-            raise CatalogError(f"{found.definition.name!r} is a base table; this works for views only")
+        if not isinstance(found, ReadableView):
+            raise CatalogError(f"{found.name!r} is a base table; this works for views only")
         return found
 
     def key_columns(self, relation: str) -> tuple[Column, ...]:
@@ -159,7 +149,7 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         return self._read(None, None, None, lambda known, deadline: self._key_columns(relation, known, deadline))
 
     def _key_columns(self, relation: str, known: Known, deadline: Deadline) -> tuple[Column, ...]:
-        return order.key_columns(shape_of(self._served(relation, known, deadline)))
+        return order.key_columns(self._served(relation, known, deadline).shape)
 
     # ------------------------------------------------------------------ reads
 
@@ -249,11 +239,11 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
 
         def read(known: Known, deadline: Deadline) -> dict[str, Any] | None:
             served = self._served(relation, known, deadline)
-            shape = shape_of(served)
-            kind = "view" if isinstance(served, ServedView) else "table"
+            shape = served.shape
+            kind = "view" if isinstance(served, ReadableView) else "table"
             columns = order.key_columns(shape)
             values = order.key_values(columns, key, f"{kind} {shape.name!r}")
-            ids = hash_rows(order.key_vecs(columns, values, f"key of {kind} {shape.name!r}"), 1)
+            ids = row_id(order.key_vecs(columns, values, f"key of {kind} {shape.name!r}"))
             found = self.rows.get(served, ids, known.epoch, deadline)
             return named(shape, _row(found)) if len(found) else None
 
@@ -270,8 +260,8 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
     ) -> pa.Table:
         def read(known: Known, deadline: Deadline) -> pa.Table:
             served = self._served(relation, known, deadline)
-            shape = shape_of(served)
-            owner = f"{'view' if isinstance(served, ServedView) else 'table'} {shape.name!r}"
+            shape = served.shape
+            owner = f"{'view' if isinstance(served, ReadableView) else 'table'} {shape.name!r}"
             which = order.positions(shape.schema[: shape.visible], columns, owner)
             codec = key_codec(shape.schema, shape.key)
             rows = self.rows.range(served, codec, wanted(codec, owner), known.epoch, deadline)
@@ -322,18 +312,18 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         views: dict[str, Any] = {}
         for name, served in self.epochs.names(known.committed, deadline).items():
             if isinstance(served, ServedTable):
-                tables[name] = {"versions": usage.get(shard.delta_table(served.stored.name), 0)}
+                tables[name] = {"versions": usage.get(served.rows_table, 0)}
             else:
-                failed = usage.get(shard.quarantine_table(served.node), 0)
-                versions = usage.get(shard.view_table(served.node), 0)
-                views[name] = {"version": served.node.version, "versions": versions, "quarantine_versions": failed}
+                failed = usage.get(quarantine_table(served.shape), 0)
+                versions = usage.get(served.rows_table, 0)
+                views[name] = {"version": served.shape.version, "versions": versions, "quarantine_versions": failed}
         document = self.epochs.document(known.committed, deadline)
         for name, one in self.epochs.failed(known.committed, deadline).items():
-            views[name] = {"version": one.view.node.version, "state": "Failed", **_failure(one)}
+            views[name] = {"version": one.view.shape.version, "state": "Failed", **_failure(one)}
         for name, one in failed_builds(document).items():
-            views.setdefault(name, {"version": one.view.node.version, "state": "Failed", **_failure(one)})
+            views.setdefault(name, {"version": one.view.shape.version, "state": "Failed", **_failure(one)})
             if views[name].get("state") != "Failed":  # the version before is still there
-                views[name]["failed_build"] = f"version {one.view.node.version}: {one.failure.reason}"
+                views[name]["failed_build"] = f"version {one.view.shape.version}: {one.failure.reason}"
         return {**told, "tables": tables, "views": views}
 
     # ------------------------------------------------------------------ writes
@@ -381,8 +371,8 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         self, name: str, known: Known, read: ReadRows, deadline: Deadline
     ) -> tuple[ServedTable, Changes | None]:
         found = self._served(name, known, deadline)
-        if isinstance(found, ServedView):
-            raise refuse_view(found.definition.name)
+        if isinstance(found, ReadableView):
+            raise refuse_view(found.name)
         reader = self._readers.get(found.definition)
         if reader is None:
             reader = self._readers[found.definition] = given.GivenRows(found.definition)
@@ -395,6 +385,9 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
 
         `wait`: CREATE MATERIALIZED VIEW returns when the view is built; writes go on meanwhile.
         """
+        from belvedere.sql import parse_statement
+        from belvedere.sql.parser import statements
+
         found = statements(sql)
         if len(found) == 1 and found[0].tokens[0].text.upper() in ("CREATE", "ALTER", "DROP"):
             return self._change_catalog(sql, False, wait)  # bound by the leader, which has the newest catalog
@@ -417,6 +410,8 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         What exists as described is left alone. A table gets its new columns, a view its new query; a table that would
         have to change otherwise is refused, and then nothing of the manifest happens.
         """
+        from belvedere.sql.yaml_document import documents
+
         count = len(documents(text))
         return [self._change_catalog(text, True, wait)] * count if count else []
 
@@ -475,7 +470,7 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
             return {
                 name: sum(len(piece) for piece in self.rows.pieces(served, known.epoch, deadline))
                 for name, served in names.items()
-                if isinstance(served, ServedView)
+                if isinstance(served, ReadableView)
             }
 
         return self._read(None, None, None, count)
@@ -487,8 +482,8 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
             tables, failed = {}, {}
             for name in sorted(names):
                 served = self._served(name, known, deadline)
-                tables[name] = to_table(shape_of(served), self.rows.rows(served, known.epoch, deadline))
-                if isinstance(served, ServedView):
+                tables[name] = to_table(served.shape, self.rows.rows(served, known.epoch, deadline))
+                if isinstance(served, ReadableView):
                     failed[name] = quarantined(self.stores(deadline), served, known.epoch).num_rows
             return known.epoch, tables, failed
 
@@ -496,8 +491,7 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
 
     def _plan(self) -> tuple[Plan, Any]:
         deadline = self.deadline()
-        names = self.epochs.names(self.epochs.newest(deadline).committed, deadline)
-        return Plan(tuple(found.node for found in names.values() if isinstance(found, ServedView))), None
+        return self.epochs.plan(self.epochs.newest(deadline).committed, deadline), None
 
     # ------------------------------------------------------------------ the end
 
@@ -534,7 +528,7 @@ class ClusterSnapshot(SnapshotReads):
         return self._database.epochs.catalog(self._known.committed, self._database.deadline())
 
 
-def _failure(one: FailedView) -> dict[str, Any]:
+def _failure(one: FailedVersion) -> dict[str, Any]:
     return {"since": one.failure.epoch, "reason": one.failure.reason}
 
 

@@ -19,18 +19,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from belvedere import errors
-from belvedere.cluster.catalog import catalogs
-from belvedere.cluster.catalog.catalogs import FailedView, ServedTable, ServedView
+from belvedere.cluster.catalog.document import Document, dump
+from belvedere.cluster.catalog.names import FailedVersion, Readable, ServedTable, failed_at, names_at
 from belvedere.cluster.client.pool import Deadline, Pool, repeat
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.client.token import ClusterToken
 from belvedere.cluster.coordination.clock import now
 from belvedere.cluster.transport import calls
 from belvedere.model import token as embedded_token
+from belvedere.plan.nodes import Plan
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.pins import HORIZONS, horizon_of
-from belvedere.sql.catalog import Catalog
+from belvedere.sql.catalog import Catalog, unknown_relation
 
 MAX_AGE = 0.05
 SILENT_SECONDS = 1.0
@@ -39,7 +40,7 @@ WAIT_SECONDS = 5.0
 """How long one question may wait for an answer that is newer."""
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
-Names = Mapping[str, ServedView | ServedTable]
+Names = Mapping[str, Readable]
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ class CommittedEpochs:
     def document(self, committed: calls.CommittedRow, deadline: Deadline) -> bytes:
         name = committed.catalog_document
         if not name:
-            return catalogs.empty()
+            return dump(Document())
         with self._lock:
             found = self._documents.get(name)
         if found is None:
@@ -313,17 +314,38 @@ class CommittedEpochs:
 
     def names(self, committed: calls.CommittedRow, deadline: Deadline) -> Names:
         """Tables and views that can be read at the epoch."""
-        return catalogs.names_at(self.document(committed, deadline), committed.building)
+        return names_at(self.document(committed, deadline), committed.building)
 
-    def failed(self, committed: calls.CommittedRow, deadline: Deadline) -> Mapping[str, FailedView]:
+    def named(self, name: str, committed: calls.CommittedRow, deadline: Deadline) -> Readable:
+        """The table or view of that name, whatever its case."""
+        names = self.names(committed, deadline)
+        found = names.get(name) or next((one for key, one in names.items() if key.lower() == name.lower()), None)
+        if found is not None:
+            return found
+        failed = self.failed(committed, deadline)
+        for one in failed.values():
+            if one.view.name.lower() == name.lower():
+                raise one.error()
+        raise unknown_relation(name, [*names, *failed])
+
+    def failed(self, committed: calls.CommittedRow, deadline: Deadline) -> Mapping[str, FailedVersion]:
         """Views that cannot be read at the epoch since they have failed."""
-        return catalogs.failed_at(self.document(committed, deadline), committed.building)
+        return failed_at(self.document(committed, deadline), committed.building)
 
     def catalog(self, committed: calls.CommittedRow, deadline: Deadline) -> Catalog:
-        """What names mean at the epoch, those of views that have failed included."""
-        names = self.names(committed, deadline)
-        failed = {name: one.view.definition for name, one in self.failed(committed, deadline).items()}
-        return Catalog(
-            {name: found.definition for name, found in names.items() if isinstance(found, ServedTable)},
-            {name: found.definition for name, found in names.items() if isinstance(found, ServedView)} | failed,
-        )
+        """What names mean at the epoch, those of views that have failed included, with queries that are bound: for
+        statements. It takes a parser and a planner."""
+        from belvedere.cluster.catalog import plan
+
+        document = self.document(committed, deadline)
+        names, failed = plan.names_at(document, committed.building), plan.failed_at(document, committed.building)
+        tables = {name: one.definition for name, one in names.items() if isinstance(one, ServedTable)}
+        views = {name: one.definition for name, one in names.items() if isinstance(one, plan.ServedView)}
+        return Catalog(tables, views | {name: one.view.definition for name, one in failed.items()})
+
+    def plan(self, committed: calls.CommittedRow, deadline: Deadline) -> Plan:
+        """What is maintained of the views that can be read."""
+        from belvedere.cluster.catalog import plan
+
+        names = plan.names_at(self.document(committed, deadline), committed.building)
+        return Plan(tuple(one.node for one in names.values() if isinstance(one, plan.ServedView)))

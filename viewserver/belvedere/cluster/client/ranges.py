@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from belvedere.backend.seam import BaseTables, OpenRange
-from belvedere.cluster.catalog.catalogs import ServedTable
+from belvedere.cluster.catalog.names import ServedTable
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.errors import CatalogError, DataError
 from belvedere.model import order
@@ -36,10 +36,9 @@ class Ranges:
     def __init__(self, database: ClusterDatabase, table: str) -> None:
         deadline = database.deadline()
         committed = database.epochs.newest(deadline).committed
-        names = database.epochs.names(committed, deadline)
-        found = names.get(table) or names[database.epochs.catalog(committed, deadline).relation(table).name]
+        found = database.epochs.named(table, committed, deadline)
         if not isinstance(found, ServedTable):
-            raise CatalogError(f"{found.definition.name!r} is a view; base tables have key ranges")
+            raise CatalogError(f"{found.name!r} is a view; base tables have key ranges")
         base = database.stores.connection(deadline).base
         if base is None:
             raise CatalogError("this backend does not administer key ranges")

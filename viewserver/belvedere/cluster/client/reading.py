@@ -16,21 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from belvedere import errors
-from belvedere.cluster.catalog.catalogs import ServedTable, ServedView
+from belvedere.cluster.catalog.names import Readable, ReadableView
 from belvedere.cluster.client.pool import Deadline, Pool
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.transport import calls
-from belvedere.engine import shard
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
-from belvedere.engine.state.delta_table import DeltaTable
-from belvedere.model.describe import ViewShape
 from belvedere.model.keys import KeyCodec
 from belvedere.model.ranges import KeyRange
+from belvedere.model.stored_rows import base_rows, view_rows
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.ring import BUCKETS, buckets_of
-from belvedere.sql.catalog import TableDef
-
-Served = ServedView | ServedTable
 
 OWNER_SECONDS = 1.0
 """How long a view server may take for an answer before the store is asked instead."""
@@ -38,14 +33,6 @@ RANGE_ROWS = 1 << 16
 """Rows that are asked for at a time."""
 SILENT_SECONDS = 3.0
 """How long a view server that did not answer is not asked again: the store knows everything."""
-
-
-def shape_of(served: Served) -> ViewShape:
-    """What selecting and showing rows needs to know."""
-    if isinstance(served, ServedView):
-        return served.shape
-    table = served.definition
-    return ViewShape(table.name, 0, table.columns, len(table.columns), table.key_positions)
 
 
 class RowReader:
@@ -56,38 +43,38 @@ class RowReader:
         self._silent: dict[str, float] = {}
         """Addresses that did not answer, and until when they are not asked (monotonic)."""
 
-    def get(self, served: Served, ids: np.ndarray, epoch: int, deadline: Deadline) -> Delta:
+    def get(self, served: Readable, ids: np.ndarray, epoch: int, deadline: Deadline) -> Delta:
         """The rows of these ids, those that exist."""
         values = None
-        if isinstance(served, ServedView) and len(ids) == 1:
+        if isinstance(served, ReadableView) and len(ids) == 1:
             values = self._known_by_owner(served, ids, epoch, deadline)
         if values is None:
-            values = self.values(table_of(served), ids, epoch, deadline)
+            values = self.values(served.rows_table, ids, epoch, deadline)
         return decode(served, ids, values)
 
     def values(self, table: str, ids: np.ndarray, epoch: int, deadline: Deadline) -> pa.BinaryArray:
         return self._stores(deadline).read(table, ids, epoch + 1)
 
-    def pieces(self, served: Served, epoch: int, deadline: Deadline) -> Iterator[Delta]:
+    def pieces(self, served: Readable, epoch: int, deadline: Deadline) -> Iterator[Delta]:
         """All rows, in pieces of some thousand, in no useful order."""
-        for ids, values in self._stores(deadline).scan(table_of(served), 0, BUCKETS, epoch + 1):
+        for ids, values in self._stores(deadline).scan(served.rows_table, 0, BUCKETS, epoch + 1):
             piece = decode(served, ids, values)
             if len(piece):
                 yield piece
 
-    def range(self, served: Served, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline) -> Delta:
+    def range(self, served: Readable, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline) -> Delta:
         """The rows of a range, in its order."""
         parts = list(self._in_order(served, codec, wanted, epoch, deadline))
-        return concat_deltas(parts) if parts else empty_delta(shape_of(served).schema)
+        return concat_deltas(parts) if parts else empty_delta(served.shape.schema)
 
     def _in_order(
-        self, served: Served, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline
+        self, served: Readable, codec: KeyCodec, wanted: KeyRange, epoch: int, deadline: Deadline
     ) -> Iterator[Delta]:
         """Part by part: what breaks off is asked for again, so a part must not be too much."""
         left = wanted.limit
         while left is None or left > 0:
             count = RANGE_ROWS if left is None else min(left, RANGE_ROWS)
-            answer = self._stores(deadline).range(table_of(served), replace(wanted, limit=count), epoch + 1)
+            answer = self._stores(deadline).range(served.rows_table, replace(wanted, limit=count), epoch + 1)
             parts = [decode(served, ids, values) for ids, values in answer]
             yield from parts
             found = sum(map(len, parts))
@@ -96,22 +83,22 @@ class RowReader:
             deadline.progressed()
             left = None if left is None else left - found
             end = parts[-1].slice(len(parts[-1]) - 1, len(parts[-1]))
-            last = codec.encode([end.columns[i].to_arrow() for i in shape_of(served).key], 1)[0].as_py()
+            last = codec.encode([end.columns[i].to_arrow() for i in served.shape.key], 1)[0].as_py()
             wanted = replace(wanted, high=last) if wanted.reverse else replace(wanted, low=last + b"\0")
 
-    def rows(self, served: Served, epoch: int, deadline: Deadline) -> Delta:
+    def rows(self, served: Readable, epoch: int, deadline: Deadline) -> Delta:
         parts = list(self.pieces(served, epoch, deadline))
-        return concat_deltas(parts) if parts else empty_delta(shape_of(served).schema)
+        return concat_deltas(parts) if parts else empty_delta(served.shape.schema)
 
     def _known_by_owner(
-        self, served: ServedView, ids: np.ndarray, epoch: int, deadline: Deadline
+        self, served: ReadableView, ids: np.ndarray, epoch: int, deadline: Deadline
     ) -> pa.BinaryArray | None:
         """What the owner of the bucket remembers; None if it does not, or is not there."""
         owner = self._pool.owner(int(buckets_of(ids)[0]))
         if owner is None or time.monotonic() < self._silent.get(owner[0], 0.0):
             return None
         address, generation = owner
-        request = calls.encode_read(calls.ReadRows(table_of(served), Epoch(epoch), generation.number), ids)
+        request = calls.encode_read(calls.ReadRows(served.rows_table, Epoch(epoch), generation.number), ids)
         patience = max(min(OWNER_SECONDS, deadline.left(2 * OWNER_SECONDS) / 2), 0.001)  # the store needs time as well
         try:
             answer, known, values = calls.decode_rows(self._pool.call(address, calls.READ, request, patience))
@@ -127,25 +114,11 @@ class RowReader:
         return values if known is not None and known.all() else None
 
 
-def table_of(served: Served) -> str:
-    """The table of the store with the rows."""
-    return shard.view_table(served.node) if isinstance(served, ServedView) else shard.delta_table(served.stored.name)
-
-
-def decode(served: Served, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
+def decode(served: Readable, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
     """Rows from values of the store; nulls are no rows."""
     if values.null_count:
         there = pc.is_valid(values).to_numpy(zero_copy_only=False)
         ids, values = ids[there], values.drop_null()
-    if not len(ids):
-        return empty_delta(shape_of(served).schema)
-    if isinstance(served, ServedView):
-        return shard.decode_view_rows(served.node, ids, values)
-    return _base_rows(served.definition, ids, values)
-
-
-def _base_rows(table: TableDef, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
-    """Live rows of DELTA (it keeps tombstones as values)."""
-    packed = DeltaTable(table).unpack(values)
-    rows = Delta(packed.columns, np.ones(len(ids), np.int8), ids)
-    return rows.filter(~packed.dead) if packed.dead.any() else rows
+    if isinstance(served, ReadableView):
+        return view_rows(served.shape.schema, ids, values)
+    return base_rows(served.definition, ids, values)

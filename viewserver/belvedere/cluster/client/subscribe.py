@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
-from belvedere.cluster.catalog.catalogs import ServedView
+from belvedere.cluster.catalog.names import ReadableView
 from belvedere.cluster.client.epochs import Known
 from belvedere.cluster.client.pool import Deadline
-from belvedere.cluster.client.reading import decode, table_of
+from belvedere.cluster.client.reading import decode
 from belvedere.cluster.transport import calls
 from belvedere.engine.delta import Delta, concat_deltas
-from belvedere.engine.residency import distinct_ids
 from belvedere.model.pin import Pin
 from belvedere.model.view_change import ViewChange
 
@@ -38,7 +37,7 @@ class ClusterSubscription:
     def __init__(self, database: ClusterDatabase, name: str, after: Known | int, timeout: float | None) -> None:
         self._database, self._timeout = database, timeout
         self.epoch = after if isinstance(after, int) else after.epoch
-        self._ready: Iterator[tuple[ServedView, ViewChange]] = iter(())
+        self._ready: Iterator[tuple[ReadableView, ViewChange]] = iter(())
         self._pin: Pin | None = database.pins.pin(self.epoch)
         try:
             known = database.epochs.as_published(after, database.deadline()) if isinstance(after, int) else after
@@ -80,7 +79,7 @@ class ClusterSubscription:
 
     # ------------------------------------------------------------------ changes
 
-    def _changes(self, newest: calls.CommittedRow) -> Iterator[tuple[ServedView, ViewChange]]:
+    def _changes(self, newest: calls.CommittedRow) -> Iterator[tuple[ReadableView, ViewChange]]:
         """One for each epoch up to the newest that changed the view, and the version of the view then."""
         for epoch in self._published(newest.epoch, self._database.deadline()):
             deadline = self._database.deadline()  # of each epoch: whoever takes the changes takes their time
@@ -106,10 +105,10 @@ class ClusterSubscription:
         # the newest may be known from the leader before it is in the store, or may never be published
         return found if found and found[-1] == newest else [*found, newest]
 
-    def _change(self, view: ServedView, epoch: int) -> ViewChange | None:
+    def _change(self, view: ReadableView, epoch: int) -> ViewChange | None:
         """From where this subscription stands to the view at the epoch."""
         deadline = self._database.deadline()
-        if view.node == self._view.node:
+        if view == self._view:
             parts = list(self._written(view, epoch))
         else:
             old = self._database.rows.rows(self._view, self.epoch, deadline)
@@ -117,14 +116,14 @@ class ClusterSubscription:
         parts = [part for part in parts if len(part)]
         return _made(view, epoch, concat_deltas(parts)) if parts else None
 
-    def _followed(self, committed: calls.CommittedRow) -> ServedView:
+    def _followed(self, committed: calls.CommittedRow) -> ReadableView:
         """The version of the view that is served at the epoch."""
-        name, shape = self._view.definition.name, self._view.shape
+        name, shape = self._view.name, self._view.shape
         found = self._database.epochs.names(committed, self._database.deadline()).get(name)
         failed = self._database.epochs.failed(committed, self._database.deadline()).get(name)
         if failed is not None:
             raise failed.error()
-        if not isinstance(found, ServedView):
+        if not isinstance(found, ReadableView):
             raise errors.ViewReplaced(f"view {name!r} was dropped at epoch {committed.epoch}")
         if found.shape.same_rows != shape.same_rows:
             raise errors.ViewReplaced(
@@ -133,12 +132,12 @@ class ClusterSubscription:
             )
         return found
 
-    def _written(self, view: ServedView, epoch: int) -> Iterator[Delta]:
-        deadline, table = self._database.deadline(), table_of(view)
+    def _written(self, view: ReadableView, epoch: int) -> Iterator[Delta]:
+        deadline, table = self._database.deadline(), view.rows_table
         listed = [ids for _, ids in self._database.stores(deadline).changed(table, self.epoch, epoch)]
         if not listed:
             return
-        ids = distinct_ids(np.concatenate(listed))
+        ids = np.unique(np.concatenate(listed), axis=0)
         for start in range(0, len(ids), READ_ROWS):
             part = ids[start : start + READ_ROWS]
             before = self._database.rows.values(table, part, self.epoch, deadline)
@@ -180,7 +179,7 @@ def _comparable(row: tuple[object, ...]) -> tuple[object, ...]:
     return tuple("NaN" if value != value else (type(value), value) for value in row)
 
 
-def _made(view: ServedView, epoch: int, delta: Delta) -> ViewChange:
+def _made(view: ReadableView, epoch: int, delta: Delta) -> ViewChange:
     visible = view.shape.schema[: view.shape.visible]
     arrays = [v.to_arrow() for v in delta.columns[: view.shape.visible]]
     schema = pa.schema([pa.field(c.name, c.type.arrow) for c in visible])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from belvedere.backend.addresses import Certificates
-from belvedere.backend.opening import open_backend, served_url, shared_url
+from belvedere.backend.opening import load_served, open_backend, served_url, shared_url
 from belvedere.backend.seam import Backend, Store
 from belvedere.cluster.coordination.seam import Coordination
 from belvedere.cluster.process import logs
@@ -76,6 +76,8 @@ def load(role: Role) -> None:
     """All that a process of the role will need, before anybody needs it."""
     import belvedere.cluster.coordination.zookeeper
     import belvedere.cluster.transport.flight  # noqa: F401
+
+    load_served()
 
     maker(role)
 

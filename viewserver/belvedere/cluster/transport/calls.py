@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -28,12 +28,10 @@ import pyarrow as pa
 
 from belvedere import errors
 from belvedere.backend.seam import Store, TableWrite
-from belvedere.cluster.catalog import catalogs
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Generation, Member
 from belvedere.protocol.ring import BUCKETS, MemberId
 from belvedere.protocol.wire import Codec
-from belvedere.sql.manifest_target import Target
 
 TOPOLOGY = "topology"
 COMMITTED = "committed"
@@ -148,19 +146,6 @@ class Taken:
     epoch: Epoch
     catalog: int
     view_groups: tuple[int, ...] = ()
-
-
-def change_catalog(document: bytes, request: DdlCall, building: Collection[int], target: Target) -> bytes | None:
-    """The catalog after the request, or None if there is nothing to change. Raises what the client is to be told.
-
-    A catalog is offered to the machine and `Taken` at the epoch of `CatalogTaken`, with the view groups
-    `catalogs.compile(changed).made`. None (it may have happened before) is `Taken` at the newest epoch that is planned,
-    with all view groups in `building`."""
-    if catalogs.has_ticket(document, request.ticket):
-        return None
-    carry_out = catalogs.apply_manifest if request.manifest else catalogs.execute
-    changed = carry_out(document, request.text, building, target)
-    return None if changed is None else catalogs.with_ticket(changed, request.ticket)
 
 
 def status_json(status: Mapping[str, Any]) -> bytes:
