@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,14 @@ class Pool:
     def covers(self, seq: Seq) -> bool:
         return self.committed().positions.get(SOURCE, -1) >= seq
 
-    def rows(self) -> int:
-        node = catalogs.compile(self._document()).view_groups[0].views[0].node
+    def failed(self) -> Mapping[str, catalogs.FailedView]:
+        """Views that cannot be read at the committed epoch."""
+        committed = self.committed()
+        document = self.store.get_document(committed.catalog_document)
+        assert document is not None
+        return catalogs.failed_at(document, committed.building)
+
+    def rows(self, view: str = "spend") -> int:
+        served = [v for group in catalogs.compile(self._document()).view_groups for v in group.views]
+        node = next(v.node for v in reversed(served) if v.definition.name == view)
         return sum(len(ids) for ids, _ in self.store.scan(shard.view_table(node), 0, BUCKETS, 1 << 60))

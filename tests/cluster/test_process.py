@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import belvedere
+from belvedere import errors
 from belvedere.cluster.process.local import LocalCluster
-from belvedere.protocol.messages import Role
-from tests.cluster.real import SHAPE, Load, is_whole, started, status, until
+from belvedere.engine.version import ENGINE_VERSION
+from belvedere.protocol.messages import PROTOCOL, Role
+from tests.cluster.real import SHAPE, VIEWS, Load, is_whole, started, status, until
 
 
 @pytest.fixture(scope="module")
@@ -194,21 +196,62 @@ def test_who_is_asked_twice_ends_at_once(cluster: LocalCluster) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_members_of_two_protocols_work_together(tmp_path: Path) -> None:
-    """A rolling upgrade: one process after the other is replaced by one of the next version."""
+def test_members_of_two_protocols_and_engines_work_together(tmp_path: Path) -> None:
+    """A rolling upgrade: one process after the other is replaced by one of the next version, which writes state that
+    this one cannot read. Who comes back is refused."""
     cluster = started(tmp_path, replace(SHAPE, viewservers=2, distributors=1, coordinators=1))
     try:
         with Load(cluster.url, 60) as load:
             load.goes_on()
             for name in ("viewserver-1", "distributor-1", "coordinator-1", "viewserver-2", "store-1"):
-                assert status(cluster)["protocol"] == 1, "there are members that speak nothing else"
+                assert status(cluster)["protocol"] == PROTOCOL, "there are members that speak nothing else"
+                if name in ("viewserver-1", "distributor-1", "coordinator-1", "viewserver-2"):
+                    assert status(cluster)["engine"] == ENGINE_VERSION, "there are members that have nothing else"
                 child = cluster.children[name]
-                child.environment = {"BELVEDERE_TEST_PROTOCOL": "2"}
+                child.environment = {
+                    "BELVEDERE_TEST_PROTOCOL": str(PROTOCOL + 1),
+                    "BELVEDERE_TEST_ENGINE": str(ENGINE_VERSION + 1),
+                }
                 os.kill(pid_of(cluster, name), signal.SIGTERM)
                 until(lambda child=child: child.starts > 1 and child.running, 60.0, f"{name} again")  # type: ignore[misc]
                 load.goes_on()
                 until(lambda: is_whole(cluster, 2), 60.0, "both view servers")
-            until(lambda: status(cluster).get("protocol") == 2, 60.0, "protocol 2")
+            until(lambda: status(cluster).get("protocol") == PROTOCOL + 1, 60.0, "the next protocol")
+            until(lambda: status(cluster).get("engine") == ENGINE_VERSION + 1, 60.0, "the next engine")
+            load.goes_on()
+            back = cluster.children["viewserver-2"]
+            back.environment = {"BELVEDERE_TEST_PROTOCOL": str(PROTOCOL + 1)}
+            os.kill(pid_of(cluster, "viewserver-2"), signal.SIGTERM)
+            log = tmp_path / "logs" / "viewserver-2.log"
+            told = (
+                f"viewserver viewserver-2 cannot take part in pool 'default': it has engine {ENGINE_VERSION}, the pool"
+            )
+            until(lambda: told in log.read_text(), 60.0, "the old engine is refused by name")
+            load.goes_on()
+            load.check_all()
+    finally:
+        cluster.stop()
+
+
+def test_a_view_that_no_process_can_compute_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    cluster = started(tmp_path, replace(SHAPE, viewservers=1, distributors=1, coordinators=1))
+    try:
+        with Load(cluster.url, 61) as load:
+            load.goes_on()
+            child = cluster.children["viewserver-1"]
+            child.environment = {"BELVEDERE_TEST_FAILING_VIEW": "spend:1"}
+            os.kill(pid_of(cluster, "viewserver-1"), signal.SIGTERM)
+            until(lambda: child.starts > 1 and child.running, 60.0, "the view server again")
+            until(lambda: load.db.status()["views"]["spend"].get("state") == "Failed", 60.0, "the view is set aside")
+            load.goes_on()
+            assert status(cluster)["stalled"] == ""
+            failed = load.db.status()["views"]
+            assert "cannot be computed here" in failed["spend"]["reason"]
+            assert failed["big"]["reason"].startswith("it reads view 'spend', which failed: ArithmeticError: ")
+            for view in ("spend", "big"):
+                with pytest.raises(errors.ViewFailed, match=f"view {view!r} cannot be read since epoch"):
+                    load.db.scan(view)
+            load.db.execute(VIEWS[0].replace("CREATE", "CREATE OR REPLACE"))
             load.goes_on()
             load.check_all()
     finally:

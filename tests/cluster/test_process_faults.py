@@ -18,7 +18,7 @@ from belvedere.cluster.roles.viewserver import ViewServerMember
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.seam import Payload
 from belvedere.engine.shard import Shard, StageError
-from belvedere.protocol.messages import Attempt, Batch, Begin, Message, Role
+from belvedere.protocol.messages import PROTOCOL, Attempt, Batch, Begin, Message, Role
 from belvedere.protocol.ring import BUCKETS, MemberId
 from tests.cluster.memory_pool import Pool
 from tests.cluster.real import until
@@ -226,9 +226,10 @@ def test_no_room_for_a_batch_that_came_before_its_generation_is_not_forgotten(
 
 def test_a_member_of_a_protocol_that_the_pool_does_not_speak_is_refused(pool: Pool) -> None:
     pool.whole()
-    pool.start(Role.VIEWSERVER, "newer", protocols=(2, 3))
+    pool.start(Role.VIEWSERVER, "newer", protocols=(PROTOCOL + 1, PROTOCOL + 2))
     assert pool.ended("newer") == 1
-    assert "speaks protocol 1, this viewserver speaks 2 to 3" in pool.heard("newer", "refused")[0]["reason"]
+    told = f"speaks protocol {PROTOCOL}, this viewserver speaks {PROTOCOL + 1} to {PROTOCOL + 2}"
+    assert told in pool.heard("newer", "refused")[0]["reason"]
 
 
 def test_a_session_that_was_lost_costs_a_new_name(pool: Pool) -> None:
@@ -307,6 +308,40 @@ def test_a_view_that_always_fails_is_named_and_tried_again(pool: Pool, monkeypat
     until(lambda: pool.covers(last), 30.0, "it goes on")
     until(lambda: pool.status()["stalled"] == "", 10.0, "not stalled any more")
     assert pool.rows() == 1
+
+
+def test_a_view_that_cannot_be_computed_does_not_hold_its_pool(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool.whole()
+    pool.define()
+    other = "CREATE MATERIALIZED VIEW large AS SELECT id, total FROM orders WHERE total > 0"
+    pool.call(calls.DDL, calls.encode(calls.DdlCall("large", other)))
+    until(lambda: pool.status().get("building") == [], 20.0, "a second view")
+    last = pool.write(1)
+    until(lambda: pool.covers(last), 20.0, "both have a row")
+    good = pool.committed().epoch
+    step, failing = Shard._step, threading.Event()
+    failing.set()
+
+    def fails(self: Shard, running: Any, one: Any, run: Any, outputs: Any) -> Any:
+        if failing.is_set() and "spend" in run.views and one.view_group.number == 1:
+            raise ZeroDivisionError("bucket 7 cannot be computed")
+        return step(self, running, one, run, outputs)
+
+    monkeypatch.setattr(Shard, "_step", fails)
+    last = pool.write(2)
+    until(lambda: pool.covers(last), 30.0, "the pool goes on without the view")
+    assert pool.status()["stalled"] == ""
+    found = pool.failed()
+    assert found["spend"].failure.reason == "ZeroDivisionError: bucket 7 cannot be computed"
+    assert found["spend"].failure.epoch > good and found["spend"].failure.served
+    assert pool.rows("large") == 2
+    again = "CREATE OR REPLACE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n FROM orders GROUP BY customer"
+    pool.call(calls.DDL, calls.encode(calls.DdlCall("again", again)))
+    until(lambda: not pool.failed(), 20.0, "the view is built again")
+    assert pool.rows("spend") == 2
+    last = pool.write(3)
+    until(lambda: pool.covers(last), 20.0, "an epoch with both")
+    assert pool.rows("spend") == 3 and pool.rows("large") == 3
 
 
 def test_other_pools_live_on_while_one_fails(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

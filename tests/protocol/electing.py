@@ -21,7 +21,7 @@ from belvedere.protocol.driving import (
     Swapped,
     Tick,
 )
-from belvedere.protocol.membership import Accepted, Leadership, LeadershipInstruction, Leads, MemberPhase, Stops
+from belvedere.protocol.leadership import Accepted, Leadership, LeadershipInstruction, Leads, MemberPhase, Stops
 from belvedere.protocol.messages import Attempt, Epoch, PoolState
 from belvedere.protocol.ring import MemberId
 

@@ -161,6 +161,8 @@ class TableTop:
                 self._later(name, lambda: d.DocumentRead(request, self.documents.get(document)))
             case d.ListDocuments(request, prefixes):
                 self._later(name, lambda: d.DocumentsListed(request, self._list(prefixes)))
+            case d.AmendCatalogs(request, _, views, catalogs):
+                self._later(name, lambda: d.CatalogsAmended(request, tuple(self._amend(views, *c) for c in catalogs)))
             case d.ReadInput(request):
                 self._later(name, lambda: d.InputRead(request, tuple(self.chunks), tuple(self.sources)))
             case d.Publish(plan):
@@ -187,6 +189,11 @@ class TableTop:
 
     def _list(self, prefixes: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(n for n in self.documents if n.startswith(prefixes)))
+
+    def _amend(self, views: tuple[Any, ...], document: str, version: int) -> d.AmendedCatalog:
+        """Catalogs are no more than lists of what failed in them."""
+        failed = b"".join(f" -{view.name}".encode() for view, _ in views)
+        return d.AmendedCatalog(version, self.documents.get(document, b"") + failed, 1, ())
 
     def _distribute(self, name: MemberId, plan: EpochPlan, generation: Any) -> d.Distributed:
         """One batch to each server, so that the barrier has something to count."""

@@ -1,57 +1,215 @@
-"""Members of two engine versions in one pool."""
+"""Members of two engine versions in one pool: who takes part, when the pool goes on to the next one, who is refused."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from belvedere.errors import Contradiction
 from belvedere.protocol import driving as d
-from belvedere.protocol.coordinator import Options
-from belvedere.protocol.messages import Role
+from belvedere.protocol import wire
+from belvedere.protocol.coordinator import Coordinator, Options
+from belvedere.protocol.leadership import Leadership, Leads
+from belvedere.protocol.membership import Membership
+from belvedere.protocol.messages import Attempt, Epoch, Member, Pointer, PoolState, Role, Term
 from belvedere.protocol.ring import MemberId
-from tests.protocol.table_top import TableTop
+from tests.protocol.table_top import CLUSTER, TableTop
+
+OPTIONS = Options(quiet_ms=2000, collect_ms=500, retention_ms=2000, late_writer_ms=1000)
 
 
 class Engines(TableTop):
-    """View servers refuse plans of another engine than theirs, as `cluster.work` does."""
+    """View servers refuse plans of engines that they do not have, as `cluster.work` does."""
 
-    def __init__(self, seed: int, options: Options) -> None:
-        super().__init__(seed, options)
-        self.engines: dict[MemberId, int] = {}
+    def __init__(self, seed: int, leader: tuple[int, int] = (1, 2)) -> None:
+        super().__init__(seed, OPTIONS)
+        self.engines: dict[MemberId, tuple[int, int]] = {}
+        self.notes: list[d.Note] = []
+        self.coordinator(leader)
+        self.distributor = self.add(Role.DISTRIBUTOR, (1, 2))
+
+    def coordinator(self, engines: tuple[int, int]) -> MemberId:
+        def make(me: MemberId) -> Coordinator:
+            made = Coordinator(me, CLUSTER, self.options)
+            made.membership = Membership(CLUSTER, engines=engines)
+            made.leadership = Leadership(me, CLUSTER, engines=engines)
+            return made
+
+        return self.start(Role.COORDINATOR, make)
+
+    def add(self, role: Role, engines: tuple[int, int]) -> MemberId:
+        name = MemberId(f"{role.value}-{self._number + 1}")
+        self.engines[name] = engines
+        members = self._members_changed
+        self._members_changed = lambda: None  # type: ignore[method-assign]
+        assert self.start(role) == name
+        self.members[name] = replace(self.members[name], oldest_engine=engines[0], newest_engine=engines[1])
+        self._members_changed = members  # type: ignore[method-assign]
+        self._members_changed()
+        return name
+
+    def server(self, *engines: int) -> MemberId:
+        return self.add(Role.VIEWSERVER, (engines[0], engines[-1]))
 
     def _carry_out(self, name: MemberId, instruction: Any) -> None:
-        if isinstance(instruction, d.Open) and instruction.plan.engine != self.engines[name]:
-            failed = d.WorkFailed(instruction.plan.epoch, instruction.attempt, "planned for another engine")
-            self._tell(name, failed)
+        if isinstance(instruction, d.Note):
+            self.notes.append(instruction)
+        if isinstance(instruction, d.Open):
+            oldest, newest = self.engines[name]
+            assert oldest <= instruction.plan.engine <= newest, "planned for an engine that it does not have"
         super()._carry_out(name, instruction)
 
+    @property
+    def engine(self) -> int:
+        return 0 if self.record is None else self.record[0].engine
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="an open plan names its engine for ever, and membership knows nothing of engines: once the last member of"
-    " that engine is gone nobody can finish it; mended when the engine version is in the record and releases carry two",
-)
-def test_an_upgrade_of_the_engine_with_an_epoch_open_does_not_hold_up_the_pool() -> None:
-    table = Engines(3, Options(quiet_ms=2000, collect_ms=500, retention_ms=2000, late_writer_ms=1000, engine=1))
-    table.start(Role.COORDINATOR)
-    table.start(Role.DISTRIBUTOR)
-    table.engines = {MemberId("viewserver-3"): 1, MemberId("viewserver-5"): 2}
-    assert table.start(Role.VIEWSERVER) == "viewserver-3"
+    def servers(self) -> tuple[MemberId, ...]:
+        return tuple(self.leader().epochs.generation.servers)
+
+    def refusals(self) -> dict[str, str]:
+        return {n.fields["member"]: n.fields["reason"] for n in self.notes if n.event == "member refused"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_upgrade_of_the_engine_with_an_epoch_open_does_not_hold_up_the_pool(seed: int) -> None:
+    """The last member of the version before goes with an epoch open: the next version has its engine as well."""
+    table = Engines(seed)
+    old = table.server(1)
     table.write("a")
     table.run_until(lambda: table.record is not None and bool(table.record[0].open))
-    table.kill(MemberId("viewserver-3"))
-    assert not table.commits and table.start(Role.VIEWSERVER) == "viewserver-5"
+    table.kill(old)
+    new = table.server(1, 2)
     table.run_until(lambda: bool(table.commits), steps=5000)
+    assert [plan.engine for plan in table.commits] == [1]
+    table.run_until(lambda: table.engine == 2)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 2)
+    assert table.commits[-1].engine == 2 and table.servers() == (new,)
 
 
-def test_a_server_of_another_engine_is_left_out_while_others_can_do_its_part() -> None:
-    table = Engines(3, Options(quiet_ms=2000, collect_ms=500, retention_ms=2000, late_writer_ms=1000, engine=2))
-    table.start(Role.COORDINATOR)
-    table.start(Role.DISTRIBUTOR)
-    table.engines = {MemberId("viewserver-3"): 1, MemberId("viewserver-4"): 2}
-    assert {table.start(Role.VIEWSERVER), table.start(Role.VIEWSERVER)} == set(table.engines)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_pool_goes_on_to_the_next_engine_when_all_members_have_it_also_under_load(seed: int) -> None:
+    table = Engines(seed)
+    first, second = table.server(1), table.server(1)
+    for _ in range(20):
+        table.write("a")
+        table.run(60)
+    assert table.engine == 1
+    for old in (first, second):
+        table.leave(old)
+        table.server(1, 2)
+        for _ in range(20):
+            table.write("a")
+            table.run(60)
+        assert table.engine == 1 or old == second, "there is a member that has nothing else"
+    written = 0
+    while table.engine == 1:
+        table.write("a")
+        table.run(60)
+        written += 1
+        assert written < 200, "load keeps it from going on"
+    table.run_until(lambda: not table.chunks)
+    engines = [plan.engine for plan in table.commits]
+    assert engines == sorted(engines) and {1, 2} == set(engines)
+    assert all(
+        not state.open
+        for before, state in zip(table.states, table.states[1:], strict=False)
+        if 0 != before.engine != state.engine
+    )
+
+
+def test_an_old_member_that_comes_back_is_refused_by_name() -> None:
+    table = Engines(1)
+    table.server(1, 2)
+    table.run_until(lambda: table.engine == 2)
+    old = table.server(1)
     table.write("a")
     table.run_until(lambda: bool(table.commits))
-    assert table.leader().epochs.generation.servers == ("viewserver-4",)
+    assert old not in table.servers()
+    told = "it has engine 1, the pool has engine 2 and does not go back: start a version that has it"
+    assert table.refusals() == {old: told}
+
+
+def test_a_member_with_an_engine_that_nobody_else_has_is_refused_by_name() -> None:
+    table = Engines(2, leader=(1, 3))
+    table.server(1)
+    table.run_until(lambda: table.engine == 1)
+    lonely = table.server(3)
+    table.write("a")
+    table.run_until(lambda: bool(table.commits))
+    assert lonely not in table.servers()
+    told = "it has engine 3, the pool has engine 1: start a version that has both, upgrade one version at a time"
+    assert table.refusals() == {lonely: told}
+
+
+def test_a_pool_with_nobody_left_says_what_to_start() -> None:
+    table = Engines(3)
+    old = table.server(1)
+    table.write("a")
+    table.run_until(lambda: table.record is not None and bool(table.record[0].open))
+    table.kill(old)
+    new = table.server(2)
+    told = f"no view server has engine 1, which the pool has ({new}): start one of a version that has it"
+    table.run_until(lambda: table.record is not None and table.record[0].stalled == told)
+    assert not table.commits
+    table.server(1, 2)
+    table.run_until(lambda: bool(table.commits))
+    assert table.record is not None and table.record[0].stalled == ""
+
+
+def test_a_coordinator_that_does_not_know_the_engine_of_the_pool_does_not_lead() -> None:
+    state = PoolState("c1", Term(4), MemberId("other"), Attempt(9), Epoch(50), engine=2)
+    made = Leadership(MemberId("me"), "c1", engines=(1, 1))
+    made.handle(d.Tick(1_000_000))
+    made.handle(d.Elected(True))
+    made.handle(d.RecordRead(1, state, 7, 1_000_000))
+    assert made.stands_back == "the pool has engine 2, this coordinator knows 1 at most"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [{"engine": 1}, {"engine": 3, "open": (Pointer(Epoch(60), "plan/60-4", "digest"),)}],
+    ids=["goes back", "with an epoch open"],
+)
+def test_the_engine_of_the_record_grows_while_no_epoch_is_open(after: dict[str, Any]) -> None:
+    state = PoolState("c1", Term(4), MemberId("me"), Attempt(9), Epoch(50), engine=2)
+    made = Leadership(MemberId("me"), "c1", engines=(1, 3))
+    made.handle(d.Tick(1_000_000))
+    made.handle(d.Elected(True))
+    made.handle(d.RecordRead(1, replace(state, term=Term(3)), 7, 1_000_000))
+    assert made.handle(d.Swapped(2, "done", 8, 1_000_000)) == [Leads(state)]
+    with pytest.raises(Contradiction, match="engines grow, while no epoch is open"):
+        made.propose(replace(state, **after))
+
+
+def test_a_record_of_the_version_before_has_the_engine_of_its_last_plan() -> None:
+    table = Engines(4)
+    table.server(1)
+    table.write("a")
+    table.run_until(lambda: bool(table.commits))
+    assert table.record is not None
+    state, version = table.record
+    written = wire.encode(state).replace(b'"engine":1,', b"")
+    old = wire.decode(written)
+    assert isinstance(old, PoolState) and old.engine == 0 and b"engine" not in written
+    table.record = (old, version)
+    table.kill(table._coordinators()[0])
+    table.coordinator((1, 2))
+    table._tell(table._coordinators()[0], d.Elected(True))
+    table.server(1, 2)
+    table.run_until(lambda: table.engine == 1)
+    table.write("a")
+    table.run_until(lambda: len(table.commits) == 2)
+    assert table.commits[-1].engine == 1
+
+
+def test_members_that_do_not_tell_their_engine_have_the_one_of_before() -> None:
+    assert (
+        Member(MemberId("m"), Role.VIEWSERVER).oldest_engine,
+        Member(MemberId("m"), Role.VIEWSERVER).newest_engine,
+    ) == (
+        2,
+        2,
+    )

@@ -18,7 +18,7 @@ from belvedere.protocol.driving import (
     Swapped,
     Tick,
 )
-from belvedere.protocol.membership import (
+from belvedere.protocol.leadership import (
     CLOCK_OFF_MS,
     STAND_BACK_MS,
     Accepted,
@@ -27,6 +27,7 @@ from belvedere.protocol.membership import (
     MemberPhase,
     Stops,
 )
+from belvedere.protocol.membership import OLDEST_PROTOCOL
 from belvedere.protocol.messages import Attempt, Epoch, Pointer, PoolState, Term
 from belvedere.protocol.ring import MemberId
 from tests.protocol import electing
@@ -67,7 +68,7 @@ def test_a_candidate_reads_claims_and_leads() -> None:
 def test_the_first_leader_creates_the_record() -> None:
     made = at()
     made.handle(Elected(True))
-    first = PoolState("c1", Term(1), ME)
+    first = PoolState("c1", Term(1), ME, protocol=OLDEST_PROTOCOL)
     assert made.handle(RecordRead(1, None)) == [Create(2, first)]
     assert made.handle(Swapped(2, "done", 0, NOW)) == [Leads(first)]
     again = at()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from belvedere.errors import Contradiction, EpochExpired
-from belvedere.protocol.membership import CLOCK_OFF_MS
+from belvedere.protocol.leadership import CLOCK_OFF_MS
 from belvedere.protocol.messages import NEVER, Epoch
 from belvedere.protocol.pins import (
     LARGEST_STEP_MS,

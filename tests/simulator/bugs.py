@@ -16,21 +16,24 @@ from unittest import mock
 import numpy as np
 
 from belvedere.backend.memory import MemoryStore
+from belvedere.engine import exchange
 from belvedere.engine.delta import Changes
 from belvedere.engine.shard import Shard
 from belvedere.engine.state import delta_table
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.protocol import (
+    amending,
     barrier,
     coordinator,
     driving,
     gc_documents,
-    membership,
+    leadership,
     pins,
     reads,
     store_requests,
     viewserver,
 )
+from belvedere.protocol import epoch as epochs
 from belvedere.protocol import exactly_once as eo
 from belvedere.protocol import sources as planning
 from belvedere.protocol.messages import Batch, Epoch, Expect, PoolState, Released, Stage
@@ -189,7 +192,7 @@ def _no_fence() -> list[Patch]:
 @_bug("unknown compare-and-set taken as failure")
 def _unknown_is_failure() -> list[Patch]:
     """Whoever got no answer goes on as if nothing had been written."""
-    checked, propose = membership.Leadership._checked, coordinator.Coordinator._propose
+    checked, propose = leadership.Leadership._checked, coordinator.Coordinator._propose
 
     def failed(self: Any, record: driving.RecordRead) -> Any:
         if record.state is None or (record.state.term, record.state.leader) != (self.state.term, self._me):
@@ -197,7 +200,7 @@ def _unknown_is_failure() -> list[Patch]:
         self._version = record.version
         self._failed = self._proposal is not None
         self._proposal = None
-        self.phase = membership.MemberPhase.LEADING
+        self.phase = leadership.MemberPhase.LEADING
         return self._proceed()
 
     def again(self: Any) -> Any:
@@ -205,7 +208,38 @@ def _unknown_is_failure() -> list[Patch]:
             self._proposal = self._prepared = None
         return propose(self)
 
-    return [(membership.Leadership, "_checked", failed), (coordinator.Coordinator, "_propose", again)]
+    return [(leadership.Leadership, "_checked", failed), (coordinator.Coordinator, "_propose", again)]
+
+
+# ---------------------------------------------------------------------- views that fail
+
+
+@_bug("full disk blamed on a view")
+def _disk_blamed() -> list[Patch]:
+    return [(exchange, "is_of_computation", lambda error: True)]
+
+
+@_bug("view set aside at its first failure")
+def _first_failure() -> list[Patch]:
+    return [(amending, "BLAMED_AFTER", 1)]
+
+
+@_bug("plan amended beside the record")
+def _beside_the_record() -> list[Patch]:
+    """Members are told the new plan, a successor finds the old one."""
+    return [(epochs.Amendment, "pointer", lambda self, opened: opened.pointer)]
+
+
+@_bug("epochs after an amended one left as they are")
+def _later_left() -> list[Patch]:
+    begin = amending.Amendments.begin
+
+    def only_the_first(self: Any, book: epochs.EpochBook, version: int) -> Any:
+        blamed = self._to_blame()
+        first = [opened for opened in book.open if blamed is None or opened.plan.epoch <= blamed[0]]
+        return begin(self, dataclasses.replace(book, open=first), version)
+
+    return [(amending.Amendments, "begin", only_the_first)]
 
 
 # ---------------------------------------------------------------------- members and their caches

@@ -88,6 +88,8 @@ class Cluster:
         version = self._versions.get(host) or (NEXT if self.upgraded else THIS)
         process = self.processes[host] = self._make(role, host, incarnation, version)
         process.protocols = version.protocols
+        told = THIS.engines if version.unsaid else version.engines
+        process.engines = (told.oldest, told.newest)
         process.skew = self._random.choice(self.skews)
         process.start()
 

@@ -41,7 +41,7 @@ def check_patience(machine: Coordinator, quiet_ms: int) -> None:
     if machine.phase is not CoordinatorPhase.LEADING or not machine.leadership.acting or machine._proposal is not None:
         return
     patience, now = machine.patience, machine._now
-    if patience._retry_at is not None and patience._retry_at <= now:
+    if patience._retry_at is not None and patience._retry_at <= now and machine._amendments.current is None:
         raise Wrong(f"{machine.me}: an attempt failed ({patience._reason}), and nobody tries it again")
     silence = now - patience._heard_at
     waits = any(not epoch.acknowledged for epoch in machine.epochs.open) and machine.epochs.staffed

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.backend.seam import Store
+from belvedere.cluster.catalog.ddl import amended_catalogs
 from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.roles import store_owner
 from belvedere.cluster.roles.coordinator import WAITING_MS
@@ -19,6 +20,7 @@ from belvedere.cluster.transport import calls
 from belvedere.errors import BelvedereError, Incompatible
 from belvedere.protocol.coordinator import Coordinator, CoordinatorPhase, Options
 from belvedere.protocol.driving import (
+    AmendCatalogs,
     CatalogOffered,
     CatalogTaken,
     Collect,
@@ -189,6 +191,8 @@ class CoordinatorProcess(Process):
             self._effect("found two rings in one generation")
         if note.event == "member refused" and " speaks protocols " in f" {note.fields['reason']}":
             self._effect("refused a member of another protocol")
+        if note.event == "member refused" and ", the pool has engine " in str(note.fields["reason"]):
+            self._effect("refused a member of another engine")
         if note.event == "leading":  # what was read in an earlier term may be old by now
             self._listing = Listing(self.around.store.memory, self.around.store.memory, LISTED_CHUNKS, self._seconds)
 
@@ -207,6 +211,8 @@ class CoordinatorProcess(Process):
                 self._ask(request, lambda: memory.put_document(name, data), lambda _: DocumentWritten(request))
             case ReadDocument(request, name):
                 self._ask(request, lambda: self._read(name), lambda data: DocumentRead(request, data))
+            case AmendCatalogs(request):
+                self._ask(request, lambda: amended_catalogs(memory, instruction), lambda amended: amended)
             case ReadInput(request):
                 self._ask(request, self._listing.read, lambda found: InputRead(request, *found))
             case ListDocuments(request, prefixes):

@@ -19,7 +19,7 @@ from tests.simulator.process import Process
 from tests.simulator.scheduler import MS, Action
 from tests.simulator.shape import Shape
 from tests.simulator.sources import Sources
-from tests.simulator.versions import Version
+from tests.simulator.versions import ONLY_NEXT, UNSAID, Version
 from tests.simulator.viewservers import ViewServerProcess
 
 
@@ -352,7 +352,8 @@ class Nemesis:
             self.around.scheduler.after(50 * MS, lambda: zookeeper.campaign(leader.name))
 
     def other_engine(self) -> None:
-        self._guest(Version(engine=True))
+        """One that has none of the pool's engines, and may not say so."""
+        self._guest(self.random.choice((ONLY_NEXT, UNSAID)))
 
     def other_ring(self) -> None:
         self._guest(Version(ring=True))
@@ -369,7 +370,8 @@ class Nemesis:
             self.around.scheduler.after(stay, lambda: self.cluster.remove(host))
 
     def upgrade(self) -> None:
-        """From now on processes that start speak the next protocol as well, and somebody is started again."""
+        """From now on processes that start are of the next version: they speak the next protocol and have the next
+        engine as well. Somebody is started again."""
         self.cluster.upgraded = True
         process = self.anyone()
         if process is not None:

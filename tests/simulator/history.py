@@ -18,23 +18,26 @@ from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.roles import failure_detector, input_listing
 from belvedere.cluster.roles.work import DistributorWork, ServerWork
 from belvedere.cluster.transport import calls
+from belvedere.engine.formats import Engines
 from belvedere.engine.version import ENGINE_VERSION
-from belvedere.protocol import assign, membership, pins, withdraw
+from belvedere.protocol import assign, leadership, membership, pins, withdraw
 from belvedere.protocol.coordinator import Options
 from belvedere.protocol.exactly_once import SourceEntry, SourceId
 from belvedere.protocol.gc_documents import CATALOGS, PLANS
-from belvedere.protocol.membership import Leadership, Membership
+from belvedere.protocol.leadership import Leadership
+from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import PROTOCOL, Epoch, EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
-from tests.simulator import faults, payloads, schema
+from tests.simulator import failing, faults, payloads, schema
 from tests.simulator import shape as shapes
 from tests.simulator.cluster import Cluster
 from tests.simulator.conduct import check_acknowledged
 from tests.simulator.coordinators import REFUSED, SILENCE, TICK, CoordinatorProcess
 from tests.simulator.distributors import DistributorProcess
+from tests.simulator.failing import FailingViews
 from tests.simulator.faults import Nemesis
 from tests.simulator.network import Network, Weather
-from tests.simulator.oracle import Oracle, Wrong
+from tests.simulator.oracle import Oracle, Truth, Wrong
 from tests.simulator.process import CLUSTER, Process, Surroundings
 from tests.simulator.readers import LEASE, Reader
 from tests.simulator.scheduler import MS, SECOND, Scheduler
@@ -53,7 +56,7 @@ LARGEST_STEP_MS = 1_000
 """In place of the one in `protocol.pins`; small jumps of clocks are smaller than this, big ones bigger."""
 SCALED: tuple[tuple[Any, str, float], ...] = (
     (pins, "LARGEST_STEP_MS", LARGEST_STEP_MS),
-    (membership, "STAND_BACK_MS", 1_000),
+    (leadership, "STAND_BACK_MS", 1_000),
     (assign, "DRAIN_MS", 600),
     (withdraw, "DRAIN_MS", 600),
     (input_listing, "SOURCES_SECONDS", 0.3),
@@ -115,9 +118,10 @@ class History:
             late_writer_ms=(SESSION + LATEST) // MS,
             max_rows=self.shape.plan_rows,
             memory=self.shape.plan_memory,
-            engine=ENGINE_VERSION,
         )
         self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faulty else None
+        self.failing = failing.draw(seed, theme or "", self.trace.effects) if faulty else None
+        self.oracle.amended = self._amended
 
     # ------------------------------------------------------------------ the run
 
@@ -152,10 +156,14 @@ class History:
         scheduler.run_until(stop)
         if self.nemesis is not None:
             self.nemesis.stop()
+        if self.failing is not None:
+            self.failing.active = False
         self.trace.calm(scheduler.now)
         self.cluster.hasty = True
         calm, silent, epochs = scheduler.now, self.trace.effects[SILENCE], len(self.oracle.committed)
         self._drain(calm + CALM)
+        if self.failing is not None:
+            self._create_again(self.failing)
         if draw.random() < ENCORE:
             self._encore()
         self._check_silences(calm, silent, len(self.oracle.committed) - epochs)
@@ -171,8 +179,32 @@ class History:
             self._lose_commits()
         state = self.around.zookeeper.record.state
         self.trace.effects["pool that speaks the next protocol"] += state is not None and state.protocol > PROTOCOL
+        self.trace.effects["pool with the next engine"] += state is not None and state.engine > ENGINE_VERSION
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
+
+    def _create_again(self, failing: FailingViews) -> None:
+        """Views that failed are as good as new when somebody creates them again."""
+        failing.mended = True
+        for _ in range(3):  # one that reads another can be created after that one
+            truth = self.oracle.last
+            names = [] if truth is None else failing.unfinished(truth)
+            if not names:
+                return
+            self.trace.effects["failed view created again"] += len(names)
+            self.ddl.repair(names)
+            self._drain(self.around.scheduler.now + CALM)
+        raise Wrong(f"views are still set aside after they were created again: {names}")
+
+    def _amended(self, before: EpochPlan, after: EpochPlan) -> None:
+        self.trace.effects["plan amended again" if before.amends else "plan amended"] += 1
+        memory = self.around.store.memory
+        old, new = memory.get_document(before.catalog_document), memory.get_document(after.catalog_document)
+        assert old is not None and new is not None
+        self.ddl.amended(old, new)
+        for one in catalogs.compile(new).failed:
+            self.around.store.amended.add((one.failure.epoch, one.view.view_group))
+            self.around.store.amended.add((after.epoch, one.view.view_group))
 
     def _encore(self) -> None:
         """One more write, whose leader is lost as soon as it is committed: only its successor can tell readers."""
@@ -214,8 +246,13 @@ class History:
         draw = self.random
         pool = [schema.BIG, schema.SPEND, schema.NAMED, schema.OPTIONAL, schema.WORDS, schema.TOTALS]
         draw.shuffle(pool)
+        with_readers = self.shape.theme == failing.THEME and draw.random() < 0.5
+        if with_readers:
+            pool.sort(key=lambda view: view is not schema.SPEND)
         first = pool[: draw.choice((1, 2))]
         self.ddl.begin(first)
+        if self.failing is not None:
+            self.failing.aim([view.name for view in first])
         later: list[list[Statement]] = [[] for _ in range(self.shape.users)]
         names = {view.name for view in first}
         for _ in range(self.shape.ddl):
@@ -226,6 +263,8 @@ class History:
             candidates += [f"DROP MATERIALIZED VIEW {view.name}" for view in first]
             candidates += [schema.ADD_NOTE, schema.NOTES, schema.CREATE_EXTRA, schema.DROP_EXTRA]
             draw.choice(later).append(draw.choice(candidates))
+        if with_readers:
+            later[0].insert(0, schema.LEVELS)
 
         def begin() -> None:
             self.ddl.begin_changes(later)
@@ -345,22 +384,26 @@ class History:
             )
             made.on_collect = self._collecting
             oldest, newest = version.protocols
-            made.machine.membership = Membership(CLUSTER, oldest=oldest, newest=newest)
-            made.machine.leadership = Leadership(name, CLUSTER, oldest=oldest, newest=newest)
+            engines = (version.engines.oldest, version.engines.newest)
+            made.machine.membership = Membership(CLUSTER, oldest=oldest, newest=newest, engines=engines)
+            made.machine.leadership = Leadership(name, CLUSTER, oldest=oldest, newest=newest, engines=engines)
             return made
         if role == "distributor":
-            work = DistributorWork(name, memory, catalogs.compile, payloads.decode)
+            work = DistributorWork(name, memory, catalogs.compile, payloads.decode, engines=version.engines)
             return DistributorProcess(around, host, incarnation, self._of(version, work), payloads.encode)
-        work = self._of(version, self._make_work(name))
+        work = self._of(version, self._make_work(name, version.engines))
         return ViewServerProcess(around, host, incarnation, work, self.shape.compute_time, self.nemesis)
 
     def _of(self, version: Version, work: Any) -> Any:
-        return OtherWork(work, version) if version.engine or version.ring else work
+        return OtherWork(work, version) if version.ring else work
 
-    def _make_work(self, name: MemberId) -> ServerWork:
-        work = ServerWork(name, self.around.store.memory, catalogs.compile, memory_limit=self.shape.memory)
+    def _make_work(self, name: MemberId, engines: Engines) -> ServerWork:
+        memory = self.around.store.memory
+        work = ServerWork(name, memory, catalogs.compile, memory_limit=self.shape.memory, engines=engines)
         if self.nemesis is not None and self.shape.spill_fails:
             faults.spilling(work, self.nemesis.spilling)
+        if self.failing is not None:
+            self.failing.into(work)
         return work
 
     def _is_gone(self, name: MemberId) -> bool:
@@ -427,6 +470,14 @@ class History:
         truth = self.oracle.last
         if truth is not None and truth.epoch == after.committed and truth.document and not truth.building:
             self.ddl.check(truth)
+        if truth is not None and truth.epoch == after.committed:
+            self._check_failed(truth)
+
+    def _check_failed(self, truth: Truth) -> None:
+        if self.failing is not None:
+            self.failing.check(truth)
+        elif truth.document and catalogs.compile(truth.document).failed:
+            raise Wrong(f"epoch {truth.epoch}: views are set aside, and there was nothing wrong with any")
 
 
 __all__ = ["History", "Result"]

@@ -14,8 +14,8 @@ which the record changes, in the simulated ZooKeeper, so no member's opinion mat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from belvedere.backend.memory import MemoryStore
@@ -23,7 +23,7 @@ from belvedere.cluster.catalog.catalogs import ServedView
 from belvedere.engine.shard import decode_view_rows, view_table
 from belvedere.protocol import wire
 from belvedere.protocol.exactly_once import START, Seq, SourceId
-from belvedere.protocol.membership import CLOCK_OFF_MS
+from belvedere.protocol.leadership import CLOCK_OFF_MS
 from belvedere.protocol.messages import Epoch, EpochPlan, Pointer, PoolState
 from belvedere.protocol.ring import BUCKETS
 from tests.simulator import documents
@@ -34,8 +34,9 @@ from tests.simulator.sources import Sources
 Rows: TypeAlias = Counter[Row]
 
 
-FARTHEST_MS = CLOCK_OFF_MS + 1_500
-"""Ahead of the true time that an epoch may be named: what a leader's clock may be off, and what notices may take."""
+FARTHEST_MS = 2 * CLOCK_OFF_MS
+"""Ahead of the true time that an epoch may be named: what a leader's clock may be off, and once as much again. A clock
+that is set by less while its owner leads is noticed with the next answer of ZooKeeper, when one epoch is named."""
 
 
 class Wrong(AssertionError):
@@ -61,6 +62,8 @@ class Oracle:
     sources: Sources
     memory: MemoryStore
     committed: list[Truth] = field(default_factory=list)
+    amended: Callable[[EpochPlan, EpochPlan], None] = lambda before, after: None
+    """A plan that takes the place of another is in the record."""
     _plans: dict[str, EpochPlan] = field(default_factory=dict)
     _catalogs: dict[str, bytes] = field(default_factory=dict)
     _positions: dict[SourceId, Seq] = field(default_factory=dict)
@@ -93,11 +96,17 @@ class Oracle:
             ("generation", old.generation, after.generation),
             ("committed epoch", old.committed, after.committed),
             ("protocol", 0 if before is None else old.protocol, after.protocol),
+            ("engine", old.engine, after.engine),
         ):
             if found < was:
                 raise Wrong(f"the {what} of the record went back from {was} to {found} (written by {after.leader})")
         if before is not None and after.leader != before.leader and after.term == before.term:
             raise Wrong(f"{before.leader} and {after.leader} both lead in term {after.term}")
+        for pointer in after.open:
+            self._know(pointer)
+            if self._plans[pointer.document].engine != after.engine:
+                told = self._plans[pointer.document].engine
+                raise Wrong(f"epoch {pointer.epoch} is planned for engine {told}, the pool has engine {after.engine}")
         if len(after.open) > 2:
             raise Wrong(f"{len(after.open)} epochs are open")
         for pointer in after.open:
@@ -107,9 +116,33 @@ class Oracle:
         known = {*after.open, after.committed_plan}
         for pointer in old.open:
             if pointer not in known and not pointer.epoch < after.committed:
-                raise Wrong(f"the plan of epoch {pointer.epoch} was in the record and is given up")
+                self._check_amended(pointer, old, after)
         if after.committed > old.committed:
             self._committed(old, after, now)
+
+    def _check_amended(self, pointer: Pointer, old: PoolState, after: PoolState) -> None:
+        """The plan is not in the record any more: another one is, of the same input, for a new generation."""
+        found = next((new for new in after.open if new.epoch == pointer.epoch), None)
+        if found is None:
+            raise Wrong(f"the plan of epoch {pointer.epoch} was in the record and is given up")
+        before, plan = self._plans[pointer.document], self._plans[found.document]
+        if replace(plan, catalog=0, catalog_document="", stages=0, slices=(), amends="") != replace(
+            before, catalog=0, catalog_document="", stages=0, slices=(), amends=""
+        ):
+            raise Wrong(f"the plan of epoch {pointer.epoch} is amended and has other input")
+        if after.generation == old.generation:
+            raise Wrong(
+                f"the plan of epoch {pointer.epoch} is amended in generation {after.generation}, which has begun"
+            )
+        if plan.catalog <= before.catalog or found.amendment != pointer.amendment + 1:
+            raise Wrong(f"the plan of epoch {pointer.epoch} is amended {found.amendment} times, and has no new catalog")
+        later = [new for new in after.open if new.epoch > found.epoch and new in old.open]
+        if later:
+            raise Wrong(f"the plan of epoch {pointer.epoch} is amended, that of epoch {later[0].epoch} after it is not")
+        for new in after.open:
+            if new.epoch > found.epoch and self._plans[new.document].catalog < plan.catalog:
+                raise Wrong(f"the catalog of epoch {new.epoch} is older than that of epoch {found.epoch} before it")
+        self.amended(before, plan)
 
     def _know(self, pointer: Pointer) -> None:
         """A plan that the record points to must be in the store, and so must its catalog."""

@@ -22,7 +22,7 @@ from belvedere.cluster.coordination.seam import SessionState as SessionState
 from belvedere.cluster.transport.peers import Peers
 from belvedere.cluster.transport.seam import Payload
 from belvedere.protocol.driving import Note, Received, Send, Tick
-from belvedere.protocol.messages import PROTOCOL, Member, Message, Role
+from belvedere.protocol.messages import PROTOCOL, UNTOLD_ENGINE, Member, Message, Role
 from belvedere.protocol.ring import MemberId
 from tests.simulator.network import Network
 from tests.simulator.scheduler import SECOND, Action, Scheduler
@@ -66,6 +66,7 @@ class Process:
         self.skew = 0
         """Milliseconds that its clock is ahead of the true time."""
         self.protocols = (PROTOCOL, PROTOCOL)
+        self.engines = (UNTOLD_ENGINE, UNTOLD_ENGINE)
         """Oldest and newest that it speaks."""
         seconds = lambda: around.scheduler.now / SECOND  # noqa: E731
         self.lease = Lease(around.zookeeper.timeout / SECOND)
@@ -90,7 +91,7 @@ class Process:
         around.zookeeper.connect(session)
         around.network.listen(self.name, self._deliver)
         address, (oldest, newest) = f"{ADDRESS}{self.name}", self.protocols
-        around.zookeeper.join(Member(self.name, self.role, address, oldest, newest, CLUSTER))
+        around.zookeeper.join(Member(self.name, self.role, address, oldest, newest, CLUSTER, False, *self.engines))
         now = around.scheduler.now / SECOND
         self.lease.connected(now)
         self.lease.opened(now)

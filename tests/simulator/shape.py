@@ -202,6 +202,10 @@ def _apply_theme(shape: Shape, rng: random.Random) -> None:
             shape.shun_ms, shape.forgets = rng.choice((500, 5_000)), 0.7
             shape.faults, shape.writes, shape.viewservers, shape.seconds = 4, 30, rng.choice((2, 3)), 5
             shape.retention_ms, shape.epoch_ms, shape.pins, shape.store_late, shape.deletes = 300, 100, 0.0, 0.0, 0.4
+        case "failing views":
+            # Statements and leaders that come and go while views fail; servers that spill.
+            shape.ddl, shape.coordinators, shape.leader_fails = max(2, shape.ddl), 3, rng.choice((0.0, 0.06))
+            shape.writes, shape.subscribers = 30, 1
         case "versions":
             # Members of other versions come and go.
             shape.kinds = frozenset(("other engine", "other ring", "other protocol", "upgrade", "visit"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.backend.memory import MemoryStore
-from belvedere.cluster.catalog.catalogs import ServedTable, ServedView, names_at
+from belvedere.cluster.catalog.catalogs import FailedView, ServedTable, ServedView, failed_at, names_at
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.epochs import CommittedEpochs, Known
 from belvedere.cluster.client.pool import Deadline
@@ -25,7 +25,7 @@ from belvedere.cluster.client.reading import decode, table_of
 from belvedere.cluster.client.subscribe import ClusterSubscription
 from belvedere.cluster.transport import calls
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
-from belvedere.errors import EpochExpired, NotYet, ViewReplaced
+from belvedere.errors import EpochExpired, NotYet, ViewFailed, ViewReplaced
 from belvedere.protocol import pins
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.ring import BUCKETS
@@ -122,6 +122,10 @@ class _Database:
     def names(self, committed: calls.CommittedRow, deadline: Deadline) -> dict[str, ServedView | ServedTable]:
         return names_of(self.memory, committed)
 
+    def failed(self, committed: calls.CommittedRow, deadline: Deadline) -> Mapping[str, FailedView]:
+        document = self.memory.get_document(committed.catalog_document) if committed.catalog else None
+        return failed_at(document, frozenset(committed.building)) if document else {}
+
     def served_view(self, name: str, known: Known) -> ServedView:
         found = self.names(known.committed, self.deadline()).get(name)
         if not isinstance(found, ServedView):
@@ -190,6 +194,11 @@ class Subscriber:
             else:
                 self._follow()
         except (EpochExpired, ViewReplaced, NotYet):
+            self._end()
+        except ViewFailed as error:
+            if self._view in self._truth(error.epoch).served:
+                raise Wrong(f"{self._name} was told that view {self._view} failed, it is served: {error}") from error
+            self._around.trace.effect(self._around.scheduler.now, self._name, "subscription ended with its view")
             self._end()
 
     def _begin(self) -> None:

@@ -119,6 +119,10 @@ def effects() -> Counter[str]:
         ("found two rings in one generation", 1),
         ("refused a member of another protocol", 1),
         ("pool that speaks the next protocol", 1),
+        ("pool with the next engine", 1),
+        ("refused a member of another engine", 1),
+        ("plan amended", 5),
+        ("view set aside", 2),
         ("change of the catalog refused", 1),
     ],
 )

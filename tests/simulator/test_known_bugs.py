@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.simulator import bugs, runner
+from tests.simulator import bugs, failing, runner
 
 SEEDS = 200
 FIRST = {"cache kept after losing a bucket": 190}
@@ -15,7 +15,13 @@ FIRST = {"cache kept after losing a bucket": 190}
 _VIEW = "is wrong in the store|read view|answered a read of view|was written as"
 _STUCK = "not drained"
 
-THEMES = {"late computation written": "late computation"}
+THEMES = {
+    "late computation written": "late computation",
+    "full disk blamed on a view": failing.THEME,
+    "view set aside at its first failure": failing.THEME,
+    "plan amended beside the record": failing.THEME,
+    "epochs after an amended one left as they are": failing.THEME,
+}
 """Bugs that need so much at once that they are looked for in histories of their theme."""
 
 SYMPTOMS = {
@@ -36,6 +42,10 @@ SYMPTOMS = {
     "wrong tie rule": _VIEW,
     "ties by arrival": _VIEW,
     "bounded queue inside an epoch": _STUCK,
+    "full disk blamed on a view": "is set aside since epoch",
+    "view set aside at its first failure": "is set aside since epoch .*, where it failed in [12] attempts",
+    "plan amended beside the record": "is committed, open were|is given up",
+    "epochs after an amended one left as they are": "after it is not|is older than that of epoch",
 }
 """What the judge says of each. That anything at all raises is not enough: a bug that is out of date would raise too."""
 

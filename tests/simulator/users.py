@@ -191,10 +191,27 @@ class Ddl:
         if document is not None and document != self._accepted:
             self._accept(document)
 
+    def amended(self, before: bytes, after: bytes) -> None:
+        """The leader has made a catalog in which views have failed."""
+        self._expected.setdefault(after, _Expected(self._expected[before].views, before))
+
+    def repair(self, names: Sequence[str]) -> None:
+        """Create views again, as they should be."""
+        document = self._current()
+        assert document is not None
+        wanted = self._expected[document].views
+        self._users[0].todo += [wanted[name] for name in names if name in wanted]
+
     def check(self, truth: Truth) -> None:
-        """Of a committed epoch in which nothing is being built: the views are those that the statements say."""
-        served = {name: view.definition.sql for name, view in truth.served.items()}
-        expected = {name: view.query for name, view in self._expected[truth.document].views.items()}
+        """Of a committed epoch in which nothing is being built: the views are those that the statements say, but for
+        those that failed; where a new version did, the one before may be there."""
+        unbuilt, failed = catalogs.failed_builds(truth.document), catalogs.failed_at(truth.document, truth.building)
+        served = {name: view.definition.sql for name, view in truth.served.items() if name not in unbuilt}
+        expected = {
+            name: view.query
+            for name, view in self._expected[truth.document].views.items()
+            if name not in unbuilt and name not in failed
+        }
         if served != expected:
             raise Wrong(f"epoch {truth.epoch} serves views {served}, by the statements they are {expected}")
 

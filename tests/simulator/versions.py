@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 
-from belvedere.backend.seam import TableWrite
+from belvedere.cluster.process.next_engine import engines_of
 from belvedere.cluster.roles import work
+from belvedere.engine.formats import THIS_VERSION, Engines
 from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol.messages import PROTOCOL
 from belvedere.protocol.ring import BUCKETS, MemberId, Ring, RingVersion
@@ -24,15 +24,19 @@ from belvedere.protocol.ring import BUCKETS, MemberId, Ring, RingVersion
 
 @dataclass(frozen=True)
 class Version:
-    """`engine`, `ring`: whether it is another one."""
+    """`ring`: whether it is another one."""
 
-    engine: bool = False
     ring: bool = False
     protocols: tuple[int, int] = (PROTOCOL, PROTOCOL)
+    engines: Engines = THIS_VERSION
+    unsaid: bool = False
+    """Whether it does not say which engines it has, as members of old did not."""
 
 
 THIS = Version()
-NEXT = Version(protocols=(PROTOCOL, PROTOCOL + 1))
+NEXT = Version(protocols=(PROTOCOL, PROTOCOL + 1), engines=engines_of(ENGINE_VERSION, ENGINE_VERSION + 1))
+ONLY_NEXT = Version(engines=engines_of(ENGINE_VERSION + 1, ENGINE_VERSION + 1))
+UNSAID = Version(engines=engines_of(ENGINE_VERSION + 1, ENGINE_VERSION + 1), unsaid=True)
 
 
 @functools.lru_cache(maxsize=64)
@@ -45,8 +49,6 @@ def _other_ring(version: RingVersion, servers: tuple[MemberId, ...]) -> Ring:
 def running(version: Version) -> Iterator[None]:
     """While code of that version runs."""
     with contextlib.ExitStack() as stack:
-        if version.engine:
-            stack.enter_context(mock.patch.object(work, "ENGINE_VERSION", ENGINE_VERSION + 1))
         if version.ring:
             stack.enter_context(mock.patch.object(work, "_ring", _other_ring))
         yield
@@ -61,13 +63,6 @@ class OtherWork:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
         return self._as_it_is_there(found) if callable(found) else found
-
-    def finish(self, persist: Any) -> list[TableWrite]:
-        with running(self._version):
-            writes: list[TableWrite] = self._inner.finish(persist)
-        return (
-            [replace(write, values=_other_bytes(write.values)) for write in writes] if self._version.engine else writes
-        )
 
     def distribute(self, distribute: Any) -> Any:
         """All of it at once: what is made later would be made by this version."""
@@ -93,8 +88,3 @@ class _Distribution:
 
     def distributed(self) -> Any:
         return self.report
-
-
-def _other_bytes(values: pa.BinaryArray) -> pa.BinaryArray:
-    found = values.to_pylist()
-    return pa.array([None if value is None else value[:-1] + bytes([value[-1] ^ 1]) for value in found], pa.binary())

@@ -189,7 +189,7 @@ ROWS = [
     Break(
         name="a conflict does not end the lead",
         claim="one leader at a time gets anything into the record",
-        file=f"{PROTOCOL}/membership.py",
+        file=f"{PROTOCOL}/leadership.py",
         find='        if answer.outcome == "conflict" and not self._proposal.doubtful:\n'
         "            return self._lose()",
         instead='        if answer.outcome == "conflict" and not self._proposal.doubtful:\n'
@@ -355,7 +355,7 @@ ROWS = [
     Break(
         name="a clock that is off leads",
         claim="a clock that is set names no epoch",
-        file=f"{PROTOCOL}/membership.py",
+        file=f"{PROTOCOL}/leadership.py",
         find="            if abs(own - answer.clock) > CLOCK_OFF_MS:\n                return self._stand_back(",
         instead="            if abs(own - answer.clock) > 1 << 60:\n                return self._stand_back(",
         noticed_by=("tests/protocol/test_leadership.py::test_a_clock_that_is_off_does_not_lead",),
@@ -406,7 +406,7 @@ ROWS = [
         '                raise _Mismatch("an unknown field")\n',
         noticed_by=(
             "tests/cluster/test_wire.py",
-            "tests/cluster/test_process.py::test_members_of_two_protocols_work_together",
+            "tests/cluster/test_process.py::test_members_of_two_protocols_and_engines_work_together",
         ),
     ),
     Break(

@@ -10,7 +10,7 @@ BREAKS = [
     Break(
         name="digest of a plan not checked at takeover",
         claim="a leader goes on only from the plan that the record names",
-        file=f"{PROTOCOL}/coordinator.py",
+        file=f"{PROTOCOL}/restoring.py",
         find="if event.data is None or wire.digest(event.data) != pointer.digest:",
         instead="if event.data is None:",
         noticed_by=(HISTORIES,),
@@ -191,7 +191,7 @@ BREAKS = [
     Break(
         name="a claim keeps the term",
         claim="each leader has a term of its own",
-        file=f"{PROTOCOL}/membership.py",
+        file=f"{PROTOCOL}/leadership.py",
         find="term=Term(record.state.term + 1), leader=self._me)",
         instead="term=Term(record.state.term), leader=self._me)",
         noticed_by=(HISTORIES,),
@@ -199,7 +199,7 @@ BREAKS = [
     Break(
         name="a leader whose clock is off leads",
         claim="a leader's clock is near ZooKeeper's",
-        file=f"{PROTOCOL}/membership.py",
+        file=f"{PROTOCOL}/leadership.py",
         find="            if abs(own - answer.clock) > CLOCK_OFF_MS:",
         instead="            if own < 0:",
         noticed_by=("tests/protocol/test_leadership.py::test_a_clock_that_is_off_does_not_lead",),
@@ -208,7 +208,7 @@ BREAKS = [
     Break(
         name="an unknown result is taken for success",
         claim="an unknown compare-and-set is looked up",
-        file=f"{PROTOCOL}/membership.py",
+        file=f"{PROTOCOL}/leadership.py",
         find=('        if answer.outcome == "done":\n            return self._accepted(answer.version, answer.clock)'),
         instead=(
             '        if answer.outcome != "conflict":\n'
@@ -300,5 +300,35 @@ BREAKS = [
             "tests/protocol/test_coordinator.py::test_planning_waits_while_two_epochs_are_open_and_then_takes_all_that_came",
         ),
         tried=(HISTORIES,),
+    ),
+    Break(
+        name="a view that fails is never set aside",
+        claim="a view that cannot be computed does not hold its pool",
+        file=f"{PROTOCOL}/amending.py",
+        find="if len(attempts) >= BLAMED_AFTER]",
+        instead="if len(attempts) < 0]",
+        noticed_by=(
+            "tests/protocol/test_amending.py::test_a_view_that_always_fails_is_set_aside_and_epochs_go_on",
+            "tests/cluster/test_process_faults.py::test_a_view_that_cannot_be_computed_does_not_hold_its_pool",
+        ),
+    ),
+    Break(
+        name="a full disk is blamed on a view",
+        claim="a failure of the machine is no failure of a view",
+        file="viewserver/belvedere/engine/exchange.py",
+        find="isinstance(cause, (BelvedereError, OSError, MemoryError))",
+        instead="isinstance(cause, BelvedereError)",
+        noticed_by=("tests/embedded/test_failed_views.py::test_a_failure_of_the_machine_is_no_failure_of_a_view",),
+    ),
+    Break(
+        name="the engine changes while epochs are open",
+        claim="an epoch is repeated with the engine that it was planned for",
+        file=f"{PROTOCOL}/coordinator.py",
+        find="engine = wanted.engine if open_epochs == 0 and not planned else present_engine or wanted.engine",
+        instead="engine = wanted.engine",
+        noticed_by=(
+            "tests/protocol/test_engine_versions.py"
+            "::test_an_upgrade_of_the_engine_with_an_epoch_open_does_not_hold_up_the_pool",
+        ),
     ),
 ]

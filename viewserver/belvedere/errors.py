@@ -13,6 +13,7 @@ and give a hint where one exists.
     ├── EpochExpired             an epoch older than what is retained
     │   └── BelowHorizon         ... said by the store: what the read would have to see may be gone
     ├── ViewReplaced             a subscription whose view got another shape
+    ├── ViewFailed               a view that cannot be computed any more; the reason, and since which epoch
     ├── Locked                   another process writes this database
     ├── Closed                   the database was closed, or stopped after an I/O failure
     ├── Unavailable              a part of the cluster that does not answer; the call may be repeated
@@ -78,6 +79,14 @@ class BelowHorizon(EpochExpired):
 
 class ViewReplaced(BelvedereError):
     """The view was replaced by one with other columns; subscribe again."""
+
+
+class ViewFailed(BelvedereError):
+    """The view cannot be computed since `epoch`: it is not read any more, until it is created again."""
+
+    def __init__(self, message: str, epoch: int = 0):
+        self.epoch = epoch
+        super().__init__(message)
 
 
 class Locked(BelvedereError):

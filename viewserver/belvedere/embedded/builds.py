@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from belvedere.embedded.storage.views import ViewTable, difference
 from belvedere.engine.build import Build
 from belvedere.engine.delta import Delta
+from belvedere.engine.engine import ViewsFailed
 from belvedere.errors import BelvedereError, CatalogError, Closed, Defect, DiskError
 from belvedere.model import ddl
 from belvedere.model.describe import ViewShape, schema_of, table_of
@@ -58,9 +59,16 @@ class RefusedView:
 
     value: dict[str, Any]
     reason: str
+    failed: int = 0
+    """The epoch since which it cannot be computed; 0 if it cannot be read."""
 
     @property
     def problem(self) -> str:
+        if self.failed:
+            return (
+                f"view {self.value['name']!r} cannot be read since epoch {self.failed}: {self.reason}; create it again"
+                " with CREATE OR REPLACE, or drop it"
+            )
         return (
             f"view {self.value['name']!r} is out of service: this version refuses its query ({self.reason}); create it "
             f"again with a query that this version reads, or drop it. The query is: {self.value['sql']}"
@@ -78,6 +86,8 @@ _EXPECTED = (BelvedereError, ArithmeticError, ValueError, MemoryError)
 def _abandonment(operation: dict[str, Any], error: Exception) -> dict[str, Any]:
     """The operation that ends a build: of an error that views may meet, or of a defect."""
     names = [view["name"] for view in operation["views"]]
+    if isinstance(error, ViewsFailed) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
     reason = f"{type(error).__name__}: {error}"
     return {"op": "abandon", "views": names, "reason": reason, "defect": not isinstance(error, _EXPECTED)}
 
@@ -156,7 +166,7 @@ class Builds:
     def _drop_view(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
         name = operation["name"]
         if self.refused.pop(name, None) is not None:
-            return {}
+            return {"drops": [name]}
         self._runtime.engine.drop([self.nodes.pop(name)])
         self._runtime.catalog = self._runtime.catalog.without(name)
         self._runtime.retire([self._runtime.tables[name]], epoch)
@@ -189,6 +199,13 @@ class Builds:
             self.current.tables[node] = table
         # what running operators hold is taken over before the next epoch: from then on their changes are forwarded
         self._advance_once(self.current)
+
+    def _fail_views(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
+        """They are out of service since the record that it names (`FailedViews`)."""
+        return {}
+
+    def cannot_build(self, unbuilt: Unbuilt) -> None:
+        self._unbuilt = unbuilt
 
     def resume(self, epoch: int, operation: dict[str, Any]) -> None:
         """Start a build again that a snapshot found under way."""

@@ -29,7 +29,7 @@ from belvedere.embedded.storage.ordered import base_range
 from belvedere.embedded.storage.views import Row, ViewTable
 from belvedere.engine.trial import try_out
 from belvedere.engine.vec import Vec
-from belvedere.errors import CatalogError, DataError, DiskError
+from belvedere.errors import CatalogError, DataError, DiskError, ViewFailed
 from belvedere.model import catalog_change, ddl, rows
 from belvedere.model import change_codec as codec
 from belvedere.model.catalog_change import CatalogChange
@@ -78,6 +78,10 @@ class Database(Statements, Writing[Token], Closing):
     @property
     def pins(self) -> Leases:
         return self._leases
+
+    def _failed(self) -> Mapping[str, ViewFailed]:
+        refused = list(self._runtime.builds.refused.items())
+        return {name: ViewFailed(view.problem, view.failed) for name, view in refused if view.failed}
 
     def _views(self) -> dict[str, ViewTable]:
         if self._closed:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.embedded import status
+from belvedere.embedded.builds import RefusedView
 from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.pins import ForeignLeases
 from belvedere.embedded.reading import together
@@ -32,7 +33,7 @@ from belvedere.embedded.storage.views import Row, ViewTable
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.vec import Vec
-from belvedere.errors import Closed, Damaged, EpochExpired, StorageError
+from belvedere.errors import Closed, Damaged, EpochExpired, StorageError, ViewFailed
 from belvedere.model import change_codec as codec
 from belvedere.model import ddl
 from belvedere.model.closing import Closing
@@ -96,6 +97,7 @@ class Reader(Statements, Closing):
         self._tables: dict[str, ViewTable] = {}
         self._gone: list[ViewTable] = []
         self._known: dict[tuple[str, int], ViewShape] = {}
+        self._out: dict[str, RefusedView] = {}
         self._bases: dict[str, DeltaTable] | None = None
         self._at = at = _Committed()
         self._bound: Catalog | None = None
@@ -107,6 +109,7 @@ class Reader(Statements, Closing):
             position = Position(*manifest["changelog"])
             at.epoch = manifest["epoch"]
             self._catalog_json = manifest["catalog"]
+            self._out = {value["name"]: RefusedView(value, *why) for value, *why in manifest.get("refused", ())}
             self._known = {(s["name"], s["version"]): ViewShape.of(s) for s in manifest["shapes"]}
             for view in manifest["views"]:
                 table = ViewTable(ViewShape.of(view), lambda: at.epoch, view["since"])
@@ -141,6 +144,7 @@ class Reader(Statements, Closing):
             for start in change.meta.get("starts", ()):
                 shape = ViewShape.of(start)
                 self._known[shape.name, shape.version] = shape
+                self._out.pop(shape.name, None)
                 old = self._tables.get(shape.name)
                 if start["since"] == epoch or old is None:
                     self._retire(old, epoch)
@@ -162,6 +166,9 @@ class Reader(Statements, Closing):
         for change in parts:
             for name in change.meta.get("drops", ()):
                 self._retire(tables.pop(name, None), epoch)
+                self._out.pop(name, None)
+            for name, (reason, since) in change.meta.get("fails", {}).items():
+                self._out[name] = RefusedView({"name": name}, reason, since)
             if "catalog" in change.meta:
                 self._catalog_json, self._bound = change.meta["catalog"], None
         self._tables = tables
@@ -199,6 +206,11 @@ class Reader(Statements, Closing):
     @property
     def pins(self) -> ForeignLeases:
         return self._leases
+
+    def _failed(self) -> Mapping[str, ViewFailed]:
+        with self._guard:
+            self._refresh()
+            return {name: ViewFailed(view.problem, view.failed) for name, view in self._out.items() if view.failed}
 
     def _views(self) -> dict[str, ViewTable]:
         with self._guard:

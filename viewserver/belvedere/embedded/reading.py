@@ -23,7 +23,7 @@ from belvedere.engine.delta import Delta, concat_deltas, empty_delta
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.vec import Vec
-from belvedere.errors import CatalogError, EpochExpired, NotYet
+from belvedere.errors import CatalogError, EpochExpired, NotYet, ViewFailed
 from belvedere.model import order
 from belvedere.model.describe import ViewShape
 from belvedere.model.key_reads import KeyReads, SnapshotReads, Wanted
@@ -95,10 +95,20 @@ class Reading(KeyReads):
 
     # ------------------------------------------------------------------ names, epochs
 
+    def _failed(self) -> Mapping[str, ViewFailed]:
+        """Views that cannot be computed any more, by name: what whoever reads them is told."""
+        return {}
+
+    def _refuse_failed(self, name: str) -> None:
+        for failed, error in self._failed().items():
+            if failed.lower() == name.lower():
+                raise error
+
     def _view(self, name: str) -> ViewTable:
         tables = self._views()
         found = tables.get(name)
         if found is None:
+            self._refuse_failed(name)
             relation = self.catalog.relation(name)
             found = tables.get(relation.name)
             if found is None:
@@ -113,6 +123,7 @@ class Reading(KeyReads):
                     return old
         if found is not None:
             return found
+        self._refuse_failed(name)
         relation = self.catalog.relation(name)
         return relation if isinstance(relation, TableDef) else self._view(relation.name)
 

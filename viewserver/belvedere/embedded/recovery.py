@@ -75,8 +75,8 @@ class Recovery:
         runtime.catalog, refused = ddl.catalog_of(manifest["catalog"])
         runtime.builds.refused = {v["name"]: RefusedView(v, reason) for v, reason in refused}
         self.history_lost = bool(refused)
-        for value, reason in manifest.get("refused", ()):
-            runtime.builds.refused[value["name"]] = RefusedView(value, reason)
+        for value, *why in manifest.get("refused", ()):
+            runtime.builds.refused[value["name"]] = RefusedView(value, *why)
         for name, table in runtime.catalog.tables.items():
             runtime.engine.add_table(table)
             runtime.engine.tables[name].load(snapshot.table(manifest["tables"][name]))
@@ -142,12 +142,16 @@ class Recovery:
         groups: list[Group] = []
         rows = 0
         boundary = runtime.changelog.epoch
+        runtime.failed_views.look_ahead(self._files, runtime.sequence)
         for record in self._log.replay(runtime.sequence, runtime.committed):
-            ahead = is_ddl_record(record)
+            fails = runtime.failed_views.counts_before(record.sequence)
+            ahead = is_ddl_record(record) or fails
             crossing = bool(groups) and groups[-1].epoch <= boundary < record.epoch
             if groups and (ahead or crossing or rows >= runtime.options.epoch_rows):
                 runtime.process(groups)
                 groups, rows = [], 0
+            if fails:
+                runtime.failed_views.replay(record.sequence)
             if self._given_up():
                 raise Closed("the database was given up before it was open")
             group = self._decode(record)

@@ -1,8 +1,8 @@
 """The engine's thread: takes durable groups from the log, steps the engine, applies views, writes history, commits.
 
 Everything that touches the engine runs here, between epochs, so nothing in the engine needs a lock: other threads
-hand over closures (`call`) and wait. Any failure stops the whole database and is given to everyone who waits;
-nothing goes on silently.
+hand over closures (`call`) and wait. A view that cannot be computed is set aside (`FailedViews`). Any other failure
+stops the whole database and is given to everyone who waits; nothing goes on silently.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import numpy as np
 
 from belvedere import allocator
 from belvedere.embedded.builds import Builds, no_room
+from belvedere.embedded.failed_views import FailedViews
 from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.storage.changelog import Changelog
 from belvedere.embedded.storage.commit import Group
 from belvedere.embedded.storage.views import ViewTable
 from belvedere.engine.delta import Changes, Delta
-from belvedere.engine.engine import Engine
+from belvedere.engine.engine import Engine, ViewsFailed
 from belvedere.engine.operators.view import Quarantined, ViewDelta
 from belvedere.engine.vec import concat
 from belvedere.errors import BelvedereError, Closed, Damaged, DiskError
@@ -79,6 +80,7 @@ class Runtime:
         self.oldest_pin: Callable[[], int | None] = lambda: None
         self.shapes: dict[tuple[str, int], ViewShape] = {}
         self.builds = Builds(self)
+        self.failed_views = FailedViews(self)
         self.committed = 0
         self.sequence = 0
         self.steps = 0
@@ -194,6 +196,7 @@ class Runtime:
 
     def _run(self) -> None:
         try:
+            self.failed_views.announce_late()
             while self._turn():
                 pass
         except BaseException as error:
@@ -255,8 +258,13 @@ class Runtime:
         if is_ddl(groups[0]):
             self.builds.apply(last.epoch, groups[0].entries[0].meta)
         else:
-            deltas = self.engine.step(last.epoch, self._merge(groups))
-            self.commit(last.epoch, deltas)
+            changes = self._merge(groups)
+            try:
+                deltas = self.engine.step(last.epoch, changes)
+            except ViewsFailed as failure:
+                self.failed_views.set_aside(groups, failure)
+            else:
+                self.commit(last.epoch, deltas, self.failed_views.take_extra())
         self.sequence = last.sequence
         self.steps += 1
         self._stepped = time.monotonic()

@@ -100,7 +100,7 @@ class Snapshots:
             "sequence": runtime.sequence,
             "clock": self._clock.last,
             "catalog": ddl.catalog_json(runtime.catalog),
-            "refused": [[view.value, view.reason] for view in runtime.builds.refused.values()],
+            "refused": [[view.value, view.reason, view.failed] for view in runtime.builds.refused.values()],
             "pending": runtime.builds.pending,
             "tables": {name: writer.add_table(table.dump()) for name, table in runtime.engine.tables.items()},
             "views": [

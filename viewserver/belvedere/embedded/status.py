@@ -34,7 +34,12 @@ def collect(
             name: {"rows": len(table), "tombstones": table.tombstones, "bytes": table.nbytes()}
             for name, table in runtime.engine.tables.items()
         },
-        "views": views(runtime.tables),
+        "views": views(runtime.tables)
+        | {
+            name: {"state": "Failed", "since": view.failed, "reason": view.reason}
+            for name, view in runtime.builds.refused.items()
+            if view.failed
+        },
         "builds": [] if progress is None else [{"views": progress[0], "done": progress[1], "total": progress[2]}],
         "memory": _memory(runtime),
         "log": {} if log is None else {"bytes": sum(s.size for s in log.segments), "segments": len(log.segments)},

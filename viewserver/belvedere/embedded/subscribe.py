@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from belvedere.embedded.storage.views import ViewTable
 from belvedere.engine.delta import Delta, concat_deltas
-from belvedere.errors import ViewReplaced
+from belvedere.errors import ViewFailed, ViewReplaced
 from belvedere.model.describe import ViewShape
 from belvedere.model.pin import Pin
 from belvedere.model.view_change import ViewChange
@@ -53,6 +53,9 @@ class Subscription:
             for start in change.meta.get("starts", ()):
                 if start["name"] == self._shape.name:
                     self._follow(ViewShape.of(start), change.epoch)
+            if self._shape.name in change.meta.get("fails", ()):
+                reason, epoch = change.meta["fails"][self._shape.name]
+                raise ViewFailed(f"view {self._shape.name!r} cannot be read since epoch {epoch}: {reason}", epoch)
             if self._shape.name in change.meta.get("drops", ()):
                 raise ViewReplaced(f"view {self._shape.name!r} was dropped at epoch {change.epoch}")
             parts += [d for _, d in change.deltas(shapes, self._shape.name)]

@@ -11,7 +11,7 @@ scanned in pieces between epochs, while changes of rows that the scan has passed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from belvedere.engine.arrangement import Arrangement
 from belvedere.engine.buffer import Budget, DeltaBuffer
 from belvedere.engine.build import Build, RowsOf
 from belvedere.engine.delta import Changes
+from belvedere.engine.exchange import is_of_computation
 from belvedere.engine.graph import Arranged, Grouped, Layout, Task, apply_task, digest, feeds, is_empty, make, ordered
 from belvedere.engine.operators.base import State
 from belvedere.engine.operators.delta import DeltaOperator
@@ -37,6 +38,14 @@ PARALLEL_ROWS = 2048
 """Epochs below this many changed rows run on one thread: handing out tasks would cost more than it saves."""
 
 DAY_MS = 24 * 3600 * 1000
+
+
+class ViewsFailed(Exception):
+    """An operator failed, and these views need it: what is held by any operator is worth nothing any more."""
+
+    def __init__(self, views: tuple[nodes.ViewNode, ...], reason: str):
+        super().__init__(f"view {', '.join(view.name for view in views)}: {reason}")
+        self.views, self.reason = views, reason
 
 
 class Engine:
@@ -192,7 +201,24 @@ class Engine:
         if all(is_empty(given) for given in inputs):
             return None
         self.used(task)
-        return apply_task(task, self.running[task], inputs, self.budget)
+        try:
+            return apply_task(task, self.running[task], inputs, self.budget)
+        except Exception as error:
+            raise self._failure(task, error) from error
+
+    def _failure(self, task: Task, error: Exception) -> Exception:
+        if not is_of_computation(error):
+            return error
+        views = [*self._views, *(view for build in self._builds for view in build.views)]
+        served = tuple(view for view in views if task in ordered([view]))
+        return ViewsFailed(served, f"{type(error).__name__}: {error}") if served else error
+
+    def restart(self) -> None:
+        """Forget all operators, after a step that failed in one of them. Base tables have all of the step."""
+        self._views, self._builds, self.running, self._digests = [], [], {}, {}
+        self._layout, self._needed = Layout(), {}
+        self._used.clear()
+        self.budget = Budget(self.budget.limit, self.budget.directory)
 
     def used(self, task: Task) -> None:
         """The task, or what it reads, has something to do at the end of the epoch. With hundreds of views most have
@@ -205,7 +231,9 @@ class Engine:
     def _run_levels(self, run: Callable[[Task], Any], outputs: dict[Task, Any], parallel: bool) -> None:
         for level in self._layout.levels:
             if parallel and self._pool is not None and len(level) > 1:
-                outputs.update(zip(level, self._pool.map(run, level), strict=True))
+                running = [self._pool.submit(run, task) for task in level]
+                wait(running)  # also if one of them fails: nobody is at work when that is heard of
+                outputs.update((task, done.result()) for task, done in zip(level, running, strict=True))
             else:
                 for task in level:
                     outputs[task] = run(task)
@@ -224,12 +252,18 @@ class Engine:
             if operator is None:
                 continue  # it went with a view whose computation had failed
             if isinstance(task, Arranged):
-                arrangements.append(operator)
+                arrangements.append((task, operator))
             else:
-                operator.end_epoch()
-        for arrangement in arrangements:
-            arrangement.end_epoch()
+                self._end_epoch(task, operator)
+        for task, arrangement in arrangements:
+            self._end_epoch(task, arrangement)
         self._used.clear()
+
+    def _end_epoch(self, task: Task, operator: Any) -> None:
+        try:
+            operator.end_epoch()
+        except Exception as error:
+            raise self._failure(task, error) from error
 
     # ------------------------------------------------------------------ state
 

@@ -72,19 +72,33 @@ class Held:
 
 
 class StageError(Exception):
-    """An operator failed. `views`: names of the views it serves."""
+    """An operator failed. `views`: names of the views of a view group that it serves. `view_group`: its number if these
+    views are to blame, 0 if they are not."""
 
-    def __init__(self, views: tuple[str, ...], reason: str):
+    def __init__(self, views: tuple[str, ...], reason: str, view_group: int = 0):
         super().__init__(f"view {', '.join(views)}: {reason}" if views else reason)
-        self.views, self.reason = views, reason
+        self.views, self.reason, self.view_group = views, reason, view_group
 
 
 @contextmanager
-def blaming(views: tuple[str, ...], where: str = "") -> Iterator[None]:
-    """Whatever goes wrong inside is a failure of these views, but for what the store says: no view is to blame then."""
+def blaming(views: tuple[str, ...], where: str = "", view_group: int = 0) -> Iterator[None]:
+    """Whatever goes wrong inside is told with the names of these views. They are to blame for it if it is a failure of
+    computation."""
     try:
         yield
     except BelvedereError:
         raise
     except Exception as error:
-        raise StageError(views, f"{where}{type(error).__name__}: {error}") from error
+        guilty = view_group if is_of_computation(error) else 0
+        raise StageError(views, f"{where}{type(error).__name__}: {error}", guilty) from error
+
+
+def is_of_computation(error: BaseException) -> bool:
+    """Whether the same rows will most likely fail again wherever they are computed. A disk, memory, or what a store
+    says are not: any view would have met them."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, (BelvedereError, OSError, MemoryError)) or not isinstance(cause, Exception):
+            return False
+        cause = cause.__cause__ or cause.__context__
+    return True

@@ -30,7 +30,6 @@ from belvedere.engine.inbox import StageInbox
 from belvedere.engine.ledger import Ledger
 from belvedere.engine.operators.base import collect
 from belvedere.engine.operators.pre_aggregation import PreAggregationOperator
-from belvedere.engine.operators.reverse_join import ReverseJoinOperator
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.residency import StateStore
 from belvedere.engine.routing import (
@@ -71,7 +70,7 @@ from belvedere.engine.viewrows import (
     quarantine_table,
     view_table,
 )
-from belvedere.engine.zoning import zone_names
+from belvedere.engine.zoning import held_by_zone, table_bytes, zone_names
 from belvedere.errors import Damaged
 from belvedere.plan import nodes
 
@@ -99,11 +98,8 @@ WEIGH_ROWS = 1 << 14
 """State is weighed again after this many rows went into it, or bytes that are a good part of its limit: one row may
 bring a group of a million values with it."""
 WEIGH_SHARE = 16
-_TASK, _GROUPS, _MOVED = (
-    StageKind.TASK,
-    StageKind.GROUPS,
-    StageKind.MOVED,
-)  # looking a member up costs more than many a step
+# looking a member up costs more than many a step
+_TASK, _GROUPS, _MOVED = StageKind.TASK, StageKind.GROUPS, StageKind.MOVED
 _GLOBAL = hash_rows([], 1)
 """The id of the one group of no columns."""
 
@@ -143,8 +139,7 @@ class Shard:
         """Something failed in the middle: what is held is worth nothing, and is made anew before the next epoch."""
         self._random = np.random.default_rng(0)
         self._view_rows: dict[str, int] = {}
-        self._zones: dict[int, dict[int, str]] = {}
-        """Of each view group the zone of every step."""
+        self._zones: dict[int, dict[int, str]] = {}  # of each view group the zone of every step
         self._traffic: dict[tuple[int, str], Traffic] = {}
         self._unweighed = self._received_bytes = self._weighed_bytes = 0
 
@@ -207,11 +202,6 @@ class Shard:
             if isinstance(operator, Arrangement):
                 self._groups[operator.name] = operator
 
-    def _reset(self) -> None:
-        """Hold nothing."""
-        self._clear()
-        self._shape()
-
     def _clear(self) -> None:
         """Have no operators either, until they are made anew."""
         self._tables, self._operators, self._groups, self._by_number = {}, {}, {}, {}
@@ -238,7 +228,8 @@ class Shard:
         self._between("evict")
         held = self._held()
         if share >= 1.0:
-            self._reset()
+            self._clear()
+            self._shape()
             return held
         for table in self._tables.values():
             slots = table.slots()
@@ -253,7 +244,7 @@ class Shard:
 
     def _weigh(self) -> int:
         """Bytes of state, roughly: memory of evicted keys is used again, but not given back."""
-        total = sum(table.nbytes() * table.size / max(1, table.limit) for table in self._tables.values())
+        total = sum(table_bytes(table) for table in self._tables.values())
         return int(total + sum(weight(operator) for one in self._operators.values() for operator in one.values()))
 
     def _keep_within_limit(self) -> None:
@@ -275,7 +266,8 @@ class Shard:
         """Start an epoch. `slices`: for view groups under construction, which buckets of their leaves they take now."""
         self._between("begin")
         if self._broken:
-            self._reset()
+            self._clear()
+            self._shape()
         self._keep_within_limit()
         self._ledger.epoch = epoch
         outputs = {one.view_group.number: [None] * len(one.at) for one in self._layout.view_groups}
@@ -322,12 +314,12 @@ class Shard:
         for one in self._layout.view_groups:
             outputs = running.outputs[one.view_group.number]
             for run in one.stages[stage]:
-                with blaming(run.views):
+                with blaming(run.views, view_group=one.view_group.number):
                     outputs[run.at] = self._step(running, one, run, outputs)
             for source, run in one.sends[stage]:
                 rows = _chunks(outputs[source])
                 if rows is not None:
-                    with blaming(run.views):
+                    with blaming(run.views, view_group=one.view_group.number):
                         self._send(running, one, run, rows, out)
                     self._pass(stage, self._zones[one.view_group.number][source]).sent += rows.rows
         return out
@@ -378,7 +370,7 @@ class Shard:
                 return None
             rows = iter([running.emit(step)] if step.table in running.base else [])
             if span is not None:
-                slices = self._slices(running, span)
+                slices = Slices(self._ledger, self._owner == self._me, *span)
                 rows = slices.of_table(step, self._tables[step.table], running.base.get(step.table), rows)
         else:
             assert isinstance(step, nodes.ViewNode)
@@ -386,12 +378,9 @@ class Shard:
             changed: ViewDelta | None = running.outputs[number][at]
             rows = iter(()) if changed is None else iter(changed.chunks)
             if span is not None:
-                rows = self._slices(running, span).of_view(step, list(rows))
+                rows = Slices(self._ledger, self._owner == self._me, *span).of_view(step, list(rows))
         found = collect(step.schema, self._budget, rows)
         return found if found.rows else None
-
-    def _slices(self, running: Running, span: tuple[int, int]) -> Slices:
-        return Slices(self._ledger, self._owner == self._me, *span)
 
     def _gather(self, running: Running, one: GroupLayout, run: Run) -> DeltaBuffer | None:
         """What others sent and what stayed: in one piece if it is small, else all that goes before all that comes."""
@@ -496,17 +485,19 @@ class Shard:
         """Hand everything that changed to the ledger; returns which tables are logged, and what rows of views are."""
         logged: dict[str, RowShape | None] = {}
         for one in self._layout.view_groups:
-            outputs, operators = running.outputs[one.view_group.number], self._by_number[one.view_group.number]
-            for side in one.sides:
-                if outputs[side] is not None:
-                    operators[side].end_epoch()
+            number = one.view_group.number
+            outputs, operators = running.outputs[number], self._by_number[number]
+            for run in one.sides:
+                if outputs[run.at] is not None:
+                    with blaming(run.views, view_group=number):
+                        operators[run.at].end_epoch()
             for at, view in one.views:
                 if outputs[at] is not None:
-                    with blaming((view.name,)):
+                    with blaming((view.name,), view_group=number):
                         self._save_view(view, outputs[at], logged)
             for run in one.groups:
                 if operators[run.at].dirty:
-                    with blaming(run.views):
+                    with blaming(run.views, view_group=number):
                         operators[run.at].end_epoch()
         for name, change in running.base.items():
             with blaming((), f"table {name}: "):
@@ -579,14 +570,7 @@ class Shard:
 
     def zones(self) -> dict[str, Held]:
         """The state that each zone holds."""
-        found = {name: Held(t.size, int(t.nbytes() * t.size / max(1, t.limit))) for name, t in self._tables.items()}
-        for number, operators in self._by_number.items():
-            for at, operator in enumerate(operators):
-                if isinstance(operator, (Arrangement, ReverseJoinOperator, PreAggregationOperator)):
-                    held = found.setdefault(self._zones[number][at], Held())
-                    held.rows += len(operator.index) if isinstance(operator, Arrangement) else 0
-                    held.bytes += int(weight(operator))
-        return found
+        return held_by_zone(self._tables, self._by_number, self._zones)
 
     @property
     def traffic(self) -> Mapping[tuple[int, str], Traffic]:
@@ -596,7 +580,8 @@ class Shard:
     def figures(self) -> dict[str, float]:
         """What it holds, and how often it had to ask the store."""
         ledger = self._ledger
-        out = {
+        rows = {f"view_rows:{name}": float(rows) for name, rows in self._view_rows.items()}
+        return rows | {
             "state_rows": float(self._held()),
             "state_bytes": float(self._weigh()),
             "loads": float(ledger.loads),
@@ -606,7 +591,6 @@ class Shard:
             "spilled_bytes": float(self._budget.spilled_bytes),
             "buffered_bytes": float(self._budget.used),
         }
-        return out | {f"view_rows:{name}": float(rows) for name, rows in self._view_rows.items()}
 
 
 def _chunks(output: DeltaBuffer | ViewDelta | None) -> DeltaBuffer | None:

@@ -99,8 +99,8 @@ class GroupLayout:
     names: dict[Step, str] = field(default_factory=dict)
     views: list[tuple[int, nodes.ViewNode]] = field(default_factory=list)
     groups: list[Run] = field(default_factory=list)
-    sides: list[int] = field(default_factory=list)
-    """Numbers of reverse-joins."""
+    sides: list[Run] = field(default_factory=list)
+    """Reverse-joins."""
 
 
 @dataclass
@@ -156,10 +156,10 @@ class _Builder:
         out.edges = [step for step in out.stage if isinstance(step, Moved)]
         out.at = {step: i for i, step in enumerate(out.stage)}
         out.views = [(out.at[v], v) for v in out.view_group.views]
-        out.sides = [at for step, at in out.at.items() if isinstance(step, nodes.ReverseJoinNode)]
         count = 1 + max(out.stage.values(), default=0)
         runs = self._runs()
         out.groups = [run for run in runs.values() if run.kind is StageKind.GROUPS]
+        out.sides = [run for run in runs.values() if isinstance(run.step, nodes.ReverseJoinNode)]
         for stage in range(count):
             steps = self._ordered([s for s, at in out.stage.items() if at == stage])
             out.stages.append([runs[s] for s in steps])

@@ -1,4 +1,5 @@
-"""Names of a view group's zones, for people who look at figures: which part of which view is large or busy.
+"""Zones of a view group, their names and what they hold, for people who look at figures: which part of which view is
+large or busy.
 
 A zone is a part of a stage in which rows lie under one key: steps that feed each other without a move between them.
 
@@ -9,8 +10,36 @@ A zone is a part of a stage in which rows lie under one key: steps that feed eac
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from belvedere.engine.arrangement import Arrangement
+from belvedere.engine.exchange import Held
+from belvedere.engine.graph import weight
+from belvedere.engine.operators.pre_aggregation import PreAggregationOperator
+from belvedere.engine.operators.reverse_join import ReverseJoinOperator
 from belvedere.engine.stages import GroupLayout, Moved, Step
+from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.plan import nodes
+
+
+def table_bytes(table: DeltaTable) -> float:
+    """Bytes of a table, as far as rows that are held use them."""
+    return table.nbytes() * table.size / max(1, table.limit)
+
+
+def held_by_zone(
+    tables: Mapping[str, DeltaTable], operators: Mapping[int, Sequence[Any]], zones: Mapping[int, Mapping[int, str]]
+) -> dict[str, Held]:
+    """The state of each zone. `operators`: of each view group those of its steps, `zones`: their names."""
+    found = {name: Held(table.size, int(table_bytes(table))) for name, table in tables.items()}
+    for number, steps in operators.items():
+        for at, operator in enumerate(steps):
+            if isinstance(operator, (Arrangement, ReverseJoinOperator, PreAggregationOperator)):
+                held = found.setdefault(zones[number][at], Held())
+                held.rows += len(operator.index) if isinstance(operator, Arrangement) else 0
+                held.bytes += int(weight(operator))
+    return found
 
 
 def zone_names(one: GroupLayout) -> dict[int, str]:

@@ -9,6 +9,7 @@ store cannot hold, a view that cannot be planned.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -60,21 +61,22 @@ TableChange: TypeAlias = TableCreated | ColumnsAdded | TableDropped
 CatalogChange: TypeAlias = TableChange | ViewsCreated | ViewDropped
 
 
-def apply(catalog: Catalog, statement: st.Statement) -> CatalogChange | None:
-    """What the statement, which was bound to this catalog, changes. None: what it asks for is there already."""
+def apply(catalog: Catalog, statement: st.Statement, failed: Collection[str] = ()) -> CatalogChange | None:
+    """What the statement, which was bound to this catalog, changes. None: what it asks for is there already. `failed`:
+    views that cannot be computed any more; who replaces one gets another version, also with the same query."""
     match statement:
         case st.CreateTable():
             return _create_table(catalog, statement)
         case st.AddColumns():
             return _add_columns(catalog, statement)
         case st.CreateView():
-            return _create_view(catalog, statement)
+            return _create_view(catalog, statement, failed)
         case st.Drop():
             return _drop(catalog, statement)
     raise CatalogError(f"a {type(statement).__name__.upper()} does not change the catalog")
 
 
-def reconcile(catalog: Catalog, described: st.Statement) -> CatalogChange | None:
+def reconcile(catalog: Catalog, described: st.Statement, failed: Collection[str] = ()) -> CatalogChange | None:
     """What makes the relation as a manifest describes it: unlike CREATE TABLE, it adds columns to a table that is
     there."""
     if isinstance(described, st.CreateTable):
@@ -82,7 +84,7 @@ def reconcile(catalog: Catalog, described: st.Statement) -> CatalogChange | None
         if isinstance(existing, TableDef):
             added = ddl.added_columns(existing, described.table)
             return apply(catalog, st.AddColumns(existing.name, added)) if added else None
-    return apply(catalog, described)
+    return apply(catalog, described, failed)
 
 
 def operation(change: CatalogChange) -> ddl.Operation:
@@ -123,7 +125,7 @@ def _add_columns(catalog: Catalog, statement: st.AddColumns) -> CatalogChange:
     return ColumnsAdded(catalog.with_table(wider), wider, statement.columns)
 
 
-def _create_view(catalog: Catalog, statement: st.CreateView) -> CatalogChange | None:
+def _create_view(catalog: Catalog, statement: st.CreateView, failed: Collection[str]) -> CatalogChange | None:
     view, existing = statement.view, catalog.find(statement.view.name)
     if isinstance(existing, TableDef):
         raise CatalogError(f"{existing.name!r} exists already: it is a table")
@@ -133,7 +135,8 @@ def _create_view(catalog: Catalog, statement: st.CreateView) -> CatalogChange | 
         return None
     if not statement.or_replace:
         raise CatalogError(f"view {existing.name!r} exists already; CREATE OR REPLACE changes it")
-    if ddl.view_json(existing) == {**ddl.view_json(view), "name": existing.name, "version": existing.version}:
+    same = ddl.view_json(existing) == {**ddl.view_json(view), "name": existing.name, "version": existing.version}
+    if same and existing.name not in failed:
         return None
     views, after = ddl.cone(catalog, view)
     return ViewsCreated(after, tuple(views))

@@ -4,6 +4,7 @@ create_table {table}   add_columns {table, columns}   drop_table {name}
 create_views {views, replace}   a view, or with `replace` a view and everything that depends on it, begins to be built
 activate {views}                their build is complete: they are visible from this epoch on, older versions are gone
 abandon {views}                 their build failed: as if they had not been created
+fail_views {views, first, epoch}   they could not be computed from record `first` on: they are out of service before it
 drop_view {name}
 """
 

@@ -12,10 +12,12 @@ is told to look. Versions grow by one, so two changes cannot both be made to the
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from belvedere.protocol.driving import CatalogOffered
-from belvedere.protocol.messages import EpochPlan, Slice
+from belvedere.protocol.exactly_once import Chunk, InputPiece, Seq, SourceId
+from belvedere.protocol.messages import Epoch, EpochPlan, Slice
 from belvedere.protocol.ring import BUCKETS
 
 FIRST_SLICE = 1024
@@ -96,6 +98,32 @@ class CatalogBook:
         catalog = self.current if self.offer is None or not self.offer.durable else self.offer.taken(self.current)
         parts = sorted(catalog.building.items())
         return catalog, tuple(Slice(view_group, at, min(BUCKETS, at + self._slice)) for view_group, at in parts)
+
+    def plan(
+        self,
+        epoch: Epoch,
+        pieces: tuple[InputPiece, ...],
+        positions: Mapping[SourceId, Seq],
+        index: Iterable[Chunk],
+        engine: int,
+    ) -> EpochPlan:
+        """The next plan: of these pieces of INPUT, whose chunks are in the index."""
+        catalog, slices = self.next()
+        used = {piece.chunk for piece in pieces}
+        chunks = [chunk for chunk in index if chunk.id in used]
+        return EpochPlan(
+            epoch=epoch,
+            pieces=pieces,
+            positions=positions,
+            catalog=catalog.version,
+            catalog_document=catalog.document,
+            stages=catalog.stages,
+            slices=slices,
+            engine=engine,
+            oldest=min((chunk.at for chunk in chunks), default=0),
+            rows=sum(chunk.rows for chunk in chunks),
+            size=sum(chunk.size for chunk in chunks),
+        )
 
     def planned(self, plan: EpochPlan) -> Offer | None:
         """The plan is in the record; the offer that is taken with it."""

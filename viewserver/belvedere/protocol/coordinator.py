@@ -9,6 +9,7 @@ While LEADING it makes one proposal at a time for the record, each with all that
     commit      epochs that every server has acknowledged                   (`epoch`)
     generation  someone is lost or failed: at once; someone joins or        (`membership`, `assign`, `withdraw`)
                 leaves: when no epoch is open
+    amendment   plans without views that cannot be computed                 (`amending`)
     plan        the next epoch, once its document is durable                (`sources`, `pressure`)
 
 Why it is safe:
@@ -27,16 +28,17 @@ Why it is safe:
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from belvedere.errors import Contradiction, Damaged
 from belvedere.protocol import wire
+from belvedere.protocol.amending import Amendments
 from belvedere.protocol.assign import Assign
 from belvedere.protocol.catalog import CatalogBook, Offer
 from belvedere.protocol.driving import (
     CatalogOffered,
+    CatalogsAmended,
     CatalogTaken,
     CoordinatorEvent,
     CoordinatorInstruction,
@@ -51,7 +53,6 @@ from belvedere.protocol.driving import (
     Note,
     Publish,
     Published,
-    ReadDocument,
     ReadInput,
     Received,
     RecordRead,
@@ -65,24 +66,24 @@ from belvedere.protocol.driving import (
     Unreachable,
     WriteDocument,
 )
-from belvedere.protocol.epoch import MAX_OPEN, EpochBook, OpenEpoch, Proposal, name_of
-from belvedere.protocol.exactly_once import Chunk, InputPiece, Seq, SourceId, collectable
-from belvedere.protocol.failure_detector import FailureDetector
+from belvedere.protocol.epoch import MAX_OPEN, Amendment, EpochBook, OpenEpoch, Proposal, messages_of, name_of
+from belvedere.protocol.exactly_once import Chunk, Seq, SourceId, collectable
+from belvedere.protocol.failure_detector import FailureDetector, shortened
 from belvedere.protocol.gc import Rounds
 from belvedere.protocol.gc_documents import DocumentGc, catalog_document, plan_document
-from belvedere.protocol.membership import (
+from belvedere.protocol.leadership import (
     CLOCK_OFF_MS,
     Accepted,
     Leadership,
     LeadershipEvent,
     LeadershipInstruction,
     Leads,
-    Membership,
     Stops,
 )
+from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import (
+    AMENDING,
     Attempt,
-    Begin,
     Committed,
     Done,
     Epoch,
@@ -100,13 +101,12 @@ from belvedere.protocol.naming import Naming
 from belvedere.protocol.options import Options as Options
 from belvedere.protocol.pins import Collection
 from belvedere.protocol.pressure import Pressure
+from belvedere.protocol.restoring import Plans, read_plans
 from belvedere.protocol.ring import MemberId
 from belvedere.protocol.sources import SourceBook
-from belvedere.protocol.store_requests import Answer, Asking, Then
+from belvedere.protocol.store_requests import Answer, Asking
 from belvedere.protocol.withdraw import Withdraw
 
-LONGEST_REASON = 2000
-"""Characters: it goes into the record, and ZooKeeper's nodes are small."""
 STALLED = "nothing can be changed while the pool is stalled"
 
 
@@ -148,14 +148,16 @@ class Coordinator:
         self._asking.forget()
         self._planning = False
         self._prepared: tuple[EpochPlan, Pointer] | None = None
+        self._amendments = Amendments(self._asking)
         self._proposal: Proposal | None = None
         self._regenerate = True
+        self._nobody = ""  # why nobody can work, though members are there
+        self._next_engine = 0  # that the pool goes on to as soon as no epoch is open; 0: it has it
         self._plan_at = 0
         self.patience = FailureDetector(options.quiet_ms, self._now)
         self._notes: list[Note] = []
         self._index: tuple[Chunk, ...] = ()
         self._committed_positions: Mapping[SourceId, Seq] = {}
-        self._restoring: dict[str, EpochPlan] = {}
 
     # ------------------------------------------------------------------ events
 
@@ -180,7 +182,7 @@ class Coordinator:
                 return [*self._lead(event), *self._advance()]
             case Received(_, message):
                 return [*self._heard(message), *self._advance()]
-            case DocumentWritten() | DocumentRead() | DocumentsListed() | InputRead():
+            case DocumentWritten() | DocumentRead() | DocumentsListed() | InputRead() | CatalogsAmended():
                 return [*self._asking.answered(event), *self._advance()]
             case StoreFailed(request, reason):
                 return self._asking.failed(request, reason, self._now)
@@ -217,14 +219,9 @@ class Coordinator:
 
     def waits_for(self, longer_than: int) -> tuple[MemberId, ...]:
         """Whom the oldest open epoch waits for, if it has done so for that many milliseconds."""
-        if (
-            self.phase is not CoordinatorPhase.LEADING
-            or not self.epochs.open
-            or self.patience.silence(self._now) < longer_than
-        ):
-            return ()
-        waiting = self.epochs.waiting_for()
-        return () if waiting is None else waiting.members
+        silence = self.patience.silence(self._now)
+        waiting = self.epochs.waiting_for() if self.phase is CoordinatorPhase.LEADING else None
+        return () if waiting is None or silence < longer_than else waiting.members
 
     @property
     def _term(self) -> int:
@@ -233,46 +230,31 @@ class Coordinator:
 
     def _took_over(self, state: PoolState) -> list[CoordinatorInstruction]:
         self._reset()
+        self._amendments = Amendments(self._asking, state.term)
         self.phase = CoordinatorPhase.RESTORING
         pointers = [*state.open] if state.committed_plan is None else [state.committed_plan, *state.open]
-        found: list[CoordinatorInstruction] = [Note("leading", {"term": state.term, "committed": state.committed})]
-        if not pointers:
-            return found + self._restored(state)
-        for pointer in pointers:
-            found += self._asking.ask(
-                functools.partial(ReadDocument, name=pointer.document), self._plan_reader(state, pointer, len(pointers))
-            )
-        return found
+        leading = Note("leading", {"term": state.term, "committed": state.committed})
+        read = read_plans(
+            self._asking,
+            pointers,
+            lambda plans: self._restored(state, plans),
+            lambda reason: self._led(self.leadership.stand_back(reason)),
+        )
+        return [leading, *read]
 
-    def _plan_reader(self, state: PoolState, pointer: Pointer, wanted: int) -> Then:
-        def read(event: Answer) -> list[CoordinatorInstruction]:
-            assert isinstance(event, DocumentRead)
-            if event.data is None or wire.digest(event.data) != pointer.digest:
-                # Damage, or a successor has removed it rightly since. Whoever leads next reads the record anew.
-                what = "is missing" if event.data is None else "has another digest than the record says"
-                return self._led(
-                    self.leadership.stand_back(f"plan of epoch {pointer.epoch}: document {pointer.document!r} {what}")
-                )
-            plan = wire.decode(event.data)
-            assert isinstance(plan, EpochPlan)
-            self._restoring[pointer.document] = plan
-            return self._restored(state) if len(self._restoring) == wanted else []
-
-        return read
-
-    def _restored(self, state: PoolState) -> list[CoordinatorInstruction]:
+    def _restored(self, state: PoolState, plans: Plans) -> list[CoordinatorInstruction]:
         """All that a predecessor left is known: go on from there."""
         epochs = self.epochs
         epochs.committed = state.committed
         found: list[CoordinatorInstruction] = []
         if state.committed_plan is not None:
-            epochs.last_plan = self._restoring[state.committed_plan.document]
+            epochs.last_plan = plans[state.committed_plan.document]
             self._tidying.committed(epochs.last_plan, state.committed_plan.document)
             self._committed_positions = epochs.last_plan.positions
             self._naming.restore(epochs.last_plan)
             found.append(Publish(epochs.last_plan))  # the predecessor may not have come to it
         for pointer in state.open:
-            plan = self._restoring[pointer.document]
+            plan = plans[pointer.document]
             epochs.open.append(OpenEpoch(plan, pointer, self._now))
             epochs.last_plan = plan
         self._catalog.restore(epochs.last_plan)
@@ -297,7 +279,7 @@ class Coordinator:
         if self.phase is not CoordinatorPhase.LEADING:
             return []
         collect = self._rounds.advance(self.epochs.committed, self._term, self._now)
-        found = [*self._propose(), *self._release(), *self._plan(), *collect]
+        found = [*self._amend(), *self._propose(), *self._release(), *self._plan(), *collect]
         notes, self._notes = self._notes, []
         return [*notes, *found]
 
@@ -308,13 +290,19 @@ class Coordinator:
             return []
         commits = self._naming.may_commit(self.epochs.committable)
         commit = commits[-1] if commits else None
-        generation = self._next_generation(old, len(self.epochs.open) - len(commits))
+        amendment = self._amendments.ready
+        if commit is not None and amendment is not None and amendment.epoch <= commit.plan.epoch:
+            amendment = None  # it got through after all
+        generation = self._next_generation(old, len(self.epochs.open) - len(commits), amendment)
         plan, pointer = None, None
-        if self._prepared is not None and len(self.epochs.open) - len(commits) < MAX_OPEN:
+        amending = self._amendments.current is not None
+        if self._prepared is not None and not amending and len(self.epochs.open) - len(commits) < MAX_OPEN:
             plan, pointer = self._prepared
-        if commit is None and generation is None and plan is None:
+        says = self._nobody not in ("", old.stalled)
+        if commit is None and generation is None and plan is None and not says:
             return []
-        remaining = tuple(e.pointer for e in self.epochs.open[len(commits) :])
+        open_epochs = self.epochs.open[len(commits) :]
+        remaining = tuple(e.pointer if amendment is None else amendment.pointer(e) for e in open_epochs)
         state = replace(
             old,
             committed=old.committed if commit is None else commit.plan.epoch,
@@ -322,46 +310,40 @@ class Coordinator:
             open=remaining if pointer is None else (*remaining, pointer),
             generation=old.generation if generation is None else generation.number,
             protocol=old.protocol if generation is None else generation.protocol,
-            stalled="" if commit is not None else self.patience.stalled,
+            engine=old.engine if generation is None else generation.engine,
+            stalled="" if commit is not None or amending else self.patience.stalled or self._nobody,
         )
         epoch = None if commit is None else commit.plan.epoch
-        self._proposal = Proposal(state, epoch, generation, plan, pointer)
+        self._proposal = Proposal(state, epoch, generation, plan, pointer, amendment)
         return self._led(self.leadership.propose(state))
 
-    def _next_generation(self, old: PoolState, open_epochs: int) -> Generation | None:
+    def _next_generation(self, old: PoolState, open_epochs: int, amendment: Amendment | None) -> Generation | None:
         """The members of the next generation, if one is due."""
         current = self.epochs.generation
-        quiet = self._is_quiet()
-        if quiet:
-            self._leave_out_silent()
-        wanted = self.membership.change(current, old.protocol)
+        quiet = self.patience.leave_out_silent(self.epochs, self.membership, self._now)
+        present_engine = old.engine or (self.epochs.last_plan.engine if self.epochs.last_plan is not None else 0)
+        wanted = self.membership.change(current, old.protocol, present_engine)
         self._notes += wanted.notes
+        self._nobody = self.membership.nobody_has(present_engine) if not wanted.servers else ""
+        # Plans name the engine that they are for: it changes when there is none, open or about to be.
+        self._next_engine = wanted.engine if present_engine not in (0, wanted.engine) else 0
+        planned = self._planning or self._prepared is not None or self._amendments.current is not None
+        engine = wanted.engine if open_epochs == 0 and not planned else present_engine or wanted.engine
         if not self.epochs.staffed:
             open_epochs = 0  # nobody works on them: there is nothing to wait for
         joins = self.assign.observe(wanted.joining, open_epochs, self._now, patient=self.patience.silences > 0)
         present = (*current.servers, *current.distributors) if wanted.leaving and current is not None else ()
         leaves = self.withdraw.observe(wanted.leaving, present, open_epochs, self._now)
-        failed = self.patience.retry_is_due(self._now)
+        # While plans are amended nothing is tried again: it would fail again.
+        failed = self.patience.retry_is_due(self._now) and self._amendments.current is None
         # The last one of a rolling upgrade may be someone without a part in generations: a store, a coordinator.
         speaks = current is not None and wanted.protocol != current.protocol and open_epochs == 0
-        if not (self._regenerate or wanted.lost or joins or leaves or failed or speaks or quiet):
+        regenerates = self._regenerate or wanted.lost or joins or leaves or failed or quiet or amendment
+        if not (regenerates or speaks or (current is not None and engine != current.engine)):
             return None
         number = Attempt(old.generation + 1)
-        return Generation(number, old.term, self.me, number, wanted.servers, wanted.distributors, wanted.protocol)
-
-    def _is_quiet(self) -> bool:
-        """Open epochs of which nobody has reported anything for long."""
-        flowing = any(not epoch.acknowledged for epoch in self.epochs.open)
-        return flowing and self.epochs.staffed and self.patience.is_quiet(self._now)
-
-    def _leave_out_silent(self) -> None:
-        """Whoever the oldest epoch waits for may hang although its node lives: try without it, if there are others. If
-        there are none it may just take long, and all there is to do is to wait longer."""
-        seconds, silent = self.patience.silence(self._now) // 1000, self.epochs.waiting_for()
-        members = () if silent is None else silent.members
-        for member in members if self.membership.can_spare(members) else ():
-            self.membership.failed(member, f"nothing heard of it for {seconds} s", self._now)
-        self.patience.silent(f"epoch {self.epochs.open[0].plan.epoch}: {silent}, nothing heard for {seconds} s")
+        members = wanted.servers, wanted.distributors
+        return Generation(number, old.term, self.me, number, *members, wanted.protocol, engine)
 
     def _accepted(self) -> list[CoordinatorInstruction]:
         """The proposal is in the record: act on it."""
@@ -371,6 +353,8 @@ class Coordinator:
         found: list[CoordinatorInstruction] = []
         if proposal.commit is not None:
             found += self._committed(proposal.commit)
+        if proposal.amendment is not None:
+            found += self._amended(proposal.amendment)
         if proposal.generation is not None:
             found += self._begin_generation(proposal.generation)
         if proposal.plan is not None and proposal.pointer is not None:
@@ -380,6 +364,7 @@ class Coordinator:
     def _committed(self, epoch: Epoch) -> list[CoordinatorInstruction]:
         found: list[CoordinatorInstruction] = []
         self.patience.committed()
+        self._amendments.committed(epoch)
         for done in self.epochs.commit(epoch):
             plan = done.plan
             found.append(Publish(plan))
@@ -396,6 +381,25 @@ class Coordinator:
         old = self._tidying.superseded(epoch)
         return [*found, RemoveDocuments(old)] if old else found
 
+    def _amended(self, amendment: Amendment) -> list[CoordinatorInstruction]:
+        """The record points to plans without the views that failed; what was to follow the old ones is given up."""
+        self._amendments.accepted()
+        for plan, pointer in amendment.plans:
+            self.epochs.amend(plan, pointer)
+        self._catalog.restore(self.epochs.last_plan)
+        self._prepared = None
+        self.patience.amended()
+        found: list[CoordinatorInstruction] = [
+            Note("view failed", {"view": view.name, "epoch": amendment.epoch, "reason": reason})
+            for view, reason in amendment.views
+        ]
+        if self._catalog.offer is not None:
+            ticket, self._catalog.offer = self._catalog.offer.offered.ticket, None
+            found.append(
+                CatalogTaken(ticket, self.epochs.last, "views have failed meanwhile, which changes the catalog")
+            )
+        return found
+
     def _unneeded(self, documents: Iterable[str], horizon: Epoch) -> tuple[str, ...]:
         assert self.leadership.state is not None
         return self._tidying.unneeded(documents, self.leadership.state, self._catalog.current.version, horizon)
@@ -403,16 +407,11 @@ class Coordinator:
     def _tidy_input(self) -> list[CoordinatorInstruction]:
         """What of INPUT and of its sources is not needed any more. Also after a takeover: the predecessor may not have
         come to it."""
-        found: list[CoordinatorInstruction] = []
         chunks = (*collectable(self._committed_positions, self._index), *self.sources.strays())
-        if chunks:
-            gone = set(chunks)
-            self._index = tuple(chunk for chunk in self._index if chunk.id not in gone)
-            found.append(RemoveChunks(chunks))
-        forgettable = self.sources.forgettable(self._committed_positions)
-        if forgettable:
-            found.append(ForgetSources(forgettable))
-        return found
+        gone = set(chunks)
+        self._index = tuple(chunk for chunk in self._index if chunk.id not in gone)
+        sources = self.sources.forgettable(self._committed_positions)
+        return [*([RemoveChunks(chunks)] if chunks else []), *([ForgetSources(sources)] if sources else [])]
 
     def _begin_generation(self, generation: Generation) -> list[CoordinatorInstruction]:
         before = self.epochs.generation
@@ -433,7 +432,7 @@ class Coordinator:
         found.append(Note("generation", fields))
         if self.epochs.staffed:
             for begin in begins:
-                found += self._begin(begin)
+                found += messages_of(begin)
         if not begins:
             found += self._to_all(Idle(generation, self.epochs.committed))
         # Those that are there and have no part in it may still be at work in an older one.
@@ -450,15 +449,7 @@ class Coordinator:
         found.append(Note("planned", {"epoch": plan.epoch, "rows": plan.rows, "pieces": len(plan.pieces)}))
         self.sources.plan(plan.positions)
         begin = self.epochs.add(plan, pointer, self._now)
-        return found + (self._begin(begin) if self.epochs.staffed else [])
-
-    def _begin(self, begin: Begin) -> list[CoordinatorInstruction]:
-        """To everyone what it needs: sources and pieces may be many, and view servers many as well."""
-        generation = begin.generation
-        for_distributors = replace(begin, plan=replace(begin.plan, positions={}))
-        for_servers = replace(begin, plan=replace(begin.plan, positions={}, pieces=()))
-        found: list[CoordinatorInstruction] = [Send(member, for_distributors) for member in generation.distributors]
-        return found + [Send(member, for_servers) for member in generation.servers]
+        return found + (messages_of(begin) if self.epochs.staffed else [])
 
     def _to_all(self, message: Committed | Idle) -> list[CoordinatorInstruction]:
         generation = self.epochs.generation
@@ -475,18 +466,24 @@ class Coordinator:
     # ------------------------------------------------------------------ planning
 
     def _plan(self) -> list[CoordinatorInstruction]:
-        holding = self.assign.holds or self.withdraw.holds
+        holding = self.assign.holds or self.withdraw.holds or self._next_engine
         busy = self._planning or self._prepared is not None
         open_epochs = len(self.epochs.open) - len(self._naming.may_commit(self.epochs.committable))
         if busy or holding or not self.epochs.staffed or open_epochs >= MAX_OPEN or self._now < self._plan_at:
             return []
-        if self._catalog.waits or self.patience.failures:  # first get through what there is
+        amending = self._amendments.current is not None
+        if self._catalog.waits or self.patience.failures or amending:  # first get through what there is
             return []
         self._planning = True
-        return self._asking.ask(ReadInput, self._input_read)
+        before = self._amendments.count
+        return self._asking.ask(ReadInput, lambda event: self._input_read(event, before))
 
-    def _input_read(self, event: Answer) -> list[CoordinatorInstruction]:
+    def _input_read(self, event: Answer, amendments: int) -> list[CoordinatorInstruction]:
+        """`amendments`: how many there were when INPUT was asked for; a plan that would follow others is none."""
         assert isinstance(event, InputRead)
+        if amendments != self._amendments.count:
+            self._planning = False
+            return []
         self._planning = False
         self._plan_at = self._now + self.options.epoch_ms
         self._index = tuple(event.chunks)
@@ -503,39 +500,27 @@ class Coordinator:
             return found + self._led(self.leadership.stand_back(str(error)))
         if not pieces and not self._catalog.is_due:
             return found
-        plan = self._make(pieces, self.sources.positions_after(bounds))
+        positions, epoch = self.sources.positions_after(bounds), name_of(self._now, self.epochs.last)
+        generation = self.epochs.generation
+        assert generation is not None  # none is taken away in a term
+        plan = self._catalog.plan(epoch, pieces, positions, self._index, generation.engine)
         data = wire.encode(plan)
-        pointer = Pointer(plan.epoch, plan_document(plan.epoch, self._term), wire.digest(data))
+        pointer = Pointer(plan.epoch, plan_document(plan.epoch, self._term, amendments), wire.digest(data))
 
         def written(_: Answer) -> list[CoordinatorInstruction]:
             self._planning = False
-            self._prepared = (plan, pointer)
+            if amendments == self._amendments.count:
+                self._prepared = (plan, pointer)
             return []
 
         self._planning = True
         return found + self._asking.ask(lambda request: WriteDocument(request, pointer.document, data), written)
 
-    def _make(self, pieces: tuple[InputPiece, ...], positions: dict[SourceId, Seq]) -> EpochPlan:
-        catalog, slices = self._catalog.next()
-        used = {piece.chunk for piece in pieces}
-        chunks = [chunk for chunk in self._index if chunk.id in used]
-        return EpochPlan(
-            epoch=name_of(self._now, self.epochs.last),
-            pieces=pieces,
-            positions=positions,
-            catalog=catalog.version,
-            catalog_document=catalog.document,
-            stages=catalog.stages,
-            slices=slices,
-            engine=self.options.engine,
-            oldest=min((chunk.at for chunk in chunks), default=0),
-            rows=sum(chunk.rows for chunk in chunks),
-            size=sum(chunk.size for chunk in chunks),
-        )
-
     def _offered(self, event: CatalogOffered) -> list[CoordinatorInstruction]:
         if self.phase is not CoordinatorPhase.LEADING:
             refused = "this coordinator does not lead"
+        elif self._amendments.current is not None:
+            refused = "views have failed, and plans are made without them"
         elif self.patience.stalled:
             refused = f"{STALLED}: {self.patience.stalled}"
         else:
@@ -577,18 +562,29 @@ class Coordinator:
         generation = self.epochs.generation
         if generation is None or message.attempt != generation.number or self.epochs.find(message.epoch) is None:
             return []
-        reason = f"view {message.view}: {message.reason}" if message.view else message.reason
-        reason = reason if len(reason) <= LONGEST_REASON else reason[:LONGEST_REASON] + "…"
+        reason = shortened(message.reason)
+        if self._amendments.failed(message, reason) and self.membership.can_spare((message.member,)):
+            self.membership.failed(message.member, reason, self._now)  # it may be the member, and not the view
+        reason = f"view {message.view}: {reason}" if message.view else reason
         if not self.patience.failed(reason, self._now):
             return []
         times = self.patience.failures
         fields = {"epoch": message.epoch, "member": message.member, "reason": reason, "times": times}
-        return [Note("attempt failed", fields), *self._give_up_offer()]
+        return [Note("attempt failed", fields), *self._amend(), *self._give_up_offer()]
+
+    def _amend(self) -> list[CoordinatorInstruction]:
+        """Begin to make plans without views that are to blame. Not while a proposal is on its way: it may commit an
+        epoch, or add one."""
+        generation = self.epochs.generation
+        if generation is None or generation.protocol < AMENDING or self._proposal is not None:
+            return []
+        return self._amendments.begin(self.epochs, self._catalog.current.version)
 
     def _give_up_offer(self) -> list[CoordinatorInstruction]:
         """Whoever changes the catalog of a pool that is stalled learns why, and need not wait for it."""
         offer = self._catalog.offer
-        if offer is None or not self.patience.stalled or self._planning or self._prepared is not None:
+        busy = self._planning or self._prepared is not None or self._amendments.current is not None
+        if offer is None or not self.patience.stalled or busy:
             return []
         self._catalog.offer = None
         return [CatalogTaken(offer.offered.ticket, self.epochs.last, f"{STALLED}: {self.patience.stalled}")]

@@ -26,6 +26,7 @@ from belvedere.protocol.messages import (
     Message,
     PoolState,
     Stage,
+    ViewVersion,
 )
 from belvedere.protocol.ring import MemberId
 
@@ -94,6 +95,8 @@ class WorkFailed:
     attempt: Attempt
     reason: str
     view: str = ""
+    views: tuple[ViewVersion, ...] = ()
+    """See `Failed`."""
 
 
 @dataclass(frozen=True)
@@ -292,6 +295,25 @@ class CatalogOffered:
 
 
 @dataclass(frozen=True)
+class AmendedCatalog:
+    """`present`: view groups of which something is still computed."""
+
+    version: int
+    document: bytes
+    stages: int
+    present: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CatalogsAmended:
+    """The answer to `AmendCatalogs`, in its order. `refused`: why the views cannot be set aside; then there is none."""
+
+    request: int
+    catalogs: tuple[AmendedCatalog, ...]
+    refused: str = ""
+
+
+@dataclass(frozen=True)
 class DocumentsListed:
     request: int
     names: tuple[str, ...]
@@ -326,6 +348,19 @@ class WriteDocument:
 class ReadDocument:
     request: int
     name: str
+
+
+@dataclass(frozen=True)
+class AmendCatalogs:
+    """Make catalogs in which these views (and why), and all that read them, have failed since the epoch. `catalogs`: of
+    each the document that it is made from and the version that it gets. `building`: the view groups that were
+    not complete before the epoch."""
+
+    request: int
+    epoch: Epoch
+    views: tuple[tuple[ViewVersion, str], ...]
+    catalogs: tuple[tuple[str, int], ...]
+    building: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -425,6 +460,7 @@ CoordinatorEvent: TypeAlias = (
     | InputRead
     | StoreFailed
     | CatalogOffered
+    | CatalogsAmended
     | DocumentsListed
     | Published
 )
@@ -436,6 +472,7 @@ CoordinatorInstruction: TypeAlias = (
     | Swap
     | WriteDocument
     | ReadDocument
+    | AmendCatalogs
     | ReadInput
     | ListDocuments
     | ForgetSources

@@ -29,9 +29,10 @@ What a crash leaves, step by step, is the table in docs/explanation/recovery.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from belvedere.protocol.barrier import Barrier, WaitingFor
+from belvedere.protocol.driving import Send
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import (
     NEVER,
@@ -44,6 +45,7 @@ from belvedere.protocol.messages import (
     Pointer,
     PoolState,
     Sent,
+    ViewVersion,
 )
 from belvedere.protocol.pressure import Finished
 from belvedere.protocol.ring import MemberId
@@ -54,6 +56,14 @@ MAX_OPEN = 2
 def name_of(now: int, last: Epoch) -> Epoch:
     """The name of the next epoch: the time if it grows, else the next number."""
     return Epoch(max(now, last + 1))
+
+
+def messages_of(begin: Begin) -> list[Send]:
+    """To everyone what it needs: sources and pieces may be many, and view servers many as well."""
+    for_distributors = replace(begin, plan=replace(begin.plan, positions={}))
+    for_servers = replace(begin, plan=replace(begin.plan, positions={}, pieces=()))
+    found = [Send(member, for_distributors) for member in begin.generation.distributors]
+    return found + [Send(member, for_servers) for member in begin.generation.servers]
 
 
 @dataclass
@@ -147,6 +157,14 @@ class EpochBook:
         epoch.figures, epoch.flowed = {}, 0
         return Begin(generation, epoch.plan, self.committed)
 
+    def amend(self, plan: EpochPlan, pointer: Pointer) -> None:
+        """The record points to another plan for an open epoch: the generation that begins now carries it out."""
+        opened = self.find(plan.epoch)
+        assert opened is not None
+        opened.plan, opened.pointer = plan, pointer
+        if self.last == plan.epoch:
+            self.last_plan = plan
+
     def find(self, epoch: Epoch) -> OpenEpoch | None:
         return next((found for found in self.open if found.plan.epoch == epoch), None)
 
@@ -192,3 +210,20 @@ class Proposal:
     generation: Generation | None = None
     plan: EpochPlan | None = None
     pointer: Pointer | None = None
+    amendment: Amendment | None = None
+
+
+@dataclass
+class Amendment:
+    """Views that are to blame for the failures of an epoch, and the plans without them that take the place of its own
+    and of those after it."""
+
+    epoch: Epoch
+    views: tuple[tuple[ViewVersion, str], ...]
+    """And why they failed."""
+    plans: tuple[tuple[EpochPlan, Pointer], ...] = ()
+    durable: bool = False
+
+    def pointer(self, opened: OpenEpoch) -> Pointer:
+        """What the record says of an open epoch once it is amended."""
+        return next((new for _, new in self.plans if new.epoch == opened.plan.epoch), opened.pointer)

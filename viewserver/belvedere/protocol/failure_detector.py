@@ -13,9 +13,18 @@ What takes longer than silence is borne would take as long when it is done again
 
 from __future__ import annotations
 
+from belvedere.protocol.epoch import EpochBook
+from belvedere.protocol.membership import Membership
+
 STALLED_AFTER = 3
 LONGEST_PAUSE_MS = 5000
 MOST_DOUBLINGS = 6
+LONGEST_REASON = 2000
+"""Characters: it goes into the record, and ZooKeeper's nodes are small."""
+
+
+def shortened(reason: str) -> str:
+    return reason if len(reason) <= LONGEST_REASON else reason[:LONGEST_REASON] + "…"
 
 
 class FailureDetector:
@@ -44,9 +53,20 @@ class FailureDetector:
         self._retry_at = now + min(LONGEST_PAUSE_MS, 50 * 2 ** min(self.failures, 10))
         return True
 
-    def silent(self, reason: str) -> None:
-        """Nothing was heard for so long that another generation begins."""
-        self.silences, self._silence = self.silences + 1, reason
+    def leave_out_silent(self, epochs: EpochBook, membership: Membership, now: int) -> bool:
+        """Whether there are open epochs of which nobody has reported anything for so long that another generation
+        begins. Whoever the oldest one waits for may hang although its node lives: it is tried without it, if there are
+        others. If there are none it may just take long, and all there is to do is to wait longer."""
+        flowing = any(not epoch.acknowledged for epoch in epochs.open)
+        if not (flowing and epochs.staffed and self.is_quiet(now)):
+            return False
+        seconds, silent = self.silence(now) // 1000, epochs.waiting_for()
+        members = () if silent is None else silent.members
+        for member in members if membership.can_spare(members) else ():
+            membership.failed(member, f"nothing heard of it for {seconds} s", now)
+        self.silences += 1
+        self._silence = f"epoch {epochs.open[0].plan.epoch}: {silent}, nothing heard for {seconds} s"
+        return True
 
     def begun(self, now: int) -> None:
         """Another generation has begun."""
@@ -56,6 +76,10 @@ class FailureDetector:
         """An epoch got through."""
         self._reason, self.failures = "", 0
         self.silences, self._silence = 0, ""
+
+    def amended(self) -> None:
+        """What failed is not done any more."""
+        self._reason, self.failures = "", 0
 
     # ------------------------------------------------------------------ what follows
 

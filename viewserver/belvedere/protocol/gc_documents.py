@@ -9,7 +9,8 @@ Why it is safe:
 
 1. A leader puts plans of its own term into the record and carries over those that it found there. So a plan of a lower
    term that the record does not name will never be in it. One of this term is wanted while its epoch is not committed
-   (it is being written, prepared or open), and the last committed one is named by the record.
+   (it is being written, prepared or open), and the last committed one is named by the record (not as it was before it
+   was amended).
 2. Versions of the catalog grow with epochs, and the plans that name a version name one document. So nobody who reads
    at the horizon or later needs a lower version than the horizon has, nor another document of that version. What the
    catalog was in epochs before the plan that this leader took over it does not know: until the horizon has reached
@@ -30,11 +31,12 @@ PLANS = "plan/"
 CATALOGS = "catalog/"
 
 
-def plan_document(epoch: Epoch, term: int) -> str:
-    return f"{PLANS}{epoch:020d}-{term}"
+def plan_document(epoch: Epoch, term: int, amendments: int = 0) -> str:
+    """`amendments`: how many there were in the term; what was planned before them is not planned again as it was."""
+    return f"{PLANS}{epoch:020d}-{term}" + (f"-{amendments}" if amendments else "")
 
 
-def catalog_document(version: int, term: int, ticket: int) -> str:
+def catalog_document(version: int, term: int, ticket: int | str) -> str:
     """Each offer has a name of its own: the write of one that was given up may come at any time after, and must not
     change what a plan names that was made since."""
     return f"{CATALOGS}{version:010d}-{term}-{ticket}"
@@ -71,7 +73,7 @@ class DocumentGc:
         for name in documents:
             prefix, number, term = _parse(name)
             if prefix == PLANS and name not in named:
-                goes = term < state.term or number < state.committed
+                goes = term < state.term or number <= state.committed
             elif prefix == CATALOGS and name != document:
                 goes = (known and number <= lowest) or (term < state.term and number > newest)
             else:

@@ -15,8 +15,15 @@ from typing import NewType, TypeAlias
 from belvedere.protocol.exactly_once import InputPiece, Seq, SourceId
 from belvedere.protocol.ring import MemberId
 
-PROTOCOL = 1
-"""The newest protocol that this version speaks; it also speaks the one before (if there is one)."""
+PROTOCOL = 2
+"""The newest protocol that this version speaks; it also speaks the one before (if there is one).
+
+2: plans can be amended. Members of protocol 1 would go on to compute views that have failed."""
+AMENDING = 2
+"""The first protocol in which plans are amended."""
+
+UNTOLD_ENGINE = 2
+"""The engine of members, records and plans that do not tell theirs: of versions from before they did."""
 
 Epoch = NewType("Epoch", int)
 Attempt = NewType("Attempt", int)
@@ -54,6 +61,9 @@ class Member:
     newest_protocol: int = PROTOCOL
     cluster: str = ""
     leaving: bool = False
+    oldest_engine: int = UNTOLD_ENGINE
+    newest_engine: int = UNTOLD_ENGINE
+    """Of those that compute."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,7 @@ class Generation:
     """Sorted, as on the ring: positions in it are what owner tables hold."""
     distributors: tuple[MemberId, ...]
     protocol: int = PROTOCOL
+    engine: int = UNTOLD_ENGINE
 
 
 @dataclass(frozen=True)
@@ -80,8 +91,17 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class ViewVersion:
+    """A view as it was made with a view group; what is made anew is another version, and may succeed."""
+
+    name: str
+    view_group: int
+
+
+@dataclass(frozen=True)
 class EpochPlan:
-    """Everything that decides what an epoch is. Durable before anyone works on it, and never changed."""
+    """Everything that decides what an epoch is. Durable before anyone works on it, and never changed: a plan that is
+    amended is another document."""
 
     epoch: Epoch
     pieces: tuple[InputPiece, ...]
@@ -101,6 +121,8 @@ class EpochPlan:
     rows: int = 0
     size: int = 0
     """Bytes of INPUT."""
+    amends: str = ""
+    """The document of the plan whose place this one takes: the same, but for views that failed."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +132,8 @@ class Pointer:
     epoch: Epoch
     document: str
     digest: str
+    amendment: int = 0
+    """How often the plan was amended."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +150,8 @@ class PoolState:
     protocol: int = PROTOCOL
     stalled: str = ""
     """Why epochs do not get through, for people."""
+    engine: int = 0
+    """That of the pool's plans; 0: it never had members that compute, or is of a version that did not say."""
 
 
 # --- messages
@@ -189,6 +215,9 @@ class Failed:
     member: MemberId
     reason: str
     view: str = ""
+    """Whose computing it was, for people."""
+    views: tuple[ViewVersion, ...] = ()
+    """Those to blame: computing them failed, and neither a disk, memory nor the store did."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """`epoch_ms`: the shortest time between two plans. `engine`: the version of the engine that plans name. `max_rows`,
-    `max_bytes`, `memory`: of an epoch, for each view server."""
+    """`epoch_ms`: the shortest time between two plans. `max_rows`, `max_bytes`, `memory`: of an epoch, for each view
+    server."""
 
     epoch_ms: int = 20
     collect_ms: int = 1000
@@ -23,4 +23,3 @@ class Options:
     retention_ms: int = 60_000
     late_writer_ms: int = 30_000
     settle_ms: int = 0
-    engine: int = 1

@@ -42,7 +42,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from belvedere.errors import Contradiction, EpochExpired
-from belvedere.protocol.membership import CLOCK_OFF_MS
+from belvedere.protocol.leadership import CLOCK_OFF_MS
 from belvedere.protocol.messages import NEVER, Epoch
 
 PINS = "pins/"

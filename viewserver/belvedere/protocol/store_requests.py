@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from belvedere.protocol.driving import (
+    CatalogsAmended,
     CoordinatorInstruction,
     DocumentRead,
     DocumentsListed,
@@ -27,7 +28,7 @@ from belvedere.protocol.driving import (
 
 RETRY_MS = 200
 
-Answer: TypeAlias = DocumentWritten | DocumentRead | DocumentsListed | InputRead
+Answer: TypeAlias = DocumentWritten | DocumentRead | DocumentsListed | InputRead | CatalogsAmended
 Make: TypeAlias = Callable[[int], CoordinatorInstruction]
 """The request with this number."""
 Then: TypeAlias = Callable[[Answer], list[CoordinatorInstruction]]

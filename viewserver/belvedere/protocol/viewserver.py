@@ -277,7 +277,7 @@ class ViewServer:
         if work is None:
             return []
         work.phase = ViewServerPhase.FAILED
-        failed = Failed(event.epoch, event.attempt, self.me, event.reason, event.view)
+        failed = Failed(event.epoch, event.attempt, self.me, event.reason, event.view, event.views)
         note = Note("failed", {"epoch": event.epoch, "view": event.view, "reason": event.reason})
         return [note, self._tell(failed)]
 

@@ -1,11 +1,15 @@
 """The catalog of a pool: pure functions from one document to the next, and what a document means.
 
-    document (version n) ── execute, apply_manifest, retire ──▶ document (version n + 1)
+    document (version n) ── execute, apply_manifest, retire, fail ──▶ document (version n + 1)
 
 A view and everything that depends on it are replaced in a new view group; both versions exist until the new one is
 complete, and readers see the newest complete one (`names_at`), so a whole cone is swapped at one epoch. Then `retire`
 drops what was replaced. A view group that is replaced before it was complete is dropped at once: it may be the one that
 fails.
+
+A view that cannot be computed fails, and with it all that read it (`fail`): its rows stay, but nobody computes it any
+more. One that fails while it is being built leaves the version before in service, together with what that one reads: a
+cone is swapped as a whole or not at all. A failed view that is created again is another version in another view group.
 
 What a statement means is decided in `belvedere.model.catalog_change`, as in the embedded database. Functions that
 change something return None where there is nothing to change. `building` are the view groups that are not complete
@@ -15,16 +19,27 @@ yet.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from belvedere.cluster.catalog.document import Document, TableDocument, ViewDocument, ViewGroupDocument, dump, load
+from belvedere.cluster.catalog.document import (
+    Document,
+    TableDocument,
+    ViewDocument,
+    ViewFailure,
+    ViewGroupDocument,
+    dump,
+    load,
+)
 from belvedere.cluster.catalog.plan import (
     Compiled,
+    FailedView,
     ServedTable,
     ServedView,
     compile,
+    failed_at,
+    failed_builds,
     names_at,
     plan_view_groups,
     serving,
@@ -40,15 +55,20 @@ from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import TableDef, ViewDef
 from belvedere.sql.manifest_target import Target, applicable
+from belvedere.sql.query import relations
 
 __all__ = [
     "Compiled",
+    "FailedView",
     "ServedTable",
     "ServedView",
     "apply_manifest",
     "compile",
     "empty",
     "execute",
+    "fail",
+    "failed_at",
+    "failed_builds",
     "has_ticket",
     "names_at",
     "retire",
@@ -96,7 +116,10 @@ def execute(document: bytes, sql: str, building: Collection[int] = (), target: T
     statement = parse_statement(sql, batch.catalog)
     if isinstance(statement, st.CreateView) and (why := target.too_short_for(statement.view)):
         raise CatalogError("; ".join(why))
-    batch.add(catalog_change.apply(batch.catalog, statement))
+    if isinstance(statement, st.Drop) and statement.kind == "view" and batch.catalog.find(statement.name) is None:
+        batch.drop_unbuilt(statement.name)
+    if not batch.changed:
+        batch.add(catalog_change.apply(batch.catalog, statement, batch.failed))
     return batch.finish(building)
 
 
@@ -106,7 +129,7 @@ def apply_manifest(
     """Carry out all documents of a manifest as one change. Its views become one view group, so they share state."""
     batch = _Batch(document)
     for described in applicable(text, lambda: batch.catalog, target):
-        batch.add(catalog_change.reconcile(batch.catalog, described))
+        batch.add(catalog_change.reconcile(batch.catalog, described, batch.failed))
     return batch.finish(building)
 
 
@@ -117,14 +140,21 @@ class _Batch:
     """Changes that become one document."""
 
     def __init__(self, document: bytes):
+        self._document = document
         self._content = load(document)
         self._version = self._content.version + 1
         self._tables = list(self._content.tables)
         self._names = set(self._content.names)
         self._fresh: dict[str, ViewDef] = {}
         self._dropped: set[str] = set()
-        self._changed = False
+        self.changed = False
         self._compiled = compile(document)
+        self.failed = {
+            one.view.definition.name: one
+            for one in self._compiled.failed
+            if self._compiled.catalog.views.get(one.view.definition.name) == one.view.definition
+        }
+        """Views whose newest version has failed."""
         self.catalog = self._compiled.catalog
 
     def add(self, change: CatalogChange | None) -> None:
@@ -143,7 +173,13 @@ class _Batch:
                 self._dropped.add(change.view.name)
             case catalog_change.ViewsCreated():
                 self._create_views(change)
-        self.catalog, self._changed = change.catalog, True
+        self.catalog, self.changed = change.catalog, True
+
+    def drop_unbuilt(self, name: str) -> None:
+        """A view that failed while it was built, and of which there is nothing but the reason."""
+        if name in failed_builds(self._document):
+            self._dropped.add(name)
+            self.changed = True
 
     def _create_table(self, table: TableDef) -> None:
         _refuse_long_name("table", table.name)
@@ -167,6 +203,9 @@ class _Batch:
         if taken is not None:
             raise CatalogError(f"{name!r} is the name of table {taken.definition.name!r} in the store; use another")
         self._fresh.update((view.name, view) for view in change.views)
+        for view in change.views:
+            for read in sorted(relations(view.query).keys() & self.failed.keys() - self._fresh.keys()):
+                raise CatalogError(f"view {view.name!r} reads view {read!r}: {self.failed[read].error()}")
         # planned here, since these definitions know where in the user's text they come from
         newest = {v.definition.name: v.node for view_group in self._compiled.view_groups for v in view_group.views}
         leaves = [node for name, node in newest.items() if name not in self._fresh]
@@ -183,7 +222,7 @@ class _Batch:
                     )
 
     def finish(self, building: Collection[int]) -> bytes | None:
-        if not self._changed:
+        if not self.changed:
             return None
         content = replace(
             self._content, version=self._version, names=frozenset(self._names), tables=tuple(self._tables)
@@ -199,6 +238,12 @@ class _Batch:
                 view_groups=(*content.view_groups, ViewGroupDocument(number, self._version, views)),
             )
             gone |= {(name, view_group) for name in self._fresh for view_group in building if view_group < number}
+            gone |= {
+                (view.name, view_group.number)
+                for view_group in content.view_groups
+                for view in view_group.failed
+                if view.name in self._fresh and view.failure is not None and not view.failure.served
+            }
         return _next(_without_views(content, gone, self._version))
 
 
@@ -215,14 +260,67 @@ def retire(document: bytes, complete: Collection[int]) -> bytes | None:
     for view_group in content.view_groups:
         if view_group.number in ready:
             newest.update((view.name, view_group.number) for view in view_group.live)
+        served = [view.name for view in view_group.failed if view.failure is not None and view.failure.served]
+        newest.update((name, view_group.number) for name in served)
     gone = {
         (view.name, view_group.number)
         for view_group in content.view_groups
-        for view in view_group.live
+        for view in (*view_group.live, *view_group.failed)
         if view_group.number < newest.get(view.name, 0)
     }
     gone -= _still_read(content, gone)
     return _next(_without_views(content, gone, content.version + 1)) if gone else None
+
+
+def fail(
+    document: bytes, failed: Mapping[tuple[str, int], str], building: Collection[int], epoch: int, version: int
+) -> bytes:
+    """The catalog of this version in which these views (name, view group), and all that read them, have failed since
+    the epoch. `failed`: why. Those that the catalog does not have any more are left out."""
+    content = load(document)
+    for view_group in content.view_groups:
+        for view in view_group.failed:
+            if (view.name, view_group.number) in failed and view.failure is not None:
+                raise CatalogError(
+                    f"view {view.name!r} of view group {view_group.number} failed at epoch {view.failure.epoch} already"
+                )
+    reasons = _with_readers(content, failed, building)
+    view_groups = []
+    for view_group in content.view_groups:
+        views = []
+        for view in view_group.views:
+            reason = reasons.get((view.name, view_group.number))
+            if view in view_group.live and reason is not None:
+                view = replace(view, failure=ViewFailure(epoch, reason, version, view_group.number not in building))
+            views.append(view)
+        view_groups.append(replace(view_group, views=tuple(views)))
+    return _next(replace(content, version=version, view_groups=tuple(view_groups)))
+
+
+def _with_readers(
+    content: Document, failed: Mapping[tuple[str, int], str], building: Collection[int]
+) -> dict[tuple[str, int], str]:
+    """The views that fail, and why: those, all that read them, directly or not, and where that is a view that is being
+    replaced, what it reads of its own view group: else the version before would go on over another input than the one
+    that readers see."""
+    planned, reasons = plan_view_groups(content), dict(failed)
+    replaced: set[str] = set()
+    for view_group in content.view_groups:
+        number, own = view_group.number, planned[view_group.number]
+        live = [view.name for view in view_group.live]
+        known = -1
+        while known != len(reasons):
+            known = len(reasons)
+            for name in live:
+                inputs = own.older[name] | {(read, number) for read in own.same[name]}
+                for read in sorted(inputs & reasons.keys()):
+                    reasons.setdefault((name, number), f"it reads view {read[0]!r}, which failed: {reasons[read]}")
+                if (name, number) in reasons and number in building and name in replaced:
+                    for read_name in sorted(own.same[name] & replaced):
+                        why = f"view {name!r}, which reads it, could not be built: {reasons[name, number]}"
+                        reasons.setdefault((read_name, number), why)
+        replaced |= set(live)
+    return reasons
 
 
 def _still_read(content: Document, gone: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
@@ -258,7 +356,7 @@ def _next(content: Document) -> bytes:
     needed: set[int] = set()
     tables: set[str] = set()
     for view_group in reversed(content.view_groups):
-        if view_group.live or view_group.number in needed:
+        if view_group.live or view_group.failed or view_group.number in needed:
             needed.add(view_group.number)
             needed |= {number for read in planned[view_group.number].older.values() for _, number in read}
             tables |= {table for read in planned[view_group.number].tables.values() for table in read}

@@ -17,11 +17,12 @@ import time
 from typing import TYPE_CHECKING
 
 from belvedere import errors
+from belvedere.backend.seam import Documents
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.process.loop import Pauses
 from belvedere.cluster.roles.base_tables import adjust
 from belvedere.cluster.transport import calls
-from belvedere.protocol.driving import CatalogOffered, CatalogTaken
+from belvedere.protocol.driving import AmendCatalogs, AmendedCatalog, CatalogOffered, CatalogsAmended, CatalogTaken
 from belvedere.protocol.messages import Epoch
 from belvedere.sql.manifest_target import Target
 
@@ -30,6 +31,24 @@ if TYPE_CHECKING:
 
 TAKEN_SECONDS = 30.0
 TRIES = 8
+
+
+def amended_catalogs(store: Documents, wanted: AmendCatalogs) -> CatalogsAmended:
+    """The answer for the machine; raises if a document cannot be read now."""
+    failed = {(view.name, view.view_group): reason for view, reason in wanted.views}
+    made = []
+    for name, version in wanted.catalogs:
+        document = store.get_document(name)
+        if document is None:
+            raise errors.StoreUnavailable(f"document {name!r} is not in the store, a plan needs it")
+        try:
+            changed = catalogs.fail(document, failed, wanted.building, wanted.epoch, version)
+        except errors.CatalogError as error:
+            return CatalogsAmended(wanted.request, (), str(error))
+        compiled = catalogs.compile(changed)
+        present = tuple(view_group.number for view_group in compiled.view_groups)
+        made.append(AmendedCatalog(version, changed, compiled.stages, present))
+    return CatalogsAmended(wanted.request, tuple(made))
 
 
 class CatalogService:

@@ -6,10 +6,14 @@ version at which it was made, and is bound to them again in every process and af
 dropped stays in the document, marked, until no view group refers to it any more.
 
 Nothing in the store is named twice: a table that is created again gets another physical name, a view another group.
+
+A view that failed (`ViewFailure`) is there until it is dropped or replaced, but nobody computes it any more. Format 2
+has such views, and is written only if there are any.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -20,7 +24,7 @@ from belvedere.errors import Damaged, FormatError
 from belvedere.model.describe import table_json, table_of
 from belvedere.sql.catalog import TableDef
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,23 @@ class TableDocument:
 
 
 @dataclass(frozen=True)
+class ViewFailure:
+    """Since which epoch a view is not computed any more, and why. `version`: of the first catalog that says so.
+    `served`: whether it could be read before; if not, it failed while it was being built."""
+
+    epoch: int
+    reason: str
+    version: int
+    served: bool
+
+
+@dataclass(frozen=True)
 class ViewDocument:
     """A view as `belvedere.model.ddl.view_json` wrote it (its version is the number of its view group)."""
 
     value: dict[str, Any]
     until: int | None = None
+    failure: ViewFailure | None = None
 
     @property
     def name(self) -> str:
@@ -58,7 +74,13 @@ class ViewGroupDocument:
 
     @property
     def live(self) -> tuple[ViewDocument, ...]:
-        return tuple(view for view in self.views if view.until is None)
+        """Those that are computed."""
+        return tuple(view for view in self.views if view.until is None and view.failure is None)
+
+    @property
+    def failed(self) -> tuple[ViewDocument, ...]:
+        """Those that are not computed any more, and not dropped either."""
+        return tuple(view for view in self.views if view.until is None and view.failure is not None)
 
 
 @dataclass(frozen=True)
@@ -76,8 +98,9 @@ class Document:
 
 def dump(document: Document) -> bytes:
     """Equal documents are equal bytes."""
+    failed = any(view.failure for view_group in document.view_groups for view in view_group.views)
     value = {
-        "format": FORMAT,
+        "format": FORMAT if failed else 1,
         "version": document.version,
         "circuit": document.view_group,
         "names": sorted(document.names),
@@ -86,12 +109,17 @@ def dump(document: Document) -> bytes:
             for t in document.tables
         ],
         "circuits": [
-            {"number": c.number, "made": c.made, "views": [{**v.value, "until": v.until} for v in c.views]}
+            {"number": c.number, "made": c.made, "views": [_view_json(view) for view in c.views]}
             for c in document.view_groups
         ],
         "tickets": list(document.tickets),
     }
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+
+def _view_json(view: ViewDocument) -> dict[str, Any]:
+    failure = {} if view.failure is None else {"failure": dataclasses.asdict(view.failure)}
+    return {**view.value, "until": view.until, **failure}
 
 
 @functools.lru_cache(maxsize=256)
@@ -102,8 +130,8 @@ def load(data: bytes) -> Document:
         found = value["format"]
     except (ValueError, TypeError, KeyError) as error:
         raise Damaged(f"catalog: {len(data)} bytes that are no catalog: {error}") from None
-    if found != FORMAT:
-        raise FormatError(f"catalog: written in format {found}; this program reads format {FORMAT}")
+    if found not in (1, FORMAT):
+        raise FormatError(f"catalog: written in format {found}; this program reads formats 1 to {FORMAT}")
     return Document(
         value["version"],
         value["circuit"],
@@ -117,8 +145,8 @@ def load(data: bytes) -> Document:
 def _view_group(value: dict[str, Any]) -> ViewGroupDocument:
     views = []
     for entry in value["views"]:
-        until = entry.pop("until")
-        views.append(ViewDocument(entry, until))
+        until, failure = entry.pop("until"), entry.pop("failure", None)
+        views.append(ViewDocument(entry, until, None if failure is None else ViewFailure(**failure)))
     return ViewGroupDocument(value["number"], value["made"], tuple(views))
 
 

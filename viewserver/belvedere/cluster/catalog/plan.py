@@ -18,7 +18,7 @@ from belvedere.cluster.catalog import document as documents
 from belvedere.cluster.catalog.document import Document, load
 from belvedere.engine import shard
 from belvedere.engine.graph import Arranged
-from belvedere.errors import BelvedereError, Incompatible
+from belvedere.errors import BelvedereError, Incompatible, ViewFailed
 from belvedere.model import ddl
 from belvedere.model.describe import ViewShape, table_json
 from belvedere.model.shapes import shape_of
@@ -53,8 +53,25 @@ class ServedTable:
 
 
 @dataclass(frozen=True)
+class FailedView:
+    """A version of a view that is not computed any more."""
+
+    view: ServedView
+    failure: documents.ViewFailure
+
+    def error(self) -> ViewFailed:
+        """For who wants to read it."""
+        name, failure = self.view.definition.name, self.failure
+        return ViewFailed(
+            f"view {name!r} cannot be read since epoch {failure.epoch}: {failure.reason}; create it again with"
+            " CREATE OR REPLACE, or drop it",
+            failure.epoch,
+        )
+
+
+@dataclass(frozen=True)
 class ViewGroup:
-    """`views`: those that are not dropped. `below`: the view groups that they read."""
+    """`views`: those that are not dropped and have not failed. `below`: the view groups that they read."""
 
     number: int
     made: int
@@ -65,7 +82,8 @@ class ViewGroup:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A catalog, ready to run. `catalog` holds the newest definitions, under construction or not."""
+    """A catalog, ready to run. `catalog` holds the newest definitions, under construction or not, also of views that
+    have failed and cannot be read; what failed while it was built is as if it had not been created."""
 
     version: int
     catalog: Catalog
@@ -74,6 +92,8 @@ class Compiled:
     view_groups: tuple[ViewGroup, ...]
     shard: shard.ShardCatalog
     stages: int
+    failed: tuple[FailedView, ...] = ()
+    """In the order of their view groups."""
 
     @property
     def made(self) -> tuple[int, ...]:
@@ -128,13 +148,21 @@ def compile(document: bytes) -> Compiled:
         if t.until is None
     }
     view_groups = tuple(_live(view_group, planned) for view_group in content.view_groups if view_group.live)
-    newest = {view.definition.name: view.definition for view_group in view_groups for view in view_group.views}
+    failed = tuple(
+        FailedView(planned[view_group.number].views[view.name], view.failure)
+        for view_group in content.view_groups
+        for view in view_group.failed
+        if view.failure is not None
+    )
+    versions = [view for view_group in view_groups for view in view_group.views]
+    versions += [one.view for one in failed if one.failure.served]
+    newest = {view.definition.name: view.definition for view in sorted(versions, key=lambda view: view.view_group)}
     runs = shard.ShardCatalog(
         tuple(table.stored for table in tables.values()),
         tuple(shard.StagedGroup(c.number, tuple(v.node for v in c.views), c.leaves) for c in view_groups),
     )
     catalog = Catalog({name: table.definition for name, table in tables.items()}, newest)
-    return Compiled(content.version, catalog, tables, view_groups, runs, shard.layout(runs).stages)
+    return Compiled(content.version, catalog, tables, view_groups, runs, shard.layout(runs).stages, failed)
 
 
 def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, _Planned]) -> ViewGroup:
@@ -172,7 +200,10 @@ class _Scope:
             if older.number < view_group.number:
                 below.append(planned[older.number].key)
                 for view in older.views:
-                    if view.until is None or view.until > view_group.made:
+                    failure = view.failure
+                    if (view.until is None or view.until > view_group.made) and (
+                        failure is None or failure.version > view_group.made
+                    ):
                         self._views[view.name] = planned[older.number].views[view.name]
         tables = [{**table_json(t.definition), "physical": t.physical} for t in self._tables]
         views = [[view.node.name, view.view_group] for view in self._views.values()]
@@ -242,16 +273,36 @@ def serving(document: bytes, building: Collection[int]) -> frozenset[int]:
 
 def names_at(document: bytes, building: Collection[int]) -> Mapping[str, ServedView | ServedTable]:
     """Tables and views that can be read while the view groups `building` are under construction: of each view the
-    newest version that is complete."""
-    return _names_at(document, tuple(sorted(building)))
+    newest version that is complete, unless a later one failed."""
+    return _names_at(document, tuple(sorted(building)))[0]
+
+
+def failed_at(document: bytes, building: Collection[int]) -> Mapping[str, FailedView]:
+    """Views that cannot be read, since they failed and no later version is complete."""
+    return _names_at(document, tuple(sorted(building)))[1]
+
+
+def failed_builds(document: bytes) -> Mapping[str, FailedView]:
+    """The newest version of each view, where that one failed before it was complete."""
+    compiled = compile(document)
+    versions = {v.definition.name: v.view_group for c in compiled.view_groups for v in c.views}
+    found = {one.view.definition.name: one for one in compiled.failed if not one.failure.served}
+    return {name: one for name, one in found.items() if one.view.view_group > versions.get(name, 0)}
 
 
 @functools.lru_cache(maxsize=256)
-def _names_at(document: bytes, building: tuple[int, ...]) -> Mapping[str, ServedView | ServedTable]:
+def _names_at(
+    document: bytes, building: tuple[int, ...]
+) -> tuple[Mapping[str, ServedView | ServedTable], Mapping[str, FailedView]]:
     compiled = compile(document)
     ready = serving(document, building)
     views = {v.definition.name: v for c in compiled.view_groups if c.number in ready for v in c.views}
-    return {**compiled.tables, **views}
+    failed = {}
+    for one in compiled.failed:
+        name = one.view.definition.name
+        if one.failure.served and (name not in views or views[name].view_group < one.view.view_group):
+            failed[name] = one
+    return {**compiled.tables, **{name: view for name, view in views.items() if name not in failed}}, failed
 
 
 def store_tables(document: bytes) -> frozenset[str]:
@@ -261,6 +312,9 @@ def store_tables(document: bytes) -> frozenset[str]:
     for view_group in compiled.shard.view_groups:
         for view in view_group.views:
             found |= {shard.view_table(view), shard.quarantine_table(view)}
+    for one in compiled.failed:
+        if one.failure.served:
+            found |= {shard.view_table(one.view.node), shard.quarantine_table(one.view.node)}
     for laid in shard.layout(compiled.shard).view_groups:
         found |= {name for step, name in laid.names.items() if isinstance(step, Arranged)}
     return frozenset(found)

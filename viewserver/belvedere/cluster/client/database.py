@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from belvedere.cluster.catalog.catalogs import ServedTable, ServedView
+from belvedere.cluster.catalog.catalogs import FailedView, ServedTable, ServedView, failed_builds
 from belvedere.cluster.client.epochs import MAX_AGE, CommittedEpochs, Known
 from belvedere.cluster.client.pins import Pins
 from belvedere.cluster.client.pool import FIRST_PAUSE, LONGEST_PAUSE, Caller, Deadline, Pool, repeat
@@ -30,7 +30,16 @@ from belvedere.cluster.transport import calls
 from belvedere.engine import shard
 from belvedere.engine.delta import Changes, Delta
 from belvedere.engine.state.hashing import hash_rows
-from belvedere.errors import BelowHorizon, CatalogError, Closed, DataError, EpochExpired, NotYet, Unavailable
+from belvedere.errors import (
+    BelowHorizon,
+    CatalogError,
+    Closed,
+    DataError,
+    EpochExpired,
+    NotYet,
+    Unavailable,
+    ViewFailed,
+)
 from belvedere.model import order
 from belvedere.model import rows as given
 from belvedere.model import token as embedded_token
@@ -133,7 +142,10 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         names = self.epochs.names(known.committed, deadline)
         found = names.get(name)
         if found is None:
-            found = names[self.epochs.catalog(known.committed, deadline).relation(name).name]
+            name = self.epochs.catalog(known.committed, deadline).relation(name).name
+            if name not in names:
+                raise self.epochs.failed(known.committed, deadline)[name].error()
+            found = names[name]
         return found
 
     def served_view(self, name: str, known: Known) -> ServedView:
@@ -164,7 +176,9 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
             while True:
                 try:
                     found = body(known, deadline)
-                except CatalogError as error:
+                except (CatalogError, ViewFailed) as error:
+                    if at is not None and isinstance(error, ViewFailed):
+                        raise
                     newest = self.epochs.newest(deadline, 0.0)  # the name may have come a moment ago
                     if at is not None:
                         self._explain_absence(error, known, newest, body, deadline)
@@ -201,7 +215,7 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
             known = self.epochs.newest(deadline, 0.0)
 
     def _explain_absence(
-        self, error: CatalogError, known: Known, newest: Known, body: Callable[[Known, Deadline], T], deadline: Deadline
+        self, error: Exception, known: Known, newest: Known, body: Callable[[Known, Deadline], T], deadline: Deadline
     ) -> None:
         """A name that is there now and was not then is too old, not unknown."""
         try:
@@ -313,6 +327,13 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
                 failed = usage.get(shard.quarantine_table(served.node), 0)
                 versions = usage.get(shard.view_table(served.node), 0)
                 views[name] = {"version": served.node.version, "versions": versions, "quarantine_versions": failed}
+        document = self.epochs.document(known.committed, deadline)
+        for name, one in self.epochs.failed(known.committed, deadline).items():
+            views[name] = {"version": one.view.node.version, "state": "Failed", **_failure(one)}
+        for name, one in failed_builds(document).items():
+            views.setdefault(name, {"version": one.view.node.version, "state": "Failed", **_failure(one)})
+            if views[name].get("state") != "Failed":  # the version before is still there
+                views[name]["failed_build"] = f"version {one.view.node.version}: {one.failure.reason}"
         return {**told, "tables": tables, "views": views}
 
     # ------------------------------------------------------------------ writes
@@ -424,6 +445,13 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
             "the views are created",
             lambda known: not (set(known.committed.building) & wanted if tries == 1 else known.committed.building),
         )
+        unbuilt = failed_builds(self.epochs.document(complete.committed, self.deadline()))
+        for name, one in unbuilt.items():
+            if one.view.view_group in wanted:
+                raise ViewFailed(
+                    f"view {name!r} could not be built: {one.failure.reason}; what was there before goes on",
+                    one.failure.epoch,
+                )
         return ClusterToken(complete.epoch)  # not the one in which the change was taken: views cannot be read in it yet
 
     def _progress(self, what: str, done: Callable[[Known], bool]) -> Known:
@@ -504,6 +532,10 @@ class ClusterSnapshot(SnapshotReads):
     def catalog(self) -> Catalog:
         """Tables and views that can be read in this epoch."""
         return self._database.epochs.catalog(self._known.committed, self._database.deadline())
+
+
+def _failure(one: FailedView) -> dict[str, Any]:
+    return {"since": one.failure.epoch, "reason": one.failure.reason}
 
 
 def _row(rows: Delta) -> tuple[Any, ...]:

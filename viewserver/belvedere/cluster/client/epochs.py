@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 
 from belvedere import errors
 from belvedere.cluster.catalog import catalogs
-from belvedere.cluster.catalog.catalogs import ServedTable, ServedView
+from belvedere.cluster.catalog.catalogs import FailedView, ServedTable, ServedView
 from belvedere.cluster.client.pool import Deadline, Pool, repeat
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.client.token import ClusterToken
@@ -315,9 +315,15 @@ class CommittedEpochs:
         """Tables and views that can be read at the epoch."""
         return catalogs.names_at(self.document(committed, deadline), committed.building)
 
+    def failed(self, committed: calls.CommittedRow, deadline: Deadline) -> Mapping[str, FailedView]:
+        """Views that cannot be read at the epoch since they have failed."""
+        return catalogs.failed_at(self.document(committed, deadline), committed.building)
+
     def catalog(self, committed: calls.CommittedRow, deadline: Deadline) -> Catalog:
+        """What names mean at the epoch, those of views that have failed included."""
         names = self.names(committed, deadline)
+        failed = {name: one.view.definition for name, one in self.failed(committed, deadline).items()}
         return Catalog(
             {name: found.definition for name, found in names.items() if isinstance(found, ServedTable)},
-            {name: found.definition for name, found in names.items() if isinstance(found, ServedView)},
+            {name: found.definition for name, found in names.items() if isinstance(found, ServedView)} | failed,
         )

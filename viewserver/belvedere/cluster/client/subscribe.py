@@ -57,7 +57,7 @@ class ClusterSubscription:
         while self._pin is not None:
             try:
                 found = next(self._ready, None)
-            except (errors.EpochExpired, errors.ViewReplaced):
+            except (errors.EpochExpired, errors.ViewReplaced, errors.ViewFailed):
                 self.close()  # there is no way on, and the pin would keep history for nobody
                 raise
             if found is not None:
@@ -121,6 +121,9 @@ class ClusterSubscription:
         """The version of the view that is served at the epoch."""
         name, shape = self._view.definition.name, self._view.shape
         found = self._database.epochs.names(committed, self._database.deadline()).get(name)
+        failed = self._database.epochs.failed(committed, self._database.deadline()).get(name)
+        if failed is not None:
+            raise failed.error()
         if not isinstance(found, ServedView):
             raise errors.ViewReplaced(f"view {name!r} was dropped at epoch {committed.epoch}")
         if found.shape.same_rows != shape.same_rows:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from belvedere.errors import Incompatible
-from belvedere.protocol.messages import PROTOCOL, Member, Role
+from belvedere.protocol.messages import PROTOCOL, UNTOLD_ENGINE, Member, Role
 from belvedere.protocol.ring import MemberId
 
 
@@ -111,6 +111,8 @@ def encode_member(member: Member) -> bytes:
         "newest_protocol": member.newest_protocol,
         "cluster": member.cluster,
         "leaving": member.leaving,
+        "oldest_engine": member.oldest_engine,
+        "newest_engine": member.newest_engine,
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -129,6 +131,8 @@ def decode_member(data: bytes) -> Member | None:
             newest_protocol=int(fields.get("newest_protocol", PROTOCOL)),
             cluster=str(fields.get("cluster", "")),
             leaving=bool(fields.get("leaving", False)),
+            oldest_engine=int(fields.get("oldest_engine", UNTOLD_ENGINE)),
+            newest_engine=int(fields.get("newest_engine", UNTOLD_ENGINE)),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from belvedere.engine.version import ENGINE_VERSION, OLDEST_ENGINE_VERSION
 from belvedere.errors import DataError
 from belvedere.protocol.membership import OLDEST_PROTOCOL
 from belvedere.protocol.messages import PROTOCOL, Role
@@ -17,6 +18,11 @@ from belvedere.protocol.pins import LARGEST_STEP_MS
 TEST_PROTOCOL = "BELVEDERE_TEST_PROTOCOL"
 """For tests of rolling upgrades only: a process that speaks this protocol and the one before it, and that adds a field
 to its messages which this version does not know."""
+
+TEST_ENGINE = "BELVEDERE_TEST_ENGINE"
+"""The same for engines: a process that has this engine and the one before it (`next_engine`)."""
+TEST_FAILING_VIEW = "BELVEDERE_TEST_FAILING_VIEW"
+"""For tests of failed views only: name and view group of a view that a process cannot compute (`failing_view`)."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,8 @@ class ProcessOptions:
     """Debug: a line for each epoch, with what it was and how long it took."""
     protocols: tuple[int, int] = field(default_factory=lambda: spoken_protocols(os.environ.get(TEST_PROTOCOL)))
     """The oldest and the newest that this process speaks."""
+    engines: tuple[int, int] = field(default_factory=lambda: present_engines(os.environ.get(TEST_ENGINE)))
+    """The oldest and the newest that this process has."""
 
     def __post_init__(self) -> None:
         if not self.zookeeper:
@@ -89,6 +97,13 @@ class ProcessOptions:
             object.__setattr__(self, "name", f"{self.role.value}-{host}")
         elif not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
             raise DataError(f"name {self.name!r}: a name has letters, digits, '.', '_' and '-'")
+
+
+def present_engines(newest: str | None) -> tuple[int, int]:
+    """The oldest and newest engine: this version's, or those of a test-only next one."""
+    if newest is None or not newest.isdigit() or int(newest) <= ENGINE_VERSION:
+        return OLDEST_ENGINE_VERSION, ENGINE_VERSION
+    return int(newest) - 1, int(newest)
 
 
 def spoken_protocols(newest: str | None) -> tuple[int, int]:

@@ -44,6 +44,7 @@ from belvedere.cluster.transport.peers import Peers
 from belvedere.cluster.transport.seam import Handler, Payload, Transport
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Note
+from belvedere.protocol.membership import engine_objection
 from belvedere.protocol.messages import Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
 
@@ -113,7 +114,8 @@ class Incarnation(abc.ABC):
         self.leave_by: float | None = None
         self._figures_at = 0.0
         oldest, newest = self.options.protocols
-        self.member = Member(self.me, self.role, around.transport.address, oldest, newest, around.cluster)
+        address, engines = around.transport.address, self.options.engines
+        self.member = Member(self.me, self.role, address, oldest, newest, around.cluster, False, *engines)
 
     # ------------------------------------------------------------------ for roles
 
@@ -513,6 +515,10 @@ class Process:
                 f"pool {self.options.pool!r} speaks protocol {state.protocol}, "
                 f"this {self.options.role.value} speaks {oldest} to {newest}: upgrade one version at a time"
             )
+        objection = engine_objection(state.engine, *self.options.engines) if state.engine else ""
+        if objection and self.options.role in (Role.VIEWSERVER, Role.DISTRIBUTOR):
+            name = f"{self.options.role.value} {self.options.name}"
+            raise errors.Incompatible(f"{name} cannot take part in pool {self.options.pool!r}: {objection}")
 
 
 def _store_address(members: Iterable[Member], cluster: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from belvedere import errors
 from belvedere.backend.opening import TIMEOUT
-from belvedere.cluster.catalog.ddl import CatalogService
+from belvedere.cluster.catalog.ddl import CatalogService, amended_catalogs
 from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.process.loop import Pauses, Worker
 from belvedere.cluster.process.process import Incarnation, ProcessEnd, Surroundings
@@ -32,10 +32,10 @@ from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.publishing import Unpublished
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.seam import Handler, Payload
-from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol import coordinator as machines
 from belvedere.protocol import wire
 from belvedere.protocol.driving import (
+    AmendCatalogs,
     CatalogTaken,
     Collect,
     CoordinatorEvent,
@@ -71,7 +71,8 @@ from belvedere.protocol.driving import (
     WriteDocument,
 )
 from belvedere.protocol.exactly_once import Chunk, SourceId
-from belvedere.protocol.membership import Leadership, Membership
+from belvedere.protocol.leadership import Leadership
+from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
 
@@ -100,12 +101,12 @@ class CoordinatorMember(Incarnation):
                 epoch_ms=options.epoch_ms,
                 retention_ms=int(options.retention * 1000),
                 late_writer_ms=int((options.session_timeout + TIMEOUT) * 1000),
-                engine=ENGINE_VERSION,
             ),
         )
         oldest, newest = options.protocols
-        self.machine.membership = Membership(around.cluster, oldest=oldest, newest=newest)
-        self.machine.leadership = Leadership(self.me, around.cluster, oldest=oldest, newest=newest)
+        spoken: dict[str, Any] = {"oldest": oldest, "newest": newest, "engines": options.engines}
+        self.machine.membership = Membership(around.cluster, **spoken)
+        self.machine.leadership = Leadership(self.me, around.cluster, **spoken)
         self.store_worker, self.input_worker = self.worker("store"), self.worker("input")
         self.publisher = self.worker("publisher")
         self.chores = self.worker("chores")
@@ -281,6 +282,8 @@ class CoordinatorMember(Incarnation):
                 self._ask(request, lambda: store.put_document(name, data), lambda _: DocumentWritten(request))
             case ReadDocument(request, name):
                 self._ask(request, lambda: store.get_document(name), lambda data: DocumentRead(request, data))
+            case AmendCatalogs(request):
+                self._ask(request, lambda: amended_catalogs(store, instruction), lambda amended: amended)
             case ReadInput(request):
                 self._reading = time.monotonic()
                 self._ask(request, self._read_input, lambda found: InputRead(request, *found), self.input_worker)

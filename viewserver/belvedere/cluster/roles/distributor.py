@@ -20,6 +20,7 @@ from dataclasses import replace
 from belvedere import errors
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.process.loop import Busy
+from belvedere.cluster.process.next_engine import engines_of
 from belvedere.cluster.process.process import NO_PART, Incarnation, Surroundings
 from belvedere.cluster.process.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
@@ -52,7 +53,12 @@ class DistributorMember(Incarnation):
         self.pushes = Pushes()
         store = Retrying(around.store, self._sending_is_wanted, around.trouble.store)
         self.work = DistributorWork(
-            self.me, store, catalogs.compile, chunks.decode, memory_limit=self.options.memory_limit // 4
+            self.me,
+            store,
+            catalogs.compile,
+            chunks.decode,
+            memory_limit=self.options.memory_limit // 4,
+            engines=engines_of(*self.options.engines),
         )
         self.sender = self.worker("send")
         self.inputs = [self.worker(f"input {number}") for number in range(INPUT_THREADS)]

@@ -116,6 +116,7 @@ class Overview:
             "term": 0 if state is None else state.term,
             "generation": 0 if generation is None else generation.number,
             "protocol": 0 if generation is None else generation.protocol,
+            "engine": 0 if generation is None else generation.engine,
             "epoch": machine.epochs.committed,
             "open_epochs": [plan.epoch for plan in open_plans],
             "age_ms": max(0, now - machine.epochs.committed) if machine.epochs.committed else None,

@@ -15,7 +15,7 @@ from belvedere.backend.opening import open_backend, served_url, shared_url
 from belvedere.backend.seam import Backend, Store
 from belvedere.cluster.coordination.seam import Coordination
 from belvedere.cluster.process import logs
-from belvedere.cluster.process.options import TEST_PROTOCOL, ProcessOptions
+from belvedere.cluster.process.options import TEST_FAILING_VIEW, TEST_PROTOCOL, ProcessOptions
 from belvedere.cluster.process.process import Incarnation, Process, Surroundings
 from belvedere.cluster.transport.seam import Transport
 from belvedere.errors import DataError
@@ -32,6 +32,10 @@ def run(options: ProcessOptions) -> int:
         from belvedere.cluster.process.next_protocol import speak_next
 
         speak_next()
+    if which := os.environ.get(TEST_FAILING_VIEW):
+        from belvedere.cluster.process.failing_view import let_fail
+
+        let_fail(which)
     log = logs.get(options.pool, options.role.value, options.name, form=options.log_form, level=options.log_level)
     credentials(options)  # now: what cannot be read will not be readable later
     if options.store:
@@ -70,7 +74,6 @@ def maker(role: Role) -> Callable[[Surroundings], Incarnation]:
 
 def load(role: Role) -> None:
     """All that a process of the role will need, before anybody needs it."""
-    import belvedere.backend.served.client
     import belvedere.cluster.coordination.zookeeper
     import belvedere.cluster.transport.flight  # noqa: F401
 

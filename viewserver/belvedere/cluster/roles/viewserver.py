@@ -18,6 +18,7 @@ from belvedere import errors
 from belvedere.backend.seam import TableWrite
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.process.loop import Busy, Pauses
+from belvedere.cluster.process.next_engine import engines_of
 from belvedere.cluster.process.process import NO_PART, Incarnation, Surroundings
 from belvedere.cluster.process.retrying import Retrying, Superseded
 from belvedere.cluster.roles.overview import MEMBER
@@ -63,6 +64,7 @@ class ViewServerMember(Incarnation):
             catalogs.compile,
             memory_limit=options.memory_limit,
             spill_directory=options.directory,
+            engines=engines_of(*options.engines),
         )
         self.compute, self.persist = self.worker("compute"), self.worker("persist")
         self.busy = Busy(self.compute, self.persist)

@@ -18,7 +18,7 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -30,14 +30,25 @@ from belvedere.backend.seam import Store, TableWrite
 from belvedere.cluster.roles.batch_buffer import BatchBuffer
 from belvedere.cluster.roles.read_cache import ReadCache
 from belvedere.engine.delta import Changes
+from belvedere.engine.formats import THIS_VERSION, Engines
 from belvedere.engine.shard import DAY_MS, Held, Outgoing, Shard, ShardCatalog, StageError, route_changes
 from belvedere.engine.vec import Vec
-from belvedere.engine.version import ENGINE_VERSION
 from belvedere.model.keys import key_codec
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Adopt, Compute, Computed, Distribute, Distributed, Open, Persist, WorkFailed
 from belvedere.protocol.exactly_once import ChunkId, InputPiece
-from belvedere.protocol.messages import NEVER, Attempt, Batch, Counts, Epoch, EpochPlan, Generation, PoolState, Stage
+from belvedere.protocol.messages import (
+    NEVER,
+    Attempt,
+    Batch,
+    Counts,
+    Epoch,
+    EpochPlan,
+    Generation,
+    PoolState,
+    Stage,
+    ViewVersion,
+)
 from belvedere.protocol.reads import Ownership
 from belvedere.protocol.ring import MemberId, Ring, RingVersion, buckets_of
 from belvedere.sql.catalog import TableDef
@@ -63,17 +74,22 @@ DecodePiece = Callable[[bytes, InputPiece, Mapping[str, TableDef]], Iterable[tup
 
 
 class WorkError(Exception):
-    """The engine could not do it. `view`: the view (or views) that it was for, if known."""
+    """The engine could not do it. `view`: the view (or views) that it was for, if known; `views`: those to blame."""
 
-    def __init__(self, reason: str, view: str = "") -> None:
+    def __init__(self, reason: str, view: str = "", views: tuple[ViewVersion, ...] = ()) -> None:
         super().__init__(f"view {view}: {reason}" if view else reason)
-        self.reason, self.view = reason, view
+        self.reason, self.view, self.views = reason, view, views
+
+    @classmethod
+    def of(cls, error: StageError) -> WorkError:
+        guilty = tuple(ViewVersion(name, error.view_group) for name in error.views) if error.view_group else ()
+        return cls(error.reason, ", ".join(error.views), guilty)
 
 
 def failure(epoch: Epoch, attempt: Attempt, error: Exception) -> WorkFailed:
     """The event for an error of any call in here."""
     if isinstance(error, WorkError):
-        return WorkFailed(epoch, attempt, error.reason, error.view)
+        return WorkFailed(epoch, attempt, error.reason, error.view, error.views)
     if isinstance(error, errors.BelvedereError):
         return WorkFailed(epoch, attempt, str(error))
     return WorkFailed(epoch, attempt, f"{type(error).__name__}: {error}")
@@ -162,11 +178,11 @@ def encode_keys(schema: Schema, columns: Sequence[Vec], count: int) -> pa.Binary
 class _State:
     """The versioned tables of a store, as a shard reads them."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, engines: Engines) -> None:
+        self._store, self._engines = store, engines
 
     def load(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        return self._store.read_some(table, ids, below)
+        return self._engines.unpack(table, self._store.read_some(table, ids, below))
 
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
@@ -187,15 +203,17 @@ class ServerWork:
         spill_directory: Path | None = None,
         tombstone_retention_ms: int = 10 * DAY_MS,
         recent_bytes: int = 64 << 20,
+        engines: Engines = THIS_VERSION,
     ) -> None:
         self.me = me
+        self._engines = engines
         self.kept = BatchBuffer(memory_limit // 4, spill_directory)
         self.recent = ReadCache(recent_bytes)
         self._ownership, self._owning = Ownership(me), threading.Lock()
         self._catalogs = Catalogs(store, compile_catalog)
         self._make_shard: Callable[[], Shard] = functools.partial(
             Shard,
-            _State(store),
+            _State(store, engines),
             memory_limit=memory_limit // 2,
             spill_directory=spill_directory,
             tombstone_retention_ms=tombstone_retention_ms,
@@ -221,9 +239,9 @@ class ServerWork:
         generation, before = adopt.generation, self._generation
         self.kept.forget(lambda epoch, attempt: attempt < generation.number)
         self._open = self._generation = None  # until it is done: after a failure the next one begins with nothing
-        if before is None or generation.number != before.number + 1:
-            # In a generation between the two, others may have committed epochs on buckets that this server has again
-            # by now: what it remembers of them would be old.
+        if before is None or generation.number != before.number + 1 or generation.engine != before.engine:
+            # Another engine may keep other things in memory. And in a generation between the two, others may have
+            # committed epochs on buckets that this server has again by now: what it remembers of them would be old.
             self._shard = self._make_shard()
             self._catalog = None
             self.recent.clear()
@@ -250,7 +268,7 @@ class ServerWork:
     def open(self, open: Open) -> None:
         """Begin the epoch with the catalog and the slices of its plan."""
         plan = open.plan
-        _check_engine(plan)
+        _check_engine(plan, self._engines)
         if self._catalog != plan.catalog_document:
             # Set when it is done: one that failed halfway is configured again.
             self._catalog = None
@@ -298,16 +316,21 @@ class ServerWork:
         try:
             return self._shard.run(stage)
         except StageError as error:
-            raise WorkError(error.reason, ", ".join(error.views)) from error
+            raise WorkError.of(error) from error
 
     def finish(self, persist: Persist) -> list[TableWrite]:
         """End the epoch in the shard: what has to be written to the store with version = epoch."""
         self._require_open(persist.epoch, persist.attempt)
+        assert self._open is not None
+        engine = self._open.plan.engine
         try:
             writes = self._shard.finish()
         except StageError as error:
-            raise WorkError(error.reason, ", ".join(error.views)) from error
+            raise WorkError.of(error) from error
         self._open = None
+        if self._engines.formats:
+            packed = (self._engines.pack(engine, write.table, write.values) for write in writes)
+            writes = [replace(write, values=values) for write, values in zip(writes, packed, strict=True)]
         self.recent.add(persist.epoch, writes)
         with self._owning:
             self._ownership.process(persist.epoch, persist.attempt)
@@ -383,10 +406,10 @@ def _digest(generation: Generation) -> str:
     return ring_of(generation).digest.hex()
 
 
-def _check_engine(plan: EpochPlan) -> None:
-    if plan.engine != ENGINE_VERSION:
+def _check_engine(plan: EpochPlan, engines: Engines) -> None:
+    if plan.engine not in engines:
         raise WorkError(
-            f"epoch {plan.epoch} is planned for engine {plan.engine}, this process has engine {ENGINE_VERSION}:"
+            f"epoch {plan.epoch} is planned for engine {plan.engine}, this process has {engines}:"
             " finish it with the version that planned it, then upgrade"
         )
 
@@ -441,8 +464,10 @@ class DistributorWork:
         decode: DecodePiece,
         *,
         memory_limit: int = 256 << 20,
+        engines: Engines = THIS_VERSION,
     ) -> None:
         self.me = me
+        self._engines = engines
         self.chunks = Chunks(store, memory_limit)
         self._catalogs = Catalogs(store, compile_catalog)
         self._decode = decode
@@ -456,7 +481,7 @@ class DistributorWork:
     def distribute(self, distribute: Distribute) -> Distribution:
         """The batches of this distributor's pieces."""
         plan = distribute.plan
-        _check_engine(plan)
+        _check_engine(plan, self._engines)
         tables = {table.name: table for table in self._catalogs.of(plan.catalog_document).tables}
         if plan.epoch > self._settled:
             self._used[plan.epoch] = [piece.chunk for _, piece in distribute.pieces]
