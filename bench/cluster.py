@@ -1,6 +1,6 @@
 """The cluster of real processes: what a base operation costs, how fresh views are, what scaling interrupts.
 
-    PYTHONPATH=viewserver:. python bench/cluster.py [operations] [part ...]      parts: cost load reads
+    PYTHONPATH=viewserver:. python bench/cluster.py [operations] [part ...]      parts: cost load reads builds
 
 Everything runs on one machine: ZooKeeper, coordinator, store, distributor and view servers, this client, and whatever
 else it has to do. CPU seconds per operation mean something on a busy machine, ratios within one run more, times least.
@@ -9,12 +9,15 @@ Results are in `bench/results/cluster.json`; a part that was not asked for keeps
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import statistics
 import sys
 import threading
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,6 +47,7 @@ SETTLING_SECONDS = 2.0
 SCALE_STEPS = 10
 STEP_SECONDS = 8.0
 PROBES_PER_SECOND = 10.0
+SCANNED = "belvedere_store_scanned_rows_total"
 PROBES = 64
 """That may wait at a time."""
 
@@ -240,6 +244,47 @@ def reads(operations: int) -> dict[str, Any]:
         return found
 
 
+def builds(rows: int) -> dict[str, Any]:
+    """A view over a table of so many rows, built by four servers: how often the store reads each row for it."""
+    with bed(4) as cluster:
+        stream = stream_r(rows, GROUPS, seed=2)
+        cluster.write(stream)
+        held = cluster.db.execute("SELECT count(*) AS n FROM r").to_pylist()[0]["n"]
+        before = _scanned(cluster)
+        with cluster.used() as used:
+            cluster.db.execute("CREATE MATERIALIZED VIEW built AS SELECT a, count(*) AS n FROM r GROUP BY a")
+        read = _settled(cluster, before + held) - before
+    return {"rows": held, "rows_read": read, "read_per_row": read / held, "cpu_store_s": used.of(Role.STORE)}
+
+
+def _scanned(cluster: Bed) -> float:
+    """What the store says of itself, at one of the ports where it listens."""
+    (pid,) = [child.pid for child in cluster.cluster.children.values() if child.role is Role.STORE]
+    for port in _ports(pid):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5.0) as answer:
+                lines = answer.read().decode().splitlines()
+            return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(SCANNED))
+    raise OSError(f"process {pid}, the store, serves no metrics")
+
+
+def _ports(pid: int | None) -> list[int]:
+    """Where a process listens."""
+    held = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            held.add(os.readlink(file))
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in held]
+
+
+def _settled(cluster: Bed, least: float) -> float:
+    """The figure is told once in a while: what it is when it has reached the least, and does not change any more."""
+    cluster._until(lambda: _scanned(cluster) >= least, "the store has told of the rows that it read")
+    time.sleep(SETTLING_SECONDS)
+    return _scanned(cluster)
+
+
 def _get_times(cluster: Bed, rng: np.random.Generator, count: int = 2_000) -> list[float]:
     times = []
     for key in rng.integers(0, GROUPS, count).tolist():
@@ -253,7 +298,7 @@ def _say(what: str, found: dict[str, Any]) -> None:
     print(f"{what}: {json.dumps(found, default=float)}", flush=True)
 
 
-PARTS = {"cost": cost, "load": load, "reads": reads}
+PARTS = {"cost": cost, "load": load, "reads": reads, "builds": builds}
 
 
 def main(arguments: list[str]) -> None:

@@ -48,6 +48,7 @@ def test_every_metric_appears_in_a_scrape_once_it_was_set(made: Metrics) -> None
     made.backlog(lambda: 6, 60)
     made.merging(lambda: 8)
     made.held_up(0.5)
+    made.scanned(12)
     made.send_backlog(lambda: 7, lambda: ["b"])
     with made.busy():
         pass

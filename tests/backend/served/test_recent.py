@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from belvedere.backend.seam import TableWrite
 from belvedere.backend.served import compaction as served_collector
 from belvedere.backend.served import memtable
 from belvedere.backend.served.lmdb_store import LmdbStore
@@ -308,4 +310,24 @@ def test_a_tombstone_stays_until_what_it_hides_is_merged(tmp_path: Path) -> None
     failing = False
     collect(store, 20, 20)
     assert read(store, [1]) == [None] and entries(store, "runs") == [0]
+    store.close()
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_servers_that_scan_their_buckets_look_at_each_row_once(tmp_path: Path, merged: bool) -> None:
+    """In the tree and in memory: buckets of a server are strewn, and what lies between them is others' business."""
+    store = quiet(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = 5000
+    keys = rng.integers(0, 2**63, (rows, 2)).astype(np.uint64)
+    store.write(1, [TableWrite("t", keys, pa.array([b"x"] * rows, pa.binary()))])
+    if merged:
+        collect(store, 1)
+    assert store.unmerged_rows() == (0 if merged else rows)
+    owner, before = rng.integers(0, 4, 16_384), store.scanned_rows
+    seen = 0
+    for first in range(0, 16_384, 1024):
+        for server in range(4):
+            seen += sum(len(ids) for ids, _ in store.scan("t", first, first + 1024, 2, owner == server))
+    assert seen == rows == store.scanned_rows - before
     store.close()

@@ -178,6 +178,11 @@ class LmdbStore:
         """So long writers have waited for merges, all together."""
         return self._tables.held_up_seconds
 
+    @property
+    def scanned_rows(self) -> int:
+        """Versions that scans have looked at so far: a table that is read once counts once."""
+        return self._tables.scanned_rows
+
     def close(self) -> None:
         self._tables.close()
         self.environment.close()

@@ -171,16 +171,17 @@ class Memtable:
         cells = self._cells
         return [cells[at] for at in found.tolist()]
 
-    def visible(self, first: int, stop: int, below: int) -> MemtableRows:
-        """The newest version `< below` of each id in buckets `[first, stop)`."""
+    def visible(self, first: int, stop: int, below: int, only: np.ndarray | None = None) -> MemtableRows:
+        """The newest version `< below` of each id in buckets `[first, stop)`, or those of a mask among them."""
         found = self._back(self._head[: self._index.limit].copy(), below)
-        return self._rows(found[found != NONE], first, stop)
+        return self._rows(found[found != NONE], first, stop, only)
 
-    def _rows(self, at: np.ndarray, first: int, stop: int) -> MemtableRows:
+    def _rows(self, at: np.ndarray, first: int, stop: int, only: np.ndarray | None) -> MemtableRows:
         ids = self._index.ids(self._owner[at]) ^ _SALT
         high, low = keys.rotated(ids), ids[:, 1]
         buckets = high >> np.uint64(keys.REST)
-        inside = np.flatnonzero((buckets >= first) & (buckets < stop))
+        wanted = (buckets >= first) & (buckets < stop)
+        inside = np.flatnonzero(wanted if only is None else wanted & only[buckets])
         inside = inside[np.lexsort((low[inside], high[inside]))]
         chosen = at[inside]
         return MemtableRows(high[inside], low[inside], self._epochs[chosen], [self._cells[i] for i in chosen.tolist()])
@@ -311,11 +312,11 @@ class RecentVersions:
                 epochs = np.maximum(epochs, theirs)
         return cells, epochs
 
-    def visible(self, table: int, first: int, stop: int, below: int) -> MemtableRows:
-        """Of each id in buckets `[first, stop)` the newest version `< below`, in the order of keys."""
+    def visible(self, table: int, first: int, stop: int, below: int, only: np.ndarray | None = None) -> MemtableRows:
+        """Of each id in buckets `[first, stop)` (of the mask) the newest version `< below`, in the order of keys."""
         with self._lock:
             generations = [g for g in (self._active, self._merging) if g is not None and table in g.tables]
-            return newest([g.tables[table].visible(first, stop, below) for g in generations])
+            return newest([g.tables[table].visible(first, stop, below, only) for g in generations])
 
     def ordered(
         self, table: int, low: bytes, high: bytes | None, count: int, reverse: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -40,6 +41,7 @@ class VersionedTables:
     def __init__(self, environment: Environment, collect_pause: float, merge_rows: int) -> None:
         self._environment, self._db = environment, environment.db
         self._recent = RecentVersions()
+        self._counting, self.scanned_rows = threading.Lock(), 0
         self._load()
         environment.on_reopen(self._load)
         self._collector = Compactor(environment, self._recent, collect_pause, merge_rows)
@@ -110,7 +112,8 @@ class VersionedTables:
             self._check_horizon(table, below)
             return
         # Recent rows first: what leaves them meanwhile is in the tree when the tree is read.
-        held = self._recent.visible(number, first, stop, below)
+        held = self._recent.visible(number, first, stop, below, only)
+        self._scanned(len(held))
         self._check_horizon(table, below)
         if only is None:
             for rows in self._scan(table, number, first, stop, below, held):
@@ -135,14 +138,20 @@ class VersionedTables:
         taken = int(np.searchsorted(held.high, _high(first)))
         last = len(held) if stop == _BUCKETS else int(np.searchsorted(held.high, _high(stop)))
         while True:
+            before = tree.looked_at
             with self._environment.reading() as txn:
                 rows, going_on = tree.piece(txn, self._db["versions"])
+            self._scanned(tree.looked_at - before)
             self._check_horizon(table, below)
             upto = last if going_on == tree.stop else _before(held, going_on, taken)
             yield memtable.newest([held.slice(taken, upto), rows])
             taken = upto
             if going_on == tree.stop:
                 return
+
+    def _scanned(self, rows: int) -> None:
+        with self._counting:
+            self.scanned_rows += rows
 
     def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         below = min(below, _EPOCHS)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -177,18 +177,20 @@ class VersionScan:
     stop: bytes
     below: int
     rows: int = _FIRST_PIECE
+    looked_at: int = 0
+    """Versions, those that are too new among them."""
 
     def piece(self, txn: Txn, versions: Db) -> tuple[MemtableRows, bytes]:
         """Of the next ids the newest versions `< below`, tombstones included, and the first key that is not among
         them: `stop` at the end."""
         cursor = txn.cursor(versions)
         items: list[tuple[bytes, bytes]] = []
+        stop = self.stop
         if cursor.set_range(self.key):
-            items = list(islice(cursor.iternext(), self.rows))
+            # Not beyond the end: what a server has of a slice are runs of a bucket or two, and its neighbours read on.
+            items = list(islice(takewhile(lambda item: item[0] < stop, cursor.iternext()), self.rows))
         ended = len(items) < self.rows
-        if items and items[-1][0] >= self.stop:
-            ended = True
-            items = [item for item in items if item[0] < self.stop]
+        self.looked_at += len(items)
         high, low, epochs = keys.unpack_keys(b"".join([key for key, _ in items]))
         at, complete = _newest(high, low, epochs, self.below)
         self._advance(items, complete, ended)

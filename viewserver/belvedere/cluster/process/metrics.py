@@ -86,6 +86,7 @@ METRICS = (
     Metric(
         "belvedere_store_held_up_seconds", "counter", "time that writers of state waited for the store to merge rows"
     ),
+    Metric("belvedere_store_scanned_rows", "counter", "versions of rows that scans of the store (builds) looked at"),
     Metric("belvedere_send_backlog_bytes", "gauge", "bytes queued for other members and not received by them yet"),
     Metric("belvedere_peers_unreachable", "gauge", "members that the last delivery did not reach"),
 )
@@ -150,6 +151,9 @@ class Metrics:
 
     def held_up(self, seconds: float) -> None:
         self._child("belvedere_store_held_up_seconds").inc(max(0.0, seconds))
+
+    def scanned(self, rows: int) -> None:
+        self._child("belvedere_store_scanned_rows").inc(rows)
 
     def send_backlog(self, backlog: Callable[[], int], troubles: Callable[[], Iterable[object]]) -> None:
         """Where to read both when they are asked for: `Transport.backlog` and `Transport.troubles`."""

@@ -134,7 +134,7 @@ class StoreMember(Incarnation):
         assert isinstance(around.store, StoreDirectory)
         self.directory = around.store
         self._cpu = time.process_time()
-        self._held_up = 0.0
+        self._held_up, self._scanned = 0.0, 0
         self.metrics.backlog(self.directory.backlog.last_size, self.directory.backlog.limit)
         self.metrics.merging(self.directory.unmerged_rows)
 
@@ -144,6 +144,8 @@ class StoreMember(Incarnation):
         self.metrics.worked(self._cpu - before)
         before, self._held_up = self._held_up, self.directory.held_up_seconds
         self.metrics.held_up(self._held_up - before)
+        scanned, self._scanned = self._scanned, self.directory.scanned_rows
+        self.metrics.scanned(self._scanned - scanned)
 
     @property
     def released(self) -> bool:
