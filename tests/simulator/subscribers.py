@@ -217,7 +217,7 @@ class Subscriber:
         self._subscribe(int(epoch))
         self._around.trace.effect(self._around.scheduler.now, self._name, "subscription resumed")
         truth = self._truth(epoch)
-        if self._subscription._view.node != truth.served[self._view].node:
+        if self._subscription._view.shape != truth.served[self._view].shape:
             raise Wrong(f"{self._name} resumed view {self._view} at epoch {epoch}, and follows another version of it")
 
     def _subscribe(self, after: Known | int) -> None:
