@@ -14,6 +14,7 @@ from belvedere.backend.seam import Backend, BaseTables
 from belvedere.backend.served.client import FlightStore
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
+from belvedere.cluster.client import reading
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.pins import Pins
 from belvedere.cluster.transport.loopback import LoopbackTransport
@@ -144,7 +145,7 @@ def test_a_call_ends_with_its_timeout_when_the_store_is_frozen(
     thawed = threading.Event()
 
     def strike(name: str, moment: Moment) -> None:
-        if name in ("read", "scan", "put_document"):
+        if name in ("read", "range", "put_document"):
             thawed.wait(30)
 
     calls = {
@@ -163,31 +164,30 @@ def test_a_call_ends_with_its_timeout_when_the_store_is_frozen(
         thawed.set()
 
 
-def test_a_scan_without_a_timeout_of_its_own_goes_on_while_rows_come(pool: FakePool) -> None:
+def test_a_scan_without_a_timeout_of_its_own_goes_on_while_rows_come(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "RANGE_ROWS", 25)
     with pool.connect(timeout=0.5) as db:
         create(pool, db, ORDERS)
         db.put("orders", [order(n, n, "1") for n in range(100)])
         pool.step()
-        scan = pool.store.scan
-
-        def slow(*arguments: Any) -> Iterator[Any]:
-            for ids, values in scan(*arguments):
-                for n in range(0, len(ids), 25):
-                    time.sleep(0.3)
-                    yield ids[n : n + 25], values.slice(n, 25)
-            raise_once()
-
+        read_range = pool.store.range
         broken: list[int] = []
 
-        def raise_once() -> None:
+        def slow(*arguments: Any) -> Iterator[Any]:
+            time.sleep(0.2)
             if not broken:
                 broken.append(1)
                 raise StoreUnavailable("the connection is gone")
+            yield from read_range(*arguments)
 
-        pool.store.scan = slow  # type: ignore[method-assign]
+        pool.store.range = slow  # type: ignore[method-assign]
+        began = time.monotonic()
         assert db.scan("orders").num_rows == 100
+        assert time.monotonic() - began > 0.5, "longer than a call may take in which nothing comes"
         broken.clear()
-        with pytest.raises(StoreUnavailable, match=r"scanning .* gave up after 0\.1 s: the connection is gone"):
+        with pytest.raises(StoreUnavailable, match=r"reading .* gave up after 0\.1 s: the connection is gone"):
             db.scan("orders", timeout=0.1)
 
 
@@ -201,8 +201,8 @@ def test_a_scan_that_breaks_off_again_and_again_is_not_a_storm(pool: FakePool, d
         raise StoreUnavailable("the connection is gone")
         yield
 
-    pool.store.scan = broken  # type: ignore[method-assign]
-    with pytest.raises(StoreUnavailable, match=r"scanning .* gave up after 1 s: the connection is gone"):
+    pool.store.range = broken  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable, match=r"reading .* gave up after 1 s: the connection is gone"):
         db.scan("orders", timeout=1.0)
     assert 2 <= len(asked) < 20
 

@@ -153,6 +153,12 @@ def test_a_cluster_starts_again_on_its_data_and_starts_again_what_dies(tmp_path:
             assert time.monotonic() - begin < 100.0
 
 
+def joined(log: Path) -> set[str]:
+    """The members that joined by this log."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return {line["id"] for line in lines if line["event"] == "joined"}
+
+
 def test_spares_take_the_place_of_view_servers_that_are_added_or_die(tmp_path: Path) -> None:
     shape = ClusterShape(viewservers=1, distributors=1, spares=1, sync=False)
     with LocalCluster(tmp_path / "local", shape) as cluster:
@@ -161,12 +167,13 @@ def test_spares_take_the_place_of_view_servers_that_are_added_or_die(tmp_path: P
         cluster.scale(2)
         assert cluster.children["viewserver-2"].pid == first
         until(lambda: is_whole(cluster, 2), 60.0, "two view servers")
+        log = cluster.directory / "logs" / "viewserver-2.log"
+        until(lambda: len(joined(log)) == 1, 60.0, "it writes where one of that name does")
         (second,) = until(lambda: cluster.spares, 60.0, "another spare")
         assert second != first
         os.kill(first, signal.SIGKILL)
         until(lambda: cluster.children["viewserver-2"].pid == second, 60.0, "a spare takes its place")
-        log = cluster.directory / "logs" / "viewserver-2.log"
-        until(lambda: log.read_text().count('"event":"joined"') == 2, 60.0, "it writes where one of that name does")
+        until(lambda: len(joined(log)) == 2, 60.0, "and so does the next one")
         (third,) = until(lambda: cluster.spares, 60.0, "a third spare")
         os.kill(third, signal.SIGKILL)
         (fourth,) = until(lambda: [pid for pid in cluster.spares if pid != third], 60.0, "a dead spare is replaced")

@@ -12,7 +12,8 @@ from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.process.loop import Busy, Loop, Pauses, Worker
 from belvedere.cluster.process.options import ProcessOptions, spoken_protocols
 from belvedere.errors import DataError
-from belvedere.protocol.messages import Role
+from belvedere.protocol.membership import OLDEST_PROTOCOL
+from belvedere.protocol.messages import PROTOCOL, Role
 
 
 def test_calls_run_in_order_in_the_thread_of_the_loop() -> None:
@@ -131,6 +132,6 @@ def test_options_say_what_is_wrong() -> None:
 
 
 def test_the_test_only_protocol() -> None:
-    assert spoken_protocols(None) == (1, 1)
-    assert spoken_protocols("2") == (1, 2)
-    assert spoken_protocols("3") == (2, 3)
+    assert spoken_protocols(None) == (OLDEST_PROTOCOL, PROTOCOL)
+    assert spoken_protocols(str(PROTOCOL)) == (OLDEST_PROTOCOL, PROTOCOL)
+    assert spoken_protocols(str(PROTOCOL + 1)) == (PROTOCOL, PROTOCOL + 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from belvedere.backend.memory import MemoryStore
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.roles.gc_tables import TableGc, garbage
 from belvedere.engine.shard import view_table
 from belvedere.protocol.messages import Epoch
-from belvedere.sql import parse_statement
-from belvedere.sql import statements as st
 from tests.backend.conformance.rows import write
 from tests.cluster.test_catalogs import after
 
@@ -21,11 +21,11 @@ def with_pages(tables: frozenset[str]) -> set[str]:
     return {*tables, *(f"{name} pages sum 3" for name in tables if name[0].isdecimal())}
 
 
-def applied(document: bytes, *statements: str) -> bytes:
-    """All of them as one view group."""
-    catalog = catalogs.compile(document).catalog
-    views = [parse_statement(statement, catalog) for statement in statements]
-    found = catalogs.create_views(document, [view for view in views if isinstance(view, st.CreateView)])
+def applied(document: bytes, **queries: str) -> bytes:
+    """All views as one view group."""
+    kind = {"apiVersion": "belvedere.dev/v1alpha1", "kind": "MaterializedView"}
+    views = [{**kind, "metadata": {"name": name}, "spec": {"query": query}} for name, query in queries.items()]
+    found = catalogs.apply_manifest(document, "\n---\n".join(map(json.dumps, views)))
     assert found is not None
     return found
 
@@ -41,9 +41,8 @@ def test_tables_that_were_dropped_are_garbage() -> None:
 
 
 def test_state_of_a_view_is_garbage_although_its_view_group_lives() -> None:
-    a = "CREATE MATERIALIZED VIEW a AS SELECT c, count(*) AS n FROM u GROUP BY c"
-    b = "CREATE MATERIALIZED VIEW b AS SELECT id, min(c) AS n FROM t GROUP BY id"
-    document = applied(after(T, U), a, b)
+    a, b = "SELECT c, count(*) AS n FROM u GROUP BY c", "SELECT id, min(c) AS n FROM t GROUP BY id"
+    document = applied(after(T, U), a=a, b=b)
     every = with_pages(catalogs.store_tables(document))
     assert garbage(document, every) == []
     dropped = after("DROP MATERIALIZED VIEW b", document=document)
