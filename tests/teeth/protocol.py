@@ -123,7 +123,7 @@ BREAKS = [
         file=f"{PROTOCOL}/catalog.py",
         find="        building = {part.view_group: part.stop for part in last.slices if part.stop < BUCKETS}",
         instead="        building = {part.view_group: part.stop for part in last.slices if part.stop > BUCKETS}",
-        noticed_by=(HISTORIES,),
+        noticed_by=(range(300, 400),),  # a leader that is lost in the middle of a build is rare
     ),
     Break(
         name="a build skips a bucket",
