@@ -590,23 +590,3 @@ def test_members_of_another_cluster_in_a_pool_of_the_same_name_are_not_asked(poo
         assert db.get("orders", 1) is None
         assert set(db.pool._coordinators()) == set(seeds)
     assert opened == [STORE_ADDRESS]
-
-
-def test_a_session_reads_its_own_writes_and_hands_over_what_it_saw(pool: FakePool, db: ClusterDatabase) -> None:
-    create(pool, db, ORDERS, SPEND)
-    with db.session(timeout=0.05) as s:
-        s.put("orders", [order(1, 7, "9.50")])
-        s.put("orders", [order(2, 8, "1")])
-        for read in (lambda: s.get("spend", 7), lambda: s.scan("spend"), s.snapshot):
-            with pytest.raises(NotYet):
-                read()
-        assert db.get("spend", 7) is None  # without a session nothing waits
-        pool.step()
-        assert s.get("spend", 7) == {"customer": 7, "n": 1, "total": Decimal("9.50")}
-        assert s.get("spend", 8) == {"customer": 8, "n": 1, "total": Decimal("1.00")}
-        with s.snapshot() as snapshot:
-            assert snapshot.get("spend", 8) == {"customer": 8, "n": 1, "total": Decimal("1.00")}
-        handed = str(s.token)
-    assert ClusterToken.parse(handed).epoch == db.epoch and ClusterToken.parse(handed).positions
-    with db.session(after=handed, timeout=1) as other:
-        assert other.get("spend", 7) == {"customer": 7, "n": 1, "total": Decimal("9.50")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from decimal import Decimal
 
 import pytest
 
@@ -85,3 +86,23 @@ def _written_to_a_daughter(pool: FakePool, db: ClusterDatabase) -> tuple[int, Cl
     del pool.positions[daughter]
     pool.store.forget_sources([daughter])
     return epoch, ClusterToken.of({daughter: Seq(1)})
+
+
+def test_a_session_reads_its_own_writes_and_hands_over_what_it_saw(pool: FakePool, db: ClusterDatabase) -> None:
+    create(pool, db, ORDERS, SPEND)
+    with db.session(timeout=0.05) as s:
+        s.put("orders", [order(1, 7, "9.50")])
+        s.put("orders", [order(2, 8, "1")])
+        for read in (lambda: s.get("spend", 7), lambda: s.scan("spend"), s.snapshot):
+            with pytest.raises(NotYet):
+                read()
+        assert db.get("spend", 7) is None  # without a session nothing waits
+        pool.step()
+        assert s.get("spend", 7) == {"customer": 7, "n": 1, "total": Decimal("9.50")}
+        assert s.get("spend", 8) == {"customer": 8, "n": 1, "total": Decimal("1.00")}
+        with s.snapshot() as snapshot:
+            assert snapshot.get("spend", 8) == {"customer": 8, "n": 1, "total": Decimal("1.00")}
+        handed = str(s.token)
+    assert ClusterToken.parse(handed).epoch == db.epoch and ClusterToken.parse(handed).positions
+    with db.session(after=handed, timeout=1) as other:
+        assert other.get("spend", 7) == {"customer": 7, "n": 1, "total": Decimal("9.50")}

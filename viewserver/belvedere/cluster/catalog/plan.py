@@ -89,7 +89,7 @@ class Compiled:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedViewGroup:
     """All views of a view group, dropped ones included, and the relations that each of them reads: tables by physical
     name, views of older view groups by (name, view group)."""
 
@@ -105,16 +105,16 @@ class _Memory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Planned] = OrderedDict()
+        self._known: OrderedDict[str, PlannedViewGroup] = OrderedDict()
 
-    def get(self, key: str) -> Planned | None:
+    def get(self, key: str) -> PlannedViewGroup | None:
         with self._lock:
             found = self._known.get(key)
             if found is not None:
                 self._known.move_to_end(key)
             return found
 
-    def put(self, planned: Planned) -> None:
+    def put(self, planned: PlannedViewGroup) -> None:
         with self._lock:
             self._known[planned.key] = planned
             if len(self._known) > _REMEMBERED:
@@ -148,7 +148,7 @@ def compile(document: bytes) -> Compiled:
     return Compiled(content.version, catalog, tables, view_groups, runs, shard.layout(runs).stages, failed)
 
 
-def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, Planned]) -> ViewGroup:
+def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, PlannedViewGroup]) -> ViewGroup:
     own = planned[view_group.number]
     views = tuple(own.views[view.name] for view in view_group.live)
     read = sorted(
@@ -158,9 +158,9 @@ def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, Planned
     return ViewGroup(view_group.number, view_group.made, views, leaves, frozenset(number for _, number in read))
 
 
-def plan_view_groups(content: Document) -> dict[int, Planned]:
+def plan_view_groups(content: Document) -> dict[int, PlannedViewGroup]:
     """All view groups of the document by number, dropped views included."""
-    planned: dict[int, Planned] = {}
+    planned: dict[int, PlannedViewGroup] = {}
     for view_group in content.view_groups:
         scope = _Scope(content, view_group, planned)
         found = _memory.get(scope.key)
@@ -177,7 +177,9 @@ def with_shapes(content: Document) -> Document:
     return replace(content, view_groups=tuple(described(group, planned) for group in content.view_groups))
 
 
-def described(view_group: documents.ViewGroupDocument, planned: Mapping[int, Planned]) -> documents.ViewGroupDocument:
+def described(
+    view_group: documents.ViewGroupDocument, planned: Mapping[int, PlannedViewGroup]
+) -> documents.ViewGroupDocument:
     """With what readers need to know of its views."""
     own = planned[view_group.number]
     views = (
@@ -194,7 +196,9 @@ def described(view_group: documents.ViewGroupDocument, planned: Mapping[int, Pla
 class _Scope:
     """What a view group could refer to when it was made."""
 
-    def __init__(self, content: Document, view_group: documents.ViewGroupDocument, planned: Mapping[int, Planned]):
+    def __init__(
+        self, content: Document, view_group: documents.ViewGroupDocument, planned: Mapping[int, PlannedViewGroup]
+    ):
         self._view_group = view_group
         self._tables = [t for t in content.tables if t.exists_at(view_group.made)]
         self._views: dict[str, ServedView] = {}
@@ -213,7 +217,7 @@ class _Scope:
         described = json.dumps([tables, views, [view.value for view in view_group.views]], sort_keys=True)
         self.key = documents.digest(str(view_group.number), described, *below)
 
-    def plan(self) -> Planned:
+    def plan(self) -> PlannedViewGroup:
         known = Catalog(
             {t.definition.name: t.definition for t in self._tables},
             {name: view.definition for name, view in self._views.items()},
@@ -234,7 +238,7 @@ class _Scope:
         wanted = [replace(view, query=_renamed(view.query, physical)) for view in bound]
         found = plan_views(stored, wanted, nodes.Plan(()), [leaf.node for leaf in leaves])
         views = {v.name: ServedView(v, node, self._view_group.number) for v, node in zip(bound, found, strict=True)}
-        return Planned(
+        return PlannedViewGroup(
             self.key,
             views,
             {name: frozenset(physical[r] for r in read if r in physical) for name, read in reads.items()},
