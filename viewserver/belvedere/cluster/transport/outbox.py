@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from belvedere.retry import Backoff
+
 FRAME_BYTES = 8 << 20
 FRAME_ENTRIES = 1_000
-FIRST_PAUSE = 0.02
 REST_AFTER = 0.5
 """Seconds without anything to deliver after which a connection is given back."""
-LONGEST_PAUSE = 2.0
 ENTRY_BYTES = 64
 """What an entry counts beside its bytes."""
 
@@ -102,17 +102,17 @@ class Outbox:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE
+        pauses = Backoff(0.02, 2.0)
         while frame := self._next_frame():
             try:
                 self._link.deliver(frame)
             except Exception as error:  # whatever it is: what was not received stays queued, and `trouble` tells
                 self._trouble = str(error) or type(error).__name__
-                self._hurried.wait(pause)
+                self._hurried.wait(pauses.next())
                 self._hurried.clear()
-                pause = min(pause * 2, LONGEST_PAUSE)
             else:
-                self._trouble, pause = "", FIRST_PAUSE
+                self._trouble = ""
+                pauses.reset()
                 self._received(frame)
         self._link.rest()
 

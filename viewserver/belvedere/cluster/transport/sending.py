@@ -15,6 +15,7 @@ from belvedere.cluster.transport.seam import Payload
 from belvedere.protocol import wire
 from belvedere.protocol.messages import Message
 from belvedere.protocol.ring import MemberId
+from belvedere.retry import Backoff, Deadline, poll
 
 LARGEST_PAYLOAD = (2 << 30) - (1 << 20)
 """Bytes: what Flight can carry at once."""
@@ -95,12 +96,7 @@ class Sending(abc.ABC):
 
     def drain(self, timeout: float) -> bool:
         """Wait until everything that is queued was received; False if it was not in time."""
-        deadline = time.monotonic() + timeout
-        while self.backlog():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.002)
-        return True
+        return poll(lambda: not self.backlog(), Deadline(timeout), Backoff(0.002, 0.002))
 
     @abc.abstractmethod
     def _link(self, peer: MemberId, locate: Locate) -> OutboxLink:
