@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import numpy as np
+import pytest
 
 from belvedere.engine.state import memory
 from belvedere.engine.state.memory import Buffer
@@ -17,8 +18,14 @@ def idle() -> int:
     return len(memory.POOL._idle)
 
 
-def test_a_recycled_buffer_reads_zero() -> None:
+@pytest.fixture(autouse=True)
+def empty_pool() -> None:
+    """What other tests of this process left to the collector has come back, and is gone."""
+    gc.collect()
     memory.POOL.trim()
+
+
+def test_a_recycled_buffer_reads_zero() -> None:
     first = Buffer(np.int64)
     first.reserve(ROWS)
     first.array[:ROWS] = 7
@@ -32,7 +39,6 @@ def test_a_recycled_buffer_reads_zero() -> None:
 
 
 def test_memory_is_kept_as_long_as_a_view_of_it_lives() -> None:
-    memory.POOL.trim()
     buffer = Buffer(np.int64)
     buffer.reserve(ROWS)
     buffer.array[:ROWS] = 3
@@ -45,7 +51,6 @@ def test_memory_is_kept_as_long_as_a_view_of_it_lives() -> None:
 
 
 def test_what_was_reserved_and_not_touched_is_given_up() -> None:
-    memory.POOL.trim()
     buffer = Buffer(np.int64)
     buffer.reserve(64 * ROWS)
     buffer.array[0] = 1

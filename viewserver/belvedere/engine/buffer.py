@@ -6,11 +6,7 @@ budget is written as Arrow IPC to an unlinked temporary file and read back chunk
 
 from __future__ import annotations
 
-import tempfile
-import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -18,70 +14,28 @@ import pyarrow as pa
 from belvedere.engine.delta import Delta
 from belvedere.engine.state.jit import plain
 from belvedere.engine.vec import Vec
+from belvedere.spill import Budget, HeldItem, Spill
 from belvedere.types import Schema
 
 CHUNK_ROWS = 1 << 17
 """Operators that fan out emit at most this many rows at a time."""
 
 
-class Budget:
-    """Bytes that all buffers of an engine may hold in memory together."""
-
-    def __init__(self, limit: int, directory: Path | None):
-        self.limit, self.directory = limit, directory
-        self.used = 0
-        self.spilled_bytes = 0
-        self._lock = threading.Lock()
-
-    def take(self, size: int) -> bool:
-        """True if the bytes fit and are now accounted for."""
-        with self._lock:
-            if self.used + size > self.limit:
-                return False
-            self.used += size
-            return True
-
-    def give_back(self, size: int) -> None:
-        with self._lock:
-            self.used -= size
-
-    def note_spill(self, size: int) -> None:
-        with self._lock:
-            self.spilled_bytes += size
-
-
 class DeltaBuffer:
     """An append-only, re-iterable sequence of deltas of one schema."""
 
     def __init__(self, schema: Schema, budget: Budget):
-        self.schema, self._budget = schema, budget
-        self._chunks: list[Delta | tuple[int, int]] = []
+        self.schema = schema
+        self._spill: Spill[Delta] = Spill(budget, encode, lambda payload: decode(payload, schema))
+        self._chunks: list[HeldItem[Delta]] = []
         self._following: list[DeltaBuffer] = []
-        self._file: IO[bytes] | None = None
-        self._held = 0
         self.rows = 0
 
     def append(self, delta: Delta) -> None:
         """Add a chunk (empty ones are dropped)."""
-        if not len(delta):
-            return
-        self.rows += len(delta)
-        size = delta.nbytes()
-        if self._budget.take(size):
-            self._held += size
-            self._chunks.append(delta)
-            return
-        if self._file is None:
-            directory = self._budget.directory
-            if directory is not None:
-                directory.mkdir(parents=True, exist_ok=True)
-            # Lives as long as the buffer; it has no name, so nothing is left behind after a crash.
-            self._file = tempfile.TemporaryFile(dir=directory, prefix="spill-")  # noqa: SIM115
-        payload = encode(delta)
-        offset = self._file.seek(0, 2)
-        self._file.write(payload)
-        self._chunks.append((offset, len(payload)))
-        self._budget.note_spill(len(payload))
+        if len(delta):
+            self._chunks.append(self._spill.hold(delta, delta.nbytes()))
+            self.rows += len(delta)
 
     def extend(self, other: DeltaBuffer) -> None:
         """The chunks of another buffer behind the own ones; both stay readable, the other must not grow any more."""
@@ -91,31 +45,21 @@ class DeltaBuffer:
 
     def __iter__(self) -> Iterator[Delta]:
         for chunk in self._chunks:
-            if isinstance(chunk, Delta):
-                yield chunk
-            else:
-                assert self._file is not None
-                offset, size = chunk
-                self._file.seek(offset)
-                yield decode(self._file.read(size), self.schema)
+            yield self._spill.fetch(chunk)
         for other in self._following:
             yield from other
 
     @property
     def spilled(self) -> bool:
-        return self._file is not None or any(other.spilled for other in self._following)
+        return self._spill.spilled or any(other.spilled for other in self._following)
 
     def close(self) -> None:
         """Forget the chunks and give the memory back."""
-        self._budget.give_back(self._held)
-        self._held = 0
         self._chunks = []
+        self._spill.close()
         for other in self._following:
             other.close()
         self._following = []
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
     def __del__(self) -> None:
         self.close()

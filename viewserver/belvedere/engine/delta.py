@@ -8,6 +8,7 @@ never in a later chunk than its +1.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -80,19 +81,33 @@ def concat_deltas(parts: Sequence[Delta]) -> Delta:
     return Delta(columns, weight, ids, error, paired)
 
 
+class CellChange(enum.IntEnum):
+    """What one change does to the columns that it names, in tables whose deletes take cells."""
+
+    PUT = 0
+    DELETE = 1
+    """Masks every version up to its timestamp."""
+    DELETE_VERSION = 2
+    """Masks the version of exactly its timestamp."""
+    SCANNED = 3
+    """A put that was there before the log was followed: one of the log with the same timestamp is newer."""
+
+
 @dataclass(slots=True)
 class Changes:
     """Ordered changes of one base table, as received; what the DELTA operator merges by cell timestamp.
 
     `columns`: every column of the table, in its order. `present[i]`: mask of rows in which column i was written (None:
     all); key columns are always present. `delete`: mask of row deletes (None: all are puts). `ts`: int64 cell
-    timestamps.
+    timestamps. `kind`: in tables whose deletes take cells the `CellChange` of each, uint8 (None: all are puts);
+    `delete` is None there.
     """
 
     columns: tuple[Vec, ...]
     present: tuple[np.ndarray | None, ...]
     delete: np.ndarray | None
     ts: np.ndarray
+    kind: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ts)

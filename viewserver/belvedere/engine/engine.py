@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from belvedere.engine.arrangement import Arrangement
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.build import Build, RowsOf
 from belvedere.engine.delta import Changes
 from belvedere.engine.exchange import is_of_computation
@@ -27,10 +27,12 @@ from belvedere.engine.operators.base import State
 from belvedere.engine.operators.delta import DeltaOperator
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.residency import KeyStore
+from belvedere.engine.state.cell_table import new_table
 from belvedere.engine.state.delta_table import BaseChange, DeltaTable
 from belvedere.engine.version import ENGINE_VERSION
 from belvedere.plan import nodes
 from belvedere.plan.explain import StateSize
+from belvedere.spill import Budget
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Schema
 
@@ -83,7 +85,7 @@ class Engine:
         return nodes.Plan(tuple(self._views))
 
     def add_table(self, table: TableDef) -> None:
-        self.tables[table.name] = DeltaTable(table)
+        self.tables[table.name] = new_table(table)
 
     def drop_table(self, name: str) -> None:
         del self.tables[name]

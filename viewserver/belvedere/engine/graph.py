@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from belvedere.engine.arrangement import Arrangement, Grouping
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.operators.aggregate import AggregateOperator
 from belvedere.engine.operators.delta import DeltaOperator
 from belvedere.engine.operators.index import IndexOperator
@@ -28,6 +28,7 @@ from belvedere.engine.operators.union import UnionOperator
 from belvedere.engine.operators.view import ViewDelta, ViewOperator
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.plan import nodes
+from belvedere.spill import Budget
 from belvedere.sql.expr import Expr
 from belvedere.sql.query import JoinKind
 from belvedere.sql.registry import fallible

@@ -30,7 +30,7 @@ MAX_ROWS = 1 << 16
 _BASE, _EDGE = 1, 2
 _HEAD = struct.Struct("<BBHIQQ")  # kind, flags, edge or length of a name, view group, rows, of them -1
 _STATUS, _PRESENT = 1, 2
-_ERROR, _DELETE = 1, 1
+_ERROR, _DELETE, _KIND = 1, 1, 2
 _MASK = np.uint64(BUCKETS - 1)
 
 
@@ -128,12 +128,13 @@ def _take(changes: Changes, rows: np.ndarray) -> Changes:
         tuple(None if p is None else p[rows] for p in changes.present),
         None if changes.delete is None else changes.delete[rows],
         changes.ts[rows],
+        None if changes.kind is None else changes.kind[rows],
     )
 
 
 def _encode_changes(name: str, changes: Changes) -> bytes:
     text = name.encode()
-    flags = _DELETE if changes.delete is not None else 0
+    flags = (_DELETE if changes.delete is not None else 0) | (_KIND if changes.kind is not None else 0)
     writer = _Writer(_HEAD.pack(_BASE, flags, len(text), len(changes.columns), len(changes), 0))
     writer.add(text)
     marks = [
@@ -144,6 +145,8 @@ def _encode_changes(name: str, changes: Changes) -> bytes:
     writer.add(np.ascontiguousarray(changes.ts))
     if changes.delete is not None:
         writer.add(np.ascontiguousarray(changes.delete))
+    if changes.kind is not None:
+        writer.add(np.ascontiguousarray(changes.kind))
     for column, present in zip(changes.columns, changes.present, strict=True):
         writer.column(column)
         if present is not None:
@@ -172,11 +175,12 @@ def decode_changes(table: TableDef, payload: bytes) -> Changes:
     marks = reader.take(np.uint8, width).tolist()
     ts = reader.take(np.int64, rows)
     delete = reader.take(np.bool_, rows) if flags & _DELETE else None
+    kind = reader.take(np.uint8, rows) if flags & _KIND else None
     columns, present = [], []
     for column, mark in zip(table.columns, marks, strict=True):
         columns.append(reader.column(column.type, rows, bool(mark & _STATUS)))
         present.append(reader.take(np.bool_, rows) if mark & _PRESENT else None)
-    return Changes(tuple(columns), tuple(present), delete, ts)
+    return Changes(tuple(columns), tuple(present), delete, ts, kind)
 
 
 def concat_changes(parts: Sequence[Changes]) -> Changes:
@@ -196,8 +200,11 @@ def concat_changes(parts: Sequence[Changes]) -> Changes:
     delete = None
     if any(p.delete is not None for p in parts):
         delete = np.concatenate([np.zeros(len(p), np.bool_) if p.delete is None else p.delete for p in parts])
+    kind = None
+    if any(p.kind is not None for p in parts):
+        kind = np.concatenate([np.zeros(len(p), np.uint8) if p.kind is None else p.kind for p in parts])
     columns = tuple(concat([p.columns[i] for p in parts]) for i in range(width))
-    return Changes(columns, tuple(present), delete, np.concatenate([p.ts for p in parts]))
+    return Changes(columns, tuple(present), delete, np.concatenate([p.ts for p in parts]), kind)
 
 
 def _all(count: int) -> np.ndarray:

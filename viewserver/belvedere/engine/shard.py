@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from belvedere.engine.arrangement import SAVE_ROWS, Arrangement
-from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
+from belvedere.engine.buffer import CHUNK_ROWS, DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.exchange import Held, Outgoing, RowShape, StageError, TableWrite, Traffic, blaming
 from belvedere.engine.graph import Arranged, apply_task, make, weight
@@ -57,6 +57,7 @@ from belvedere.engine.stages import (
     Step,
     layout,
 )
+from belvedere.engine.state.cell_table import new_table
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.viewrows import (
@@ -73,6 +74,7 @@ from belvedere.engine.viewrows import (
 from belvedere.engine.zoning import held_by_zone, table_bytes, zone_names
 from belvedere.errors import Damaged
 from belvedere.plan import nodes
+from belvedere.spill import Budget
 
 __all__ = [
     "BUCKETS",
@@ -167,8 +169,8 @@ class Shard:
         for table in self._catalog.tables:
             known = old.get(table.name)
             grows = known is not None and known.table.columns == table.columns[: len(known.table.columns)]
-            if known is None or not grows or (known.table.key, known.table.ties) != (table.key, table.ties):
-                known = DeltaTable(table)
+            if known is None or not grows or known.table.rules != table.rules:
+                known = new_table(table)
             elif len(known.table.columns) < len(table.columns):
                 known.add_columns(table.columns[len(known.table.columns) :])
             self._tables[table.name] = known

@@ -37,7 +37,8 @@ class Slices:
             rows = table.unpack(values)
             live = np.flatnonzero(~rows.dead)
             columns = tuple(rows.columns[c].take(live) for c in node.columns)
-            yield Delta(columns, np.ones(len(live), np.int8), take_ids(ids, live))
+            error = None if rows.error is None else rows.error[live]
+            yield Delta(columns, np.ones(len(live), np.int8), take_ids(ids, live), error)
         if len(touched):
             yield table.read(touched, node.columns)
 

@@ -30,6 +30,8 @@ class Status(enum.IntEnum):
     OVERFLOW = 3
     CAST = 4
     ARGUMENT = 5
+    UNCOVERED = 6
+    UNREADABLE = 7
 
     @property
     def text(self) -> str:
@@ -43,6 +45,8 @@ _TEXTS = {
     Status.OVERFLOW: "value out of range",
     Status.CAST: "cast of a value that does not fit",
     Status.ARGUMENT: "function argument out of its domain",
+    Status.UNCOVERED: "a version was deleted, and which older one the store has now is not known yet",
+    Status.UNREADABLE: "a cell that its encoding cannot read",
 }
 
 Data: TypeAlias = Any

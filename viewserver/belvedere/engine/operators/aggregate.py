@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
 from belvedere.engine.operators.base import collect, differs
 from belvedere.engine.operators.pre_aggregation import Paired
 from belvedere.engine.vec import Vec, concat
 from belvedere.plan import nodes
+from belvedere.spill import Budget
 
 
 class AggregateOperator:

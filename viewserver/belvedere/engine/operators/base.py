@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow.compute as pc
 
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
 from belvedere.engine.vec import Vec
+from belvedere.spill import Budget
 from belvedere.types import Schema
 
 State = dict[str, np.ndarray]

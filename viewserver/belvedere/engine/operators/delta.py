@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
 from belvedere.engine.operators.base import collect
 from belvedere.engine.state.delta_table import BaseChange, DeltaTable
 from belvedere.plan import nodes
+from belvedere.spill import Budget
 
 SCAN_ROWS = 1 << 16
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
 from belvedere.engine.operators.base import collect
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.plan import nodes
+from belvedere.spill import Budget
 
 
 class IndexOperator:

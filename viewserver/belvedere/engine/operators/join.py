@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from belvedere.engine.arrangement import key_states, tag_of
-from belvedere.engine.buffer import CHUNK_ROWS, Budget, DeltaBuffer
+from belvedere.engine.buffer import CHUNK_ROWS, DeltaBuffer
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.expr.evaluate import evaluate
 from belvedere.engine.kernels import Touched, add_at
@@ -30,6 +30,7 @@ from belvedere.engine.state.hashing import NIL, combine
 from belvedere.engine.vec import Status, Vec, nulls
 from belvedere.plan import nodes
 from belvedere.plan.nodes import Identity
+from belvedere.spill import Budget
 from belvedere.sql.query import JoinKind
 
 Chunk = tuple[Delta, np.ndarray, np.ndarray]  # rows, key ids, row slots

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
 from belvedere.engine.expr.evaluate import compile_exprs
 from belvedere.engine.operators.base import collect
 from belvedere.plan import nodes
+from belvedere.spill import Budget
 
 
 class ProjectionOperator:

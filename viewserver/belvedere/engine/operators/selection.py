@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
 from belvedere.engine.expr.evaluate import evaluate
 from belvedere.engine.operators.base import collect
 from belvedere.engine.vec import Status
 from belvedere.plan import nodes
+from belvedere.spill import Budget
 
 
 class SelectionOperator:

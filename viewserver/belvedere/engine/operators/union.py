@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
 from belvedere.engine.operators.base import collect
 from belvedere.engine.state.hashing import combine, constant_id
 from belvedere.plan import nodes
+from belvedere.spill import Budget
 
 
 class UnionOperator:

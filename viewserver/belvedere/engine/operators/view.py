@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from belvedere.engine.buffer import Budget, DeltaBuffer
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
 from belvedere.engine.vec import Status
 from belvedere.plan import nodes
+from belvedere.spill import Budget
 
 
 @dataclass(slots=True)

@@ -40,6 +40,8 @@ __all__ = ["BaseChange", "DeltaTable"]
 _DUMP_ROWS = 1 << 17
 _NEVER = np.iinfo(np.int64).max
 _NO_MASK = np.empty(0, np.bool_)
+_STATUS_AFTER = np.array([0, 0, Status.NULL, Status.UNCOVERED], np.uint8)
+"""Of a cell, by what a change does to it: keep, write, clear, open."""
 
 
 @dataclass(slots=True)
@@ -51,10 +53,15 @@ class PackedRows:
     dead: np.ndarray
     came: np.ndarray
     cells: Ragged
+    widths: np.ndarray
+    """How many columns the table had when a row was packed."""
+    error: np.ndarray | None = None
 
     def take(self, index: np.ndarray) -> PackedRows:
         columns = tuple(c.take(index) for c in self.columns)
-        return PackedRows(columns, self.ts[index], self.dead[index], self.came[index], self.cells.take(index))
+        error = None if self.error is None else self.error[index]
+        cells, widths = self.cells.take(index), self.widths[index]
+        return PackedRows(columns, self.ts[index], self.dead[index], self.came[index], cells, widths, error)
 
 
 class DeltaTable:
@@ -124,15 +131,30 @@ class DeltaTable:
             self._write_parts(changes, slots, whole, cells)
         elif rows and self._cells:
             self._columns.scatter(whole, [changes.columns[i] for i in self._cells], self._cells)
-        if live < rows:
-            self._bury(touched[after == 0], -(-now_us // self._grain) * self._grain)
+        self._end_batch(touched[after == 0] if live < rows else touched[:0], -(-now_us // self._grain) * self._grain)
         if self.order is not None:
             self._note(self.order, touched, after)
-        new = self._reader(touched if live == rows else touched[after == 1], wanted)
+        there = touched if live == rows else touched[after == 1]
+        new = self._reader(there, wanted)
         old = dict(zip(wanted, images, strict=True))
         return BaseChange(
-            changes.columns, frozenset(self._keys), ids, touched, before, after, change, old, new, whole=not parts
-        )
+            changes.columns, frozenset(self._keys), ids, touched, before, after, change, old, new, whole=not parts,
+            errors=self._errors_of_batch(before, there),
+        )  # fmt: skip
+
+    def _end_batch(self, dead: np.ndarray, time_us: int) -> None:
+        """`dead`: rows that the batch deleted."""
+        if len(dead):
+            self._columns.release(dead, self._cells)  # of their values only the key stays
+            self._side_of.array[dead] = self._bury(dead, time_us)
+
+    def _errors_of_batch(self, before: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Row errors of the old images (of rows that were live before) and of the new ones; None if there are none."""
+        return None
+
+    def errors_at(self, slots: np.ndarray) -> np.ndarray | None:
+        """Row errors of live rows, as in `Delta`."""
+        return None
 
     def _standing(self, ids: np.ndarray, ts: np.ndarray) -> Standing:
         """The rows that are there and may have cells of the change's time: no cell is newer than its row."""
@@ -186,9 +208,9 @@ class DeltaTable:
             if not touched.any():
                 continue
             vec = changes.columns[column]
-            cleared = action == k.CLEAR
-            if cleared.any():
-                vec = Vec(vec.type, vec.data, np.where(cleared, np.uint8(Status.NULL), _codes(vec)))
+            lost = action >= k.CLEAR
+            if lost.any():
+                vec = Vec(vec.type, vec.data, np.where(lost, _STATUS_AFTER[action], _codes(vec)))
             self._columns.scatter(np.where(touched, slots, np.int32(-1)), [vec], [column])
 
     def _reader(self, live: np.ndarray, wanted: Sequence[int]) -> Callable[[int], Vec]:
@@ -203,9 +225,8 @@ class DeltaTable:
 
         return read
 
-    def _bury(self, dead: np.ndarray, time_us: int) -> None:
-        """Rows became tombstones: of their values only the key stays."""
-        self._columns.release(dead, self._cells)
+    def _bury(self, dead: np.ndarray, time_us: int) -> int:
+        """Rows got tombstones; returns the number of their handful."""
         at = len(self._graves)
         while at and self._graves[at - 1][0] > time_us:  # only rows that come back from a store are older than the last
             at -= 1
@@ -216,7 +237,7 @@ class DeltaTable:
         else:
             self._buried = number = (self._buried + 1) & 0x7FFFFFFF
             self._graves.insert(at, (time_us, number, dead))
-        self._side_of.array[dead] = number
+        return number
 
     def collect(self, horizon_us: int) -> int:
         """Forget tombstones that came before the horizon; returns how many. Puts older than they were may then revive a
@@ -242,7 +263,7 @@ class DeltaTable:
         stop = min(start + count, self.limit)
         slots = (start + np.flatnonzero(self._flags(start, stop) & 1)).astype(np.int32)
         rows = self._columns.gather(slots, columns)
-        delta = Delta(rows, np.ones(len(slots), np.int8), self._index.ids(slots))
+        delta = Delta(rows, np.ones(len(slots), np.int8), self._index.ids(slots), self.errors_at(slots))
         return delta, stop if stop < self.limit else None
 
     def get(self, id: np.ndarray) -> tuple[Any, ...] | None:
@@ -369,20 +390,24 @@ class DeltaTable:
         dead = came.lengths > 0
         times = np.zeros(count, np.int64)
         times[dead] = came.words(np.int64)
-        out = PackedRows((), ts.words(np.int64), dead, times, cells)
+        out = PackedRows((), ts.words(np.int64), dead, times, cells, wide)
         if (wide == full).all():
-            out.columns = self._codec(full).unpack(rows)[0]
+            out.columns, out.error = self._codec(full).unpack(rows)
             return out
         parts, order = [], []
+        errors = np.ones(count, np.uint8)
         for width in np.unique(wide):
             if width > full:
                 raise Damaged(f"{what}: a stored row has {width} columns, the table {full}")
             at = np.flatnonzero(wide == width)
-            columns, _ = self._codec(int(width)).unpack(rows.take(at))
+            columns, error = self._codec(int(width)).unpack(rows.take(at))
+            if error is not None:
+                errors[at] = error
             parts.append(columns + tuple(nulls(c.type, len(at)) for c in self.table.columns[width:]))
             order.append(at)
         back = np.argsort(np.concatenate(order))
         out.columns = tuple(concat([p[i] for p in parts]).take(back) for i in range(full))
+        out.error = errors if (errors > Status.VALUE).any() else None
         return out
 
     def _adopt(self, rows: PackedRows) -> None:
@@ -404,7 +429,7 @@ class DeltaTable:
         if buried:
             graves, times = slots[rows.dead], rows.came[rows.dead]
             for time_us in np.unique(times):
-                self._bury(graves[times == time_us], int(time_us))
+                self._end_batch(graves[times == time_us], int(time_us))
 
     def _adopt_sides(self, slots: np.ndarray, words: np.ndarray, sizes: np.ndarray, ts: np.ndarray) -> None:
         """Side records of mixed rows; columns that are younger than a record count as written with the row."""
@@ -428,7 +453,8 @@ class DeltaTable:
         live = slots >= 0
         live[live] = self._flags(0, self.limit)[slots[live]] & 1 == 1
         slots = slots[live]
-        return Delta(self._columns.gather(slots, columns), np.ones(len(slots), np.int8), ids[live])
+        rows = self._columns.gather(slots, columns)
+        return Delta(rows, np.ones(len(slots), np.int8), ids[live], self.errors_at(slots))
 
     def slots_of(self, ids: np.ndarray) -> np.ndarray:
         """Slots of the ids that are here."""
@@ -505,7 +531,7 @@ class DeltaTable:
         if parts:
             graves, times = (np.concatenate(p) for p in zip(*parts, strict=True))
             for time_us in np.unique(times):
-                self._bury(graves[times == time_us], int(time_us))
+                self._end_batch(graves[times == time_us], int(time_us))
 
     def _load_rows(self, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         """Returns the slots of tombstones, and when they came."""

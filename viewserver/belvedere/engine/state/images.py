@@ -35,15 +35,18 @@ class BaseChange:
         old: Mapping[int, Vec],
         new: Callable[[int], Vec],
         whole: bool,
+        errors: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         """`columns`, `ids`: of the batch's changes. `slots`, `before`, `after`, `change`: of every touched row its
         slot, whether it was and is live, and the change that made it what it is. `old`: images of the rows that were
         live, keys excepted (a change names the key of its row). `whole`: each new image is the row of its change; else
-        `new(c)` reads column c of the rows that are live."""
+        `new(c)` reads column c of the rows that are live.
+        `errors`: row errors (as in `Delta`) of the rows that were live and of those that are."""
         self._columns, self._keys, self._ids, self._slots = columns, keys, ids, slots
         self._before, self._after, self._change, self._old = before, after, change, old
         self._new = columns.__getitem__ if whole else new
         live = int(np.count_nonzero(after))
+        self._errors = errors
         self._source = np.arange(live) if not whole else change if live == len(change) else change[after.view(np.bool_)]
         self._pair = np.empty(len(slots), np.int32)
         self._old_at, self._new_at = np.empty(len(slots), np.int64), np.empty(len(slots), np.int64)
@@ -96,12 +99,23 @@ class BaseChange:
         weight = np.ones(olds + news, np.int8)
         weight[:olds] = -1
         mates = paired[: olds + news].view(np.bool_) if olds else None
-        return Delta(out, weight, ids[: olds + news], paired=mates), slots[: olds + news]
+        error = None
+        if self._errors is not None:
+            error = np.concatenate([self._errors[0][old_rows], self._error_of_new(new_rows)])
+        return Delta(out, weight, ids[: olds + news], error, mates), slots[: olds + news]
+
+    def _error_of_new(self, rows: np.ndarray) -> np.ndarray:
+        """Where new images are the changes themselves, no row is in doubt."""
+        assert self._errors is not None
+        codes = self._errors[1]
+        return codes[rows] if len(codes) else np.ones(len(rows), np.uint8)
 
     def _changed(self, columns: tuple[int, ...], new: Mapping[int, Vec]) -> np.ndarray:
         differ = np.zeros(len(self._old_at), np.uint8)
         if not len(differ):
             return differ
+        if self._errors is not None:
+            differ |= self._errors[0][self._old_at] != self._error_of_new(self._new_at)
         for c in columns:
             if c in self._keys:
                 continue  # equal ids have equal keys

@@ -45,6 +45,8 @@ MODULES = (
     "state.treap",
     "state.doubles",
     "state.kernels.merge",
+    "state.kernels.cells",
+    "state.kernels.wal",
     "expr.int128",
     "state.kernels.rows",
     "expr.casts.scan",
