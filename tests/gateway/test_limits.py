@@ -1,0 +1,226 @@
+"""What is too much, too slow or half is ended with a reason, and costs others nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from belvedere.gateway import connections
+from belvedere.gateway.limits import Limits
+from belvedere.gateway.metrics import METRICS
+from belvedere.gateway.server import ServerOptions
+from tests.gateway.serving import JSON, ORDERS, SPEND, Served, embedded
+
+ROWS = "/v1/relations/orders/rows"
+
+
+@contextlib.contextmanager
+def limited(**limits: float) -> Iterator[Served]:
+    with embedded(ServerOptions(port=0, limits=Limits(**limits)), ORDERS, SPEND) as served:  # type: ignore[arg-type]
+        yield served
+
+
+def talk(served: Served, data: bytes, *, seconds: float = 30.0) -> bytes:
+    """Everything that the server says until it closes the connection."""
+    with socket.create_connection(served.address, timeout=seconds) as made:
+        made.sendall(data)
+        told = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := made.recv(65536):
+                told += part
+        return told
+
+
+def put(length: int | None, body: bytes, *more: str) -> bytes:
+    head = [f"POST {ROWS} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *more]
+    head += [] if length is None else [f"Content-Length: {length}"]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def count(served: Served) -> int:
+    served.db.wait(served.db.status()["written_epoch"])
+    return int(served.db.scan("orders").num_rows)
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
+    with limited(body_bytes=1000) as served:
+        rows = [{"id": i} for i in range(500)]
+        answer = served.post(ROWS, rows)
+        assert (answer.status_code, answer.json()["error"]) == (413, "TooLarge")
+        assert b" 413 " in talk(served, put(10**12, b"[]"))
+        chunk = b"400\r\n" + b" " * 1024 + b"\r\n"
+        assert b" 413 " in talk(served, put(None, chunk * 3, "Transfer-Encoding: chunked"))
+        assert count(served) == 0
+        assert served.post(ROWS, rows[:3]).status_code == 200
+
+
+def test_a_body_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    with limited(body_seconds=0.3) as served:
+        assert b" 408 " in talk(served, put(100, b'[{"id": 1},'))
+        assert count(served) == 0
+
+
+def test_half_a_body_writes_nothing() -> None:
+    with limited() as served:
+        for half in (b'[{"id": 1}]', b"", b"["):
+            with socket.create_connection(served.address) as made:
+                made.sendall(put(100, half))
+        assert served.post(ROWS, {"id": 5}).status_code == 200
+        assert count(served) == 1
+
+
+def test_a_client_that_goes_away_after_its_body_has_written_all_of_it() -> None:
+    """Its idempotency key tells it so."""
+    with limited() as served:
+        body = json.dumps([{"id": i} for i in range(100)]).encode()
+        with socket.create_connection(served.address) as made:
+            made.sendall(put(len(body), body, "Idempotency-Key: gone"))
+        deadline = time.monotonic() + 20
+        while served.get("/v1/writes/gone?relation=orders").status_code == 404:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert count(served) == 100
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", b" 431 "),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b" 431 "),
+        (b"NONSENSE\r\n\r\n", b" 400 "),
+        (b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nBad Header: x\r\nConnection: close\r\n\r\n", b" 400 "),
+        (put(None, b"zz\r\n", "Transfer-Encoding: chunked"), b" 400 "),
+        (put(5, b"[]", "Content-Length: 2", "Connection: close"), b" 400 "),
+        (put(2, b"[]", "Content-Encoding: gzip", "Connection: close"), b" 415 "),
+        (b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nBelvedere-Request: a\tb\r\nConnection: close\r\n\r\n", b" 200 "),
+    ],
+)
+def test_what_is_no_request_is_answered_and_closed(data: bytes, says: bytes) -> None:
+    with limited() as served:
+        assert says in talk(served, data)
+        assert served.get("/v1").status_code == 200
+
+
+def test_header_injection_goes_nowhere() -> None:
+    with limited() as served:
+        for path in ("/v1/relations/a%0d%0aX-Evil:%201/rows", "/v1/x?a=%0d%0aX-Evil:%201"):
+            told = talk(served, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            assert b"x-evil" not in told.lower().partition(b"\r\n\r\n")[0]
+
+
+def test_a_head_that_does_not_come_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    with limited() as served:
+        assert b" 408 " in talk(served, b"GET /v1 HTTP/1.1\r\nHost: local")
+        assert b" 408 " in talk(served, b"")
+
+
+def test_connections_are_counted_and_those_beyond_are_closed() -> None:
+    with limited(connections=3) as served:
+        idle = [socket.create_connection(served.address) for _ in range(3)]
+        try:
+            deadline = time.monotonic() + 10
+            while served.server.metrics.value("belvedere_http_connections") != 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert talk(served, b"GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
+        finally:
+            for one in idle:
+                one.close()
+        deadline = time.monotonic() + 10
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if served.get("/v1").status_code == 200:
+                    break
+            assert time.monotonic() < deadline
+
+
+def slow(served: Served, blocked: threading.Event) -> None:
+    """Scans wait until the event is set."""
+    original = served.db.page
+
+    def page(*args: object, **options: object) -> object:
+        assert blocked.wait(30)
+        return original(*args, **options)
+
+    served.db.page = page
+
+
+def test_callers_wait_in_a_queue_and_those_beyond_it_are_told_to_come_back() -> None:
+    blocked = threading.Event()
+    with limited(requests=2, requests_of_caller=2, queue=3) as served:
+        slow(served, blocked)
+        with ThreadPoolExecutor(12) as threads:
+            answers = [threads.submit(served.get, "/v1/relations/spend/rows") for _ in range(8)]
+            deadline = time.monotonic() + 20
+            while served.server.metrics.value("belvedere_http_waiting") != 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            while sum(answer.done() for answer in answers) < 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert served.get("/healthz").status_code == 200, "probes need no place"
+            blocked.set()
+            found = [answer.result() for answer in answers]
+        assert sorted(answer.status_code for answer in found) == [200] * 5 + [429] * 3
+        assert all(a.headers["retry-after"] == "1" for a in found if a.status_code == 429)
+        assert served.get("/v1/relations/spend/rows").status_code == 200
+
+
+def test_a_request_that_takes_too_long_is_ended() -> None:
+    blocked = threading.Event()
+    with limited(request_seconds=0.3) as served:
+        slow(served, blocked)
+        answer = served.get("/v1/relations/spend/rows", headers={"belvedere-wait": "0"})
+        assert (answer.status_code, answer.json()["error"]) == (504, "OutOfTime")
+        blocked.set()
+
+
+def test_subscriptions_are_counted_by_caller() -> None:
+    with limited(subscriptions_of_caller=2) as served, contextlib.ExitStack() as streams:
+        path = "/v1/relations/spend/changes"
+        for _ in range(2):
+            assert streams.enter_context(served.http.stream("GET", path)).status_code == 200
+        assert served.get(path).status_code == 429
+        assert served.get("/v1/relations/spend/rows").status_code == 200, "subscribers take no place of requests"
+
+
+def test_many_idle_connections_do_not_hurt() -> None:
+    with limited() as served:
+        idle = []
+        try:
+            for _ in range(500):
+                idle.append(socket.create_connection(served.address))
+            began = time.monotonic()
+            assert served.get("/v1").status_code == 200
+            assert time.monotonic() - began < 10
+        finally:
+            for one in idle:
+                one.close()
+
+
+def test_the_reference_lists_every_metric_of_a_gateway_and_nothing_else() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(belvedere_http_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
+    listed = [(name, kind, meaning, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, meaning in rows]
+    assert listed == [(n + ("_total" if k == "counter" else ""), k, m, labels) for n, k, m, labels in METRICS]
+
+
+def test_metrics_tell_routes_and_statuses() -> None:
+    with limited() as served:
+        served.get("/v1/relations/spend/row?key=1")
+        served.http.post(ROWS, content="[", headers=JSON)
+        text = served.get("/metrics").text
+        assert 'belvedere_http_requests_total{route="GET /v1/relations/{relation}/row",status="404"} 1.0' in text
+        assert 'belvedere_http_requests_total{route="POST /v1/relations/{relation}/rows",status="400"} 1.0' in text
+        assert "belvedere_http_ready 1.0" in text

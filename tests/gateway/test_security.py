@@ -1,0 +1,324 @@
+"""Who may ask what: tokens and certificates with rights, this machine only without them, what the audit log has."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from belvedere.errors import DataError, NotAuthenticated
+from belvedere.gateway.api import Right
+from belvedere.gateway.auth import Credentials, matches
+from belvedere.gateway.databases import EmbeddedDatabase
+from belvedere.gateway.server import GatewayServer, ServerOptions, TlsPaths
+from belvedere.gateway.token_file import TokenFile
+from tests.gateway.serving import ORDERS, SPEND, Served, embedded, serving
+
+READER, WRITER, ADMIN = "reader-4e1243bd22c6", "writer-4e1243bd22c6", "admin-4e1243bd22c66"
+TOKENS = f"""
+tokens:
+  - name: reader
+    token: {READER}
+    read: ["sp*"]
+  - name: writer
+    sha256: {hashlib.sha256(WRITER.encode()).hexdigest()}
+    write: ["ORDERS"]
+  - name: admin
+    token: {ADMIN}
+    admin: ["*"]
+  - name: late
+    token: late-0123456789abcdef
+    admin: ["*"]
+    expires: 2020-01-01T00:00:00Z
+certificates:
+  - subject: "CN=ops,O=Example"
+    read: ["spend"]
+  - san: ops.example
+    admin: ["*"]
+"""
+
+
+@contextlib.contextmanager
+def guarded(directory: Path, **options: Any) -> Iterator[Served]:
+    tokens = directory / "tokens.yaml"
+    tokens.write_text(TOKENS)
+    with embedded(
+        ServerOptions(port=0, audit=directory / "audit.jsonl", **options),
+        ORDERS,
+        SPEND,
+        authenticator=TokenFile(tokens),
+    ) as found:
+        yield found
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "allowed"),
+    [
+        ("GET", "/v1/relations/spend/row?key=1", None, {READER: 404, ADMIN: 404}),
+        ("GET", "/v1/relations/spend/rows", None, {READER: 200, ADMIN: 200}),
+        ("GET", "/v1/relations/orders/rows", None, {ADMIN: 200}),
+        ("GET", "/v1/relations/spend", None, {READER: 200, ADMIN: 200}),
+        ("GET", "/v1/relations/spend/plan", None, {READER: 200, ADMIN: 200}),
+        ("POST", "/v1/relations/orders/rows", '{"id": 1}', {WRITER: 200, ADMIN: 200}),
+        ("POST", "/v1/relations/orders/deletes", "[1]", {WRITER: 200, ADMIN: 200}),
+        ("GET", "/v1/writes/x?relation=orders", None, {WRITER: 404, ADMIN: 404}),
+        ("POST", "/v1/read", '{"reads": [{"relation": "spend", "key": 1}]}', {READER: 200, ADMIN: 200}),
+        ("POST", "/v1/read", '{"reads": [{"relation": "spend", "key": 1}, {"relation": "orders"}]}', {ADMIN: 410}),
+        ("POST", "/v1/sql", '{"sql": "SELECT n FROM spend"}', {READER: 200, ADMIN: 200}),
+        ("POST", "/v1/sql", '{"sql": "SELECT s.n FROM spend s JOIN orders o ON o.id = s.n"}', {ADMIN: 200}),
+        ("POST", "/v1/sql", '{"sql": "INSERT INTO orders (id) VALUES (1)"}', {WRITER: 200, ADMIN: 200}),
+        ("POST", "/v1/sql", '{"sql": "DROP TABLE IF EXISTS nothing"}', {ADMIN: 200}),
+        ("POST", "/v1/sql", '{"sql": "SHOW VIEWS"}', {ADMIN: 200}),
+        ("POST", "/v1/sql", '{"sql": "EXPLAIN SELECT id FROM orders"}', {ADMIN: 200}),
+        ("GET", "/v1/status", None, {ADMIN: 200}),
+        ("POST", "/v1/verify", "{}", {ADMIN: 200}),
+        ("DELETE", "/v1/relations/nothing?if_exists=true", None, {ADMIN: 200}),
+        ("GET", "/v1", None, {None: 200, READER: 200, WRITER: 200, ADMIN: 200}),
+    ],
+)  # fmt: skip
+def test_rights_decide(tmp_path: Path, method: str, path: str, body: str | None, allowed: dict[Any, int]) -> None:
+    with guarded(tmp_path) as served:
+        for token in (None, READER, WRITER, ADMIN):
+            headers = {} if token is None else bearer(token)
+            if body is not None:
+                headers["content-type"] = "application/json"
+            answer = served.http.request(method, path, content=body, headers=headers)
+            expected = allowed.get(token, 401 if token is None else 403)
+            assert answer.status_code == expected, (token, answer.text)
+        if 401 in {served.http.request(method, path).status_code}:
+            assert served.http.request(method, path).headers["www-authenticate"].startswith("Bearer")
+
+
+def test_lists_show_what_the_caller_may_read(tmp_path: Path) -> None:
+    with guarded(tmp_path) as served:
+        for token, seen in ((READER, ["spend"]), (WRITER, []), (ADMIN, ["orders", "spend"])):
+            found = served.get("/v1/relations", headers=bearer(token)).json()["relations"]
+            assert [one["name"] for one in found] == seen
+
+
+def test_views_over_what_one_may_not_read_cannot_be_made(tmp_path: Path) -> None:
+    with guarded(tmp_path) as served:
+        (tmp_path / "tokens.yaml").write_text(
+            "tokens: [{name: builder, token: builder-0123456789, admin: [my_*], read: [spend]}]"
+        )
+        until_known(served, "builder-0123456789")
+        headers = {**bearer("builder-0123456789"), "content-type": "application/sql"}
+        make = "CREATE MATERIALIZED VIEW my_view AS SELECT {} FROM {}"
+        assert served.http.post("/v1/sql", content=make.format("id", "orders"), headers=headers).status_code == 403
+        assert served.http.post("/v1/sql", content=make.format("n", "spend"), headers=headers).status_code == 200
+        manifest = (
+            "apiVersion: belvedere.dev/v1alpha1\nkind: MaterializedView\nmetadata: {name: my-orders}\n"
+            "spec: {query: SELECT id FROM orders}"
+        )
+        headers["content-type"] = "application/yaml"
+        assert served.http.post("/v1/apply", content=manifest, headers=headers).status_code == 403
+
+
+def until_known(served: Served, token: str) -> None:
+    deadline = time.monotonic() + 20
+    while served.get("/v1/relations", headers=bearer(token)).status_code == 401:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_tokens_that_are_wrong_or_late_are_refused(tmp_path: Path) -> None:
+    with guarded(tmp_path) as served:
+        for header in ("Bearer nonsense", "Bearer late-0123456789abcdef", "Basic eDp5", "Bearer", READER):
+            answer = served.get("/v1/relations", headers={"authorization": header})
+            assert answer.status_code == 401, header
+            assert READER not in answer.text
+        assert "has expired" in served.get("/v1/relations", headers=bearer("late-0123456789abcdef")).text
+        events = "/v1/relations/spend/changes?access_token="
+        assert served.get(f"{events}wrong").status_code == 401
+        with served.http.stream("GET", f"{events}{READER}") as response:
+            assert response.status_code == 200
+        assert served.get(f"/v1/relations/spend/rows?access_token={READER}").status_code == 400, "only of events"
+
+
+def test_the_file_is_read_again_and_a_wrong_one_is_not_taken(tmp_path: Path) -> None:
+    path, said, now = tmp_path / "tokens.yaml", list[str](), [0.0]
+    path.write_text(TOKENS)
+    file = TokenFile(path, said.append, monotonic=lambda: now[0])
+
+    def known(token: str) -> bool:
+        now[0] += 2.0
+        assert file.recall(Credentials(token)) is None, "the file is looked at first"
+        try:
+            file.authenticate(Credentials(token))
+        except NotAuthenticated:
+            return False
+        return file.recall(Credentials(token)) is not None
+
+    assert known(READER)
+    path.write_text("tokens: [{name: other, token: other-0123456789abc, read: ['*']}]")
+    assert not known(READER) and known("other-0123456789abc")
+    path.write_text("tokens: [{name: broken}]")
+    assert known("other-0123456789abc")
+    path.unlink()
+    assert known("other-0123456789abc")
+    assert "read again: 1 tokens" in said[0] and "stays in force" in said[1] and "stays in force" in said[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: 1", "tokens: and certificates:"),
+        ("tokens: 5", "list"),
+        ("tokens: [5]", "an entry has"),
+        ("tokens: [{name: a, token: short, read: [x]}]", "at least 16"),
+        ("tokens: [{name: a, token: 1234567890123456789, read: [x]}]", "in quotes"),
+        ("tokens: [{name: a, sha256: xyz, read: [x]}]", "64 hexadecimal"),
+        ("tokens: [{name: a, token: 0123456789abcdefg}]", "no right"),
+        ("tokens: [{name: a, token: 0123456789abcdefg, read: orders}]", "list of patterns"),
+        ("tokens: [{name: a, token: 0123456789abcdefg, read: [x], expires: soon}]", "expires"),
+        ("tokens: [{name: a, token: 0123456789abcdefg, raed: [x]}]", "'raed'"),
+        ("tokens: [{token: 0123456789abcdefg, read: [x]}]", "name is missing"),
+        ("certificates: [{subject: a, san: b, read: [x]}]", "one of them"),
+        ("{", "no YAML"),
+    ],
+)
+def test_files_that_are_wrong_are_explained(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=says):
+        TokenFile(path)
+
+
+def test_patterns() -> None:
+    assert matches("*", "*") and matches("or?ers", "Orders") and matches("by_*", "by_city") and matches("[a]", "[a]")
+    assert not matches("orders", "orders2") and not matches("o*", "*") and not matches("[ab]", "a")
+    assert Right.READ.value == "read"
+
+
+def test_nobody_is_let_in_from_elsewhere_without_authentication() -> None:
+    with pytest.raises(DataError, match="nobody would be authenticated"):
+        GatewayServer(EmbeddedDatabase(None), ServerOptions(host="0.0.0.0"))
+    with pytest.raises(DataError, match="nobody would be authenticated"):
+        GatewayServer(
+            EmbeddedDatabase(None),
+            ServerOptions(host="::", tls=TlsPaths(Path("c"), Path("k"), Path("a"), optional=True)),
+        )
+
+
+def test_pages_of_a_browser_on_this_machine_may_not_ask(served: Served) -> None:
+    path = "/v1/relations/spend/row?key=7"
+    assert served.get(path, headers={"host": "evil.example"}).status_code == 421
+    assert served.get(path, headers={"origin": "http://evil.example"}).status_code == 403
+    assert served.get(path, headers={"origin": "null"}).status_code == 403
+    own = f"localhost:{served.server.port}"
+    assert served.get(path, headers={"host": own, "origin": f"http://{own}"}).status_code == 200
+    assert "access-control-allow-origin" not in served.get(path).headers
+
+
+def test_origins_that_are_named_may_ask() -> None:
+    origin = {"origin": "https://app.example"}
+    with embedded(ServerOptions(port=0, cors_origins=("https://app.example",)), ORDERS, SPEND) as served:
+        answer = served.get("/v1/relations/spend/rows", headers=origin)
+        assert answer.headers["access-control-allow-origin"] == "https://app.example"
+        assert "belvedere-token" in answer.headers["access-control-expose-headers"]
+        before = served.http.request("OPTIONS", "/v1/relations/orders/rows", headers=origin)
+        assert (before.status_code, "POST" in before.headers["access-control-allow-methods"]) == (204, True)
+        assert served.http.request("OPTIONS", "/v1/relations/orders/rows").status_code == 405
+
+
+def test_the_audit_log_has_who_did_what_and_no_values(tmp_path: Path) -> None:
+    with guarded(tmp_path) as served:
+        row = '{"id": 1, "customer": 424242}'
+        headers = {**bearer(WRITER), "content-type": "application/json", "belvedere-request": "r-1"}
+        served.http.post("/v1/relations/orders/rows", content=row, headers=headers)
+        os.rename(tmp_path / "audit.jsonl", tmp_path / "old.jsonl")
+        served.http.delete("/v1/relations/spend", headers=bearer(READER))
+        served.http.delete("/v1/relations/spend", headers=bearer(ADMIN))
+        served.get("/v1/relations/orders/rows", headers=bearer(ADMIN))
+    first = [json.loads(line) for line in (tmp_path / "old.jsonl").read_text().splitlines()]
+    then = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [(e["principal"], e["action"], e["relation"], e["request"], e["rows"]) for e in first] == [
+        ("writer", "put", "orders", "r-1", 1)
+    ]
+    assert [(e["principal"], e["action"]) for e in then] == [("reader", "refused"), ("admin", "Drop")]
+    assert "424242" not in (tmp_path / "old.jsonl").read_text()
+
+
+def test_tls_with_certificates_of_clients_and_a_certificate_that_is_replaced(tmp_path: Path) -> None:
+    from tests.gateway.certificates import Authority
+
+    authority, other = Authority("belvedere test"), Authority("somebody else")
+    authority.write(tmp_path / "ca.pem")
+    authority.issue(tmp_path, "server", sans=("localhost", "127.0.0.1"))
+    authority.issue(tmp_path, "ops", subject=(("CN", "ops"), ("O", "Example")))
+    authority.issue(tmp_path, "boss", sans=("ops.example",))
+    other.issue(tmp_path, "stranger")
+    tls = TlsPaths(tmp_path / "server.pem", tmp_path / "server.key", tmp_path / "ca.pem", optional=True)
+    with guarded(tmp_path, tls=tls) as served:
+        assert served.url.startswith("https://")
+
+        def ask(name: str | None, path: str = "/v1/relations/orders/rows", **headers: str) -> int:
+            context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+            if name is not None:
+                context.load_cert_chain(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+            with httpx.Client(verify=context) as client:
+                return client.get(f"{served.url}{path}", headers=headers).status_code
+
+        assert (ask(None), ask("ops"), ask("boss")) == (401, 403, 200)
+        assert ask("ops", "/v1/relations/spend/rows") == 200
+        assert ask(None, authorization=f"Bearer {ADMIN}") == 200
+        with pytest.raises(httpx.TransportError):
+            ask("stranger")
+        serial = peer_serial(served, tmp_path)
+        authority.issue(tmp_path, "server", sans=("localhost", "127.0.0.1"))
+        deadline = time.monotonic() + 20
+        while peer_serial(served, tmp_path) == serial:
+            assert time.monotonic() < deadline, "the new certificate is not used"
+            time.sleep(0.1)
+
+
+def peer_serial(served: Served, directory: Path) -> str:
+    import socket
+
+    context = ssl.create_default_context(cafile=directory / "ca.pem")
+    with socket.create_connection(served.address) as raw, context.wrap_socket(raw, server_hostname="localhost") as tls:
+        found = tls.getpeercert()
+        assert found is not None
+        return str(found["serialNumber"])
+
+
+def test_hooks_decide_in_place_of_the_file(served: Served) -> None:
+    """What Kubernetes' reviews plug into: they may be slow, and they get the kind of the relation."""
+    from belvedere.gateway.auth import Decision, Principal
+
+    asked: list[tuple[str, str, str, str]] = []
+
+    class Cluster:
+        def recall(self, *_: object) -> None:
+            return None
+
+        def authenticate(self, credentials: Credentials) -> Principal:
+            if credentials.bearer != "from the cluster":
+                raise NotAuthenticated("the review says no")
+            return Principal("system:serviceaccount:shop:web", groups=("shop",))
+
+        def decide(self, principal: Principal, right: Right, kind: str, relation: str) -> Decision:
+            asked.append((principal.name, right.value, kind, relation))
+            return Decision(right is Right.READ and kind == "view", "RBAC says no")
+
+    cluster = Cluster()
+    with serving(served.database, authenticator=cluster, authorizer=cluster) as other:
+        headers = bearer("from the cluster")
+        assert other.get("/v1/relations/spend/row?key=7", headers=headers).status_code == 200
+        refused = other.get("/v1/relations/orders/rows", headers=headers)
+        assert (refused.status_code, refused.json()["detail"]) == (403, "RBAC says no")
+        assert other.get("/v1/relations/spend/row?key=7", headers=bearer("x")).status_code == 401
+    assert asked[0] == ("system:serviceaccount:shop:web", "read", "view", "spend")

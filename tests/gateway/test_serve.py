@@ -1,0 +1,136 @@
+"""The commands: a server of its own process, from its start to an orderly end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from belvedere.cli.main import cli
+from tests.gateway.serving import Events
+
+MAIN = [sys.executable, "-m", "belvedere.cli.main"]
+
+
+@contextlib.contextmanager
+def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process and its URL."""
+    process = subprocess.Popen([*MAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        line = process.stdout.readline()
+        assert line.startswith("serving "), line + process.stderr.read()
+        yield process, line.split()[-1]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def sql(url: str, text: str) -> Any:
+    answer = httpx.post(f"{url}/v1/sql", content=text, headers={"content-type": "application/sql"}, timeout=30)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def test_serve_from_start_to_sigterm(tmp_path: Path) -> None:
+    path = str(tmp_path / "shop.bv")
+    with command("--db", path, "serve", "--port", "0", "--notice-seconds", "0.5") as (process, url):
+        assert httpx.get(f"{url}/v1").json()["database"] == "embedded"
+        sql(url, "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT)")
+        sql(url, "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n FROM orders GROUP BY customer")
+        ended: list[tuple[str, str | None, Any]] = []
+        begun = threading.Event()
+
+        def subscribe() -> None:
+            with httpx.stream("GET", f"{url}/v1/relations/spend/changes", timeout=60) as response:
+                for event in Events(response):
+                    begun.set()
+                    ended.append(event)
+
+        subscriber = threading.Thread(target=subscribe)
+        subscriber.start()
+        assert begun.wait(30)
+        # a request that is at work when the signal comes is finished
+        at_work: list[httpx.Response] = []
+        body = ",".join(f'{{"id": {i}, "customer": 1}}' for i in range(20_000))
+
+        def write() -> None:
+            headers = {"content-type": "application/json"}
+            at_work.append(
+                httpx.post(f"{url}/v1/relations/orders/rows", content=f"[{body}]", headers=headers, timeout=60)
+            )
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        process.send_signal(signal.SIGTERM)
+        not_ready = 0
+        with contextlib.suppress(httpx.TransportError):
+            while httpx.get(f"{url}/readyz").status_code == 503:
+                not_ready += 1
+                time.sleep(0.02)
+        writer.join(60)
+        subscriber.join(60)
+        assert process.wait(60) == 0
+    assert not_ready, "load balancers had time to notice"
+    assert at_work[0].status_code == 200
+    name, _, told = ended[-1]
+    assert (name, told["type"].rpartition("/")[2], told["resumable"]) == ("end", "draining", True)
+    with command("--db", path, "serve", "--port", "0") as (process, url):
+        assert sql(url, "SELECT n FROM spend")["rows"] == [{"n": 20_000}]
+
+
+def test_a_reader_beside_the_writer_serves_reads(tmp_path: Path) -> None:
+    path = str(tmp_path / "shop.bv")
+    with command("--db", path, "serve", "--port", "0") as (_, url):
+        sql(url, "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT)")
+        sql(url, "CREATE MATERIALIZED VIEW ids AS SELECT id FROM orders")
+        with command("--db", path, "serve", "--port", "0", "--read-only") as (_, reader):
+            token = sql(url, "INSERT INTO orders VALUES (1, 2)")["token"]
+            answer = httpx.get(f"{reader}/v1/relations/ids/row?key=1", headers={"belvedere-after": token})
+            assert answer.json() == {"id": 1}
+            assert httpx.get(f"{reader}/v1").json()["read_only"] is True
+            refused = httpx.post(f"{reader}/v1/relations/orders/rows", json={"id": 2})
+            assert (refused.status_code, refused.json()["error"]) == (403, "ReadOnly")
+            assert httpx.get(f"{reader}/v1/status").json()["views"]["ids"]["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--host", "0.0.0.0"], "nobody would be authenticated"),
+        (["--tls-server-certificate", __file__], "belong together"),
+        (["--tls-clients", __file__], "needs --tls-server-certificate"),
+        (["--tokens", __file__], "no YAML"),
+        (["--tls-server-certificate", __file__, "--tls-server-key", __file__], "TLS:"),
+        (["--audit", "/nowhere/audit"], "cannot be opened"),
+    ],
+)
+def test_what_cannot_be_served_is_said_at_once(tmp_path: Path, arguments: list[str], says: str) -> None:
+    found = CliRunner().invoke(cli, ["--db", str(tmp_path / "a.bv"), "serve", "--port", "0", *arguments])
+    assert found.exit_code in (1, 2)
+    assert says in found.output + found.stderr
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with command("--db", str(tmp_path / "a.bv"), "serve", "--port", "0") as (_, url):
+        port = url.rpartition(":")[2]
+        found = CliRunner().invoke(cli, ["--db", str(tmp_path / "b.bv"), "serve", "--port", port])
+        assert found.exit_code == 4 and f"port {port}" in found.output + found.stderr
+
+
+def test_serve_is_for_directories_and_gateway_for_pools() -> None:
+    assert "belvedere gateway --url" in CliRunner().invoke(cli, ["--url", "belvedere://a:1", "serve"]).stderr
+    assert "give its coordinators" in CliRunner(env={"BELVEDERE_URL": ""}).invoke(cli, ["gateway"]).stderr
+    assert os.environ.get("BELVEDERE_URL", "") == ""

@@ -1,0 +1,1 @@
+"""The client of the HTTP API: `belvedere.connect("https://…")`. It knows neither engine nor server framework."""
