@@ -49,10 +49,12 @@ def test_a_served_store_is_opened_by_its_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "memory", "memory:x", "mem:", "hbase://zk1/pool", "served:host:1", "Served://host:1", "/tmp/store"]
+    "url", ["", "memory", "memory:x", "mem:", "hbase:zk1/pool", "served:host:1", "Served://host:1", "/tmp/store"]
 )
 def test_a_url_that_nobody_knows_is_refused_with_those_that_are_known(url: str) -> None:
-    with pytest.raises(DataError, match=r"names no backend that is known; there are memory: or served://host:port"):
+    with pytest.raises(
+        DataError, match=r"names no backend that is known; there are memory:, served://host:port or hbase://"
+    ):
         open_backend(url)
 
 
@@ -66,8 +68,8 @@ def test_a_store_needs_a_host_and_a_port(url: str) -> None:
     ("url", "reason"),
     [
         ("memory:", "is in the memory of one process, and a pool consists of several; give served://host:port"),
-        ("hbase://zk1/pool", "names no backend that is known; there are memory: or served://host:port"),
-        ("grpc://localhost:1", "names no backend that is known; there are memory: or served://host:port"),
+        ("hbase://zk1/my-pool", "the quorum and a namespace of letters, digits and _ are needed"),
+        ("grpc://localhost:1", "names no backend that is known; there are memory:, served://host:port or hbase://"),
         ("served://localhost", "a host and a port are needed, as in served://host:7001"),
     ],
 )

@@ -103,8 +103,8 @@ def changed(old: str, new: str) -> str:
         (changed("spec:\n  columns", "status: {}\nspec:\n  columns"), "document 1, status: this is what", "leave it"),
         (
             changed("  key: [id]", "  key: [id]\n  hbase: {table: t}"),
-            "document 1, spec.hbase: a base table lives",
-            None,
+            "document 1, spec.columns[0]: column 'id' needs an encoding",
+            "encodings: text, raw, int, long, double, float, boolean",
         ),
         (changed("  key: [id]", "  key: [id]\n  store: hbase"), "document 1, spec.store: a base table lives", None),
         (
@@ -112,8 +112,16 @@ def changed(old: str, new: str) -> str:
             "spec.ties: ties are settled by lineage or value, not",
             None,
         ),
-        (changed("nullable: false", "hbase: {qualifier: q}"), "spec.columns[1].hbase: a base table lives", None),
-        (changed("nullable: false", "encoding: text"), "spec.columns[1].encoding: the database encodes", None),
+        (
+            changed("nullable: false", "hbase: {qualifier: q}"),
+            "spec.columns[1].hbase: the table is in HBase",
+            None,
+        ),
+        (
+            changed("nullable: false", "encoding: text"),
+            "columns[1].encoding: column 'customer' is in no HBase",
+            None,
+        ),
         (changed("retention: 1h", "freshness: 5s"), "document 3, spec.freshness: a view has no pace", "belvedere lag"),
         (
             changed("retention: 1h", "verify: 1d"),

@@ -1,5 +1,5 @@
-"""The stores that every test of this folder runs on: in memory, LMDB in this process, LMDB behind a Flight server; and
-those that own base tables, as their users have them."""
+"""The stores that every test of this folder runs on: in memory, LMDB in this process, LMDB behind a Flight server, a
+real HBase by both ways to its cells; and those that own base tables, as their users have them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,24 @@ from belvedere.backend.served.service import StoreService
 from tests.backend.conformance.dated import DatedStore
 
 KINDS = ["memory", "images", "lmdb", "small", "flight"]
+HBASE_KINDS = ["hbase-rpc", "hbase-thrift"]
 """`images`: in memory, and asking for previous images. `small`: LMDB whose recent rows go to the tree all the time,
 `lmdb` one where they mostly stay in memory."""
 
 
-def make(kind: str, path: Path, stack: ExitStack) -> Store:
+def make(kind: str, path: Path, stack: ExitStack, request: pytest.FixtureRequest) -> Store:
     """A store of this kind, with epochs of our time; what it needs is closed with the stack."""
+    if kind in HBASE_KINDS:
+        cluster = request.getfixturevalue("hbase")
+        from tests.backend.hbase.pools import make_store
+
+        return cast(Store, DatedStore(make_store(kind, cluster, stack)))
     return cast(Store, DatedStore(_make(kind, path, stack)))
+
+
+def versions_of(store: Store) -> int:
+    """How many newer versions of a row its reads can see past; they are refused where there are more."""
+    return int(getattr(store, "versions", 1 << 62))
 
 
 def _make(kind: str, path: Path, stack: ExitStack) -> Store:
@@ -76,7 +87,7 @@ def owner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Owner]:
         yield Owner(backend.store, backend.base, local.base)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, *HBASE_KINDS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     with ExitStack() as stack:
-        yield make(request.param, tmp_path / "store", stack)
+        yield make(request.param, tmp_path / "store", stack, request)

@@ -5,6 +5,7 @@ store counts by itself, and differ in their last bits only."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,8 @@ import pyarrow as pa
 from belvedere.backend.seam import Store, TableWrite
 from belvedere.model.ranges import KeyRange
 
-BEGIN = 1_780_000_000_000
+BEGIN = int(time.time() * 1000) - 600_000
+"""Ten minutes ago: stores may forget history by the clock, and epochs may be ahead of it by a little only."""
 Pieces = Iterator[tuple[np.ndarray, pa.BinaryArray]]
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from belvedere.engine.vec import Vec
-from belvedere.errors import CatalogError, DataError
+from belvedere.errors import CatalogError, DataError, RequestReused
 from belvedere.model.base_keys import encode_keys
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.sql.catalog import TableDef
@@ -64,6 +64,20 @@ def test_a_write_is_one_entry_in_each_range_that_it_touches(owner: Owner) -> Non
     assert [row["id"] for row in rows_of(owner.log)] == [-2, -1, 1, 2, 3]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("splits", [[], [0]])
+def test_puts_and_deletes_of_one_call_happen_in_their_order(owner: Owner, splits: list[int]) -> None:
+    """Each has its own tick of the clock, in one range and in several; the next call comes after all of them."""
+    owner.base.create_table(ORDERS, [key(split) for split in splits])
+    put(owner, *(Change(number, {"a": number}) for number in (-2, -1, 1, 2)))
+    put(owner, Change(-1, None), Change(1, None), Change(-1, {"a": 5}), Change(1, {"a": 6}), Change(2, None))
+    put(owner, Change(2, {"b": "again"}))
+    found = {row["id"]: (row["a"], row["b"]) for row in rows_of(owner.log)}
+    assert found == {-2: (-2, None), -1: (5, None), 1: (6, None), 2: (None, "again")}
+    ticks = sorted(int(ts) for changes in logged(owner.log)[-2 - len(splits) : -1] for ts in changes.ts)
+    assert ticks == list(range(ticks[0], ticks[0] + 5))
+    assert int(logged(owner.log)[-1].ts[0]) > ticks[-1]
+
+
 def test_columns_that_came_later_are_unchanged_by_who_does_not_know_them(owner: Owner) -> None:
     owner.base.create_table(ORDERS)
     owner.base.add_columns("orders", [Column("c", STRING)])
@@ -95,6 +109,19 @@ def test_a_request_happens_once(owner: Owner) -> None:
     assert put(owner, Change(2, {})) != put(owner, Change(2, {}))  # without a name a write is another one
     with pytest.raises(DataError, match="more than 64 bytes"):
         put(owner, Change(1, {}), request="x" * 65)
+
+
+def test_a_request_is_found_by_its_name_and_refused_for_something_else(owner: Owner) -> None:
+    owner.base.create_table(ORDERS)
+    assert owner.base.written("one") is None
+    first = put(owner, Change(1, {"b": "anna"}), request="one:digest-a")
+    assert dict(owner.base.written("one") or {}) == first
+    assert put(owner, Change(1, {"b": "anna"}), request="one:digest-a") == first
+    assert put(owner, Change(1, {"b": "anna"}), request="one") == first
+    with pytest.raises(RequestReused, match="by the name 'one'"):
+        put(owner, Change(1, {"b": "ben"}), request="one:digest-b")
+    assert owner.base.written("two") is None and owner.base.written("") is None
+    assert rows_of(owner.log, ORDERS) == [{"id": 1, "a": None, "b": "anna"}]  # type: ignore[arg-type]
 
 
 def test_what_does_not_fit_is_refused_whole(owner: Owner) -> None:

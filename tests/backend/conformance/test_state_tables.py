@@ -11,6 +11,7 @@ import pytest
 from belvedere.backend import seam
 from belvedere.backend.seam import Store, TableWrite
 from belvedere.errors import BelowHorizon, DataError
+from tests.backend.conformance.conftest import versions_of
 from tests.backend.conformance.dated import real
 from tests.backend.conformance.rows import BUCKETS, by_id, changed, collect, id_of, ids, read, scan, values, write
 
@@ -30,9 +31,23 @@ def test_a_read_takes_the_newest_version_below(store: Store) -> None:
 
 
 def test_versions_may_come_in_any_order(store: Store) -> None:
-    for epoch in (30, 10, 40, 20):
+    for epoch in (30, 10, 20):
         write(store, epoch, {1: str(epoch).encode()})
-    assert [read(store, [1], below)[0] for below in (10, 11, 21, 31, 41)] == [None, b"10", b"20", b"30", b"40"]
+    assert [read(store, [1], below)[0] for below in (10, 11, 21, 31)] == [None, b"10", b"20", b"30"]
+
+
+def test_a_version_that_is_not_kept_is_refused_and_never_taken_for_none(store: Store) -> None:
+    for epoch in range(10, 20):
+        write(store, epoch, {1: str(epoch).encode()})
+    for below in range(10, 21):
+        if 20 - below <= versions_of(store):
+            assert read(store, [1], below) == [str(below - 1).encode() if below > 10 else None]
+            assert scan(store, below=below) == by_id([(1, str(below - 1).encode())] if below > 10 else [])
+        else:
+            with pytest.raises(BelowHorizon, match=f"'t': versions below epoch {real(below)}"):
+                read(store, [1], below)
+            with pytest.raises(BelowHorizon):
+                scan(store, below=below)
 
 
 def test_the_same_version_is_replaced(store: Store) -> None:
@@ -129,7 +144,7 @@ def test_changes_of_logged_writes(store: Store) -> None:
 
 
 def test_big_batches(store: Store) -> None:
-    count = 100_000
+    count = 100_000 if versions_of(store) > 10 else 25_000  # HBase is two processes more, and slower by as much
     rng = np.random.default_rng(3)
     keys = rng.integers(0, 2**64, (count, 2), np.uint64)
     content = pa.array([b"%060d" % n for n in range(count)], pa.binary())
@@ -190,7 +205,8 @@ def test_collection_removes_what_may_go(store: Store) -> None:
         write(store, epoch, {1: b"%d" % epoch, 2: None if epoch == 20 else b"x"}, logged=True)
     before = store.usage()["t"]
     collect(store, 30, 30)
-    assert store.usage()["t"] == 2 < before
+    assert store.usage()["t"] == 2
+    assert before > 2 or versions_of(store) < 10  # who keeps a few versions only counts rows
     assert changed(store, 0, 30) == {}
     assert read(store, [1, 2]) == [b"30", b"x"]
 
@@ -292,6 +308,9 @@ class Model:
         versions = self.rows[table].get(number, {})
         return versions[max(v for v in versions if v < below)] if any(v < below for v in versions) else None
 
+    def newer(self, table: str, number: int, below: int) -> int:
+        return sum(epoch >= below for epoch in self.rows[table].get(number, {}))
+
 
 def step(rng: random.Random, store: Store, model: Model, clock: int, bounds: list[int]) -> None:
     """One random write (sometimes one of an older epoch again, as a late writer does) and now and then a collection."""
@@ -327,14 +346,19 @@ def compare(rng: random.Random, store: Store, model: Model, clock: int, horizon:
     below = rng.randint(horizon + 1, clock + 1)
     first = rng.choice((0, 3000))
     for table in "ab":
-        numbers = rng.sample(range(0, 40_000, 1000), 15)
+        kept = [n for n in range(0, 40_000, 1000) if model.newer(table, n, below) <= versions_of(store)]
+        numbers = rng.sample(kept, min(15, len(kept)))
         assert read(store, numbers, below, table) == [model.at(table, number, below) for number in numbers]
         expected = {
             id_of(number): value
             for number in model.rows[table]
             if number % BUCKETS >= first and (value := model.at(table, number, below)) is not None
         }
-        assert scan(store, first, BUCKETS, below, table) == expected
+        if all(number in kept for number in model.rows[table] if number % BUCKETS >= first):
+            assert scan(store, first, BUCKETS, below, table) == expected
+        else:
+            with pytest.raises(BelowHorizon):
+                scan(store, first, BUCKETS, below, table)
     assert changed(store, horizon, clock, "a") == {
         epoch: sorted(map(id_of, numbers)) for epoch, numbers in model.logged["a"].items() if epoch > horizon
     }

@@ -4,7 +4,7 @@ their rows are made of, and what they were before."""
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +15,13 @@ import pytest
 from belvedere.backend.seam import RowShape, Store, TableWrite
 from belvedere.backend.served.by_key import LIMIT
 from belvedere.backend.served.lmdb_store import LmdbStore
+from belvedere.engine.rowcodec import RowCodec
+from belvedere.engine.vec import Vec
 from belvedere.errors import BelowHorizon, Contradiction, DataError
 from belvedere.model.keys import after_prefix
 from belvedere.model.ranges import KeyRange
 from belvedere.types import DATE, STRING, Column, decimal
-from tests.backend.conformance.conftest import KINDS, make
+from tests.backend.conformance.conftest import HBASE_KINDS, KINDS, make, versions_of
 from tests.backend.conformance.rows import LAST, collect, ids, values
 
 ALL = KeyRange()
@@ -182,12 +184,22 @@ def test_a_mask_of_hidden_rows_that_does_not_fit_is_refused(store: Store) -> Non
             store.write(10, [TableWrite("t", ids(1, 2), values(b"1", b"2"), True, given, mask)])
 
 
+def row_of(key: bytes) -> bytes:
+    """A row of the view below, as an engine packs it: stores that keep columns take it apart."""
+    columns = (
+        Vec(STRING, pa.array([key.decode()])), Vec(DATE, np.array([len(key)], np.int32)),
+        Vec(decimal(12, 2), np.array([-7]), np.array([len(key) % 2], np.uint8)),
+    )  # fmt: skip
+    packed: bytes = RowCodec([column.type for column in columns]).pack(columns, 1).arrow()[0].as_py()
+    return packed
+
+
 SHAPE = RowShape((Column("city", STRING), Column("day", DATE), Column("total", decimal(12, 2))), (0, 1))
 
 
 def view(*keys: bytes, shape: RowShape | None = SHAPE, before: pa.BinaryArray | None = None) -> TableWrite:
     """Rows that were not there before, unless it is said what they were."""
-    rows, none = values(*[b"row of " + key for key in keys]), pa.nulls(len(keys), pa.binary())
+    rows, none = values(*map(row_of, keys)), pa.nulls(len(keys), pa.binary())
     return TableWrite("v", ids_of(*keys), rows, True, pa.array(keys, pa.binary()), None, shape, before or none)
 
 
@@ -201,7 +213,7 @@ def test_a_view_says_what_its_rows_are_made_of(store: Store) -> None:
     for other in (RowShape(SHAPE.schema[:2], (0, 1)), RowShape(SHAPE.schema, (0,))):
         with pytest.raises(Contradiction, match=r"'v' holds rows of \(city string, day date, total decimal\(12,2\)\)"):
             store.write(EPOCH + 2, [view(b"d", shape=other)])
-    assert ordered(store, table="v") == [b"row of a", b"row of b", b"row of c"]
+    assert ordered(store, table="v") == [row_of(key) for key in (b"a", b"b", b"c")]
     store.drop_tables(["v"])
     assert store.shape("v") is None
     store.write(EPOCH + 3, [view(b"e", shape=RowShape(SHAPE.schema, (2,)))])
@@ -219,26 +231,29 @@ def test_what_rows_are_made_of_must_fit_them(store: Store) -> None:
 
 def test_previous_images_are_given_where_they_are_asked_for(store: Store) -> None:
     """Others have them in their versions, whatever the writer says; what was before can be read either way."""
-    first = values(b"row of a", b"row of b")
+    first = values(row_of(b"a"), row_of(b"b"))
     store.write(EPOCH, [view(b"a", b"b")])
-    gone = replace(view(b"a", b"b", before=first), values=values(None, b"again"))
+    gone = replace(view(b"a", b"b", before=first), values=values(None, row_of(b"again")))
     for _ in range(2):  # repeating an epoch finds what was before the epoch
         store.write(EPOCH + 1, [gone])
     assert store.read("v", ids_of(b"a", b"b"), EPOCH + 1).equals(first)
-    assert ordered(store, table="v") == [b"again"]
+    assert ordered(store, table="v") == [row_of(b"again")]
     if not store.previous_images:
         store.write(EPOCH + 2, [replace(view(b"a"), before=None)])
         return
     with pytest.raises(DataError, match="'v': a write of a view without previous images"):
         store.write(EPOCH + 2, [replace(view(b"a"), before=None)])
-    with pytest.raises(Contradiction, match=r"'v', epoch \d+: a row is written that was b'row of a' before, here it"):
-        store.write(EPOCH + 2, [view(b"a", before=values(b"row of a"))])
-    assert ordered(store, table="v") == [b"again"]
+    if versions_of(store) > 10:  # who writes both at once has no time to look
+        with pytest.raises(Contradiction, match=r"'v', epoch \d+: a row is written that was b'.*' before, here it"):
+            store.write(EPOCH + 2, [view(b"a", before=values(row_of(b"a")))])
+    assert ordered(store, table="v") == [row_of(b"again")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *HBASE_KINDS])
 @pytest.mark.parametrize("seed", range(6))
-def test_random_histories_are_as_sorted_in_python(kind: str, seed: int, tmp_path: Path) -> None:
+def test_random_histories_are_as_sorted_in_python(
+    kind: str, seed: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Writes, late and repeated ones among them, removals, collections; ranges at every epoch that may be asked for."""
     rng = random.Random(seed)
     parts = [b"", b"\0", b"\0\xff", b"a", b"ab", b"b", b"\xff", b"z" * 300, b"z" * 600, b"z" * 600 + b"q"]
@@ -246,7 +261,7 @@ def test_random_histories_are_as_sorted_in_python(kind: str, seed: int, tmp_path
     history: dict[int, dict[bytes, bytes | None]] = {}
     horizon, epoch = 0, EPOCH
     with ExitStack() as stack:
-        store = make(kind, tmp_path / "store", stack)
+        store = make(kind, tmp_path / "store", stack, request)
         for _ in range(40):
             epoch += rng.randrange(1, 3)
             changed = rng.sample(keys, rng.randrange(1, 9))
@@ -264,7 +279,17 @@ def test_random_histories_are_as_sorted_in_python(kind: str, seed: int, tmp_path
             wanted = KeyRange(
                 rng.choice([low, b""]), rng.choice([high, None]), rng.choice([None, 1, 5]), rng.random() < 0.5
             )
+            if _newest_count(history, wanted, below) > versions_of(store):
+                with suppress(BelowHorizon):  # it may not have to look at that row
+                    assert ordered(store, wanted, below) == _expected(history, wanted, below)
+                continue
             assert ordered(store, wanted, below) == _expected(history, wanted, below)
+
+
+def _newest_count(history: dict[int, dict[bytes, bytes | None]], wanted: KeyRange, below: int) -> int:
+    """How many versions a row of this range has from this epoch on, at most."""
+    newer = [key for epoch, rows in history.items() if epoch >= below for key in rows]
+    return max((newer.count(key) for key in set(newer)), default=0)
 
 
 def _expected(history: dict[int, dict[bytes, bytes | None]], wanted: KeyRange, below: int) -> list[bytes]:

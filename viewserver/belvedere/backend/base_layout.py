@@ -13,16 +13,17 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from belvedere.backend.seam import OpenRange, SourceInfo
-from belvedere.engine.delta import Changes
+from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError
-from belvedere.model.base_keys import encode_keys
-from belvedere.model.change_codec import timestamps, widen
-from belvedere.model.chunks import WrittenRow, build
+from belvedere.model.base_keys import check_keys, encode_keys
+from belvedere.model.change_codec import is_mixed
+from belvedere.model.chunks import Content, build, stamped
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
@@ -209,55 +210,74 @@ def check_request(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class EncodedChanges:
-    """What one call writes to a table, with the encoded key of each row."""
+class WrittenEntry:
+    """What one call writes to a table, as the client encoded it."""
 
-    changes: Changes
-    keys: list[bytes]
+    definition: TableDef
+    content: Content
+
+    def __len__(self) -> int:
+        return len(self.content.written.changes)
+
+    def ticks(self) -> int:
+        """How many timestamps of the own clock it takes."""
+        return len(self) if is_mixed(self.content.written.changes) else 1
+
+    def key_columns(self) -> list[Vec]:
+        columns = dict(zip(dict(self.content.written.names), self.content.written.changes.columns, strict=True))
+        return [columns[name] for name in self.definition.key]
+
+    @cached_property
+    def keys(self) -> list[bytes]:
+        """The encoded key of each row: what a table of several ranges takes to find theirs, and most of the work."""
+        return encode_keys(self.key_columns(), f"base table {self.definition.name!r}")
 
 
-def encoded(table: TableDef, changes: Changes) -> EncodedChanges:
-    """Changes with all columns that the table has, or had when they were made."""
+def checked(table: TableDef, content: Content) -> WrittenEntry:
+    """Of its columns only the keys are looked at."""
     owner = f"base table {table.name!r}"
-    if len(changes.columns) > len(table.columns):
-        raise DataError(f"{owner} has {len(table.columns)} columns, {len(changes.columns)} were written")
-    for column, vec in zip(table.columns, changes.columns, strict=False):
-        if vec.type != column.type:
-            raise DataError(f"column {column.name!r} of {owner} is {column.type}, values are {vec.type}")
-    changes = widen(table, changes)
-    return EncodedChanges(changes, encode_keys([changes.columns[i] for i in table.key_positions], owner))
+    known = {column.name: column.type for column in table.columns}
+    written = dict(content.written.names)
+    if unknown := [name for name in written if name not in known]:
+        raise DataError(f"{owner} has no column {', '.join(unknown)}")
+    for name, type in written.items():
+        if type != known[name]:
+            raise DataError(f"column {name!r} of {owner} is {known[name]}, values are {type}")
+    if missing := [name for name in table.key if name not in written]:
+        raise DataError(f"{owner}: the rows have no {', '.join(missing)}, which is of its key")
+    entry = WrittenEntry(table, content)
+    check_keys(entry.key_columns(), owner)
+    return entry
 
 
-def stamped(changes: Changes, first: int) -> tuple[Changes, int]:
-    """With cell timestamps from `first` on, and the last of them: one tick for all rows, or one for each where the
-    order of puts and deletes matters."""
-    mixed = changes.delete is not None and bool(changes.delete.any()) and not bool(changes.delete.all())
-    ticks = len(changes) if mixed else 1
-    return replace(changes, ts=timestamps(first, 1 if mixed else 0, len(changes))), first + ticks - 1
-
-
-def entries(
-    layout: RangeLayout, table: TableDef, changes: Changes, keys: list[bytes], seq: Seq
-) -> Iterator[tuple[Range, bytes]]:
-    """The entry of each range that the changes touch."""
-    written = WrittenRow.of(table, changes)
-    for range, index in _by_range(layout, table.name, keys):
-        part = written if index is None else written.take(index)
-        entry = build(table.name, [seq], [len(part.changes)], part)
-        if len(entry) > MAX_ENTRY:
+def entries(layout: RangeLayout, entry: WrittenEntry, seq: Seq, first: int | None) -> Iterator[tuple[Range, bytes]]:
+    """The entry of each range that the rows belong to: as it was written if that is one, else each with its rows.
+    `first`: the timestamp from which the own clock counts; None: the rows have theirs."""
+    table = entry.definition.name
+    for range, index in _by_range(layout, entry):
+        payload = stamped(entry.content, seq, first) if index is None else _part(entry, index, seq, first)
+        if len(payload) > MAX_ENTRY:
             raise DataError(
-                f"base table {table.name!r}: one call writes {len(entry) >> 20} MiB to one range, {MAX_ENTRY >> 20} "
+                f"base table {table!r}: one call writes {len(payload) >> 20} MiB to one range, {MAX_ENTRY >> 20} "
                 "MiB are possible; write it in several calls"
             )
-        yield range, entry
+        yield range, payload
 
 
-def _by_range(layout: RangeLayout, table: str, keys: list[bytes]) -> Iterator[tuple[Range, np.ndarray | None]]:
+def _part(entry: WrittenEntry, index: np.ndarray, seq: Seq, first: int | None) -> bytes:
+    """Rows of one range. Ticks that they took among others are no count any more."""
+    part, step = entry.content.written.take(index), entry.ticks() > 1
+    if first is not None and step:
+        part = replace(part, changes=replace(part.changes, ts=first + index))
+    stamps = None if first is None or step else np.array([[first], [0]])
+    return build(entry.definition.name, [seq], [len(index)], part, stamps)
+
+
+def _by_range(layout: RangeLayout, entry: WrittenEntry) -> Iterator[tuple[Range, np.ndarray | None]]:
     """The ranges that rows belong to, with the positions of the rows; None: all of them."""
+    table = entry.definition.name
     open = layout.open[table]
-    if len(open) == 1:
-        yield open[0], None
-        return
-    where = np.array(layout.where(table, keys))
-    for at in np.unique(where).tolist():
-        yield open[at], np.flatnonzero(where == at)
+    where = np.array(layout.where(table, entry.keys)) if len(open) > 1 else np.zeros(1, np.int64)
+    touched = np.unique(where).tolist()
+    for at in touched:
+        yield open[at], np.flatnonzero(where == at) if len(touched) > 1 else None

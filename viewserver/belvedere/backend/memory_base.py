@@ -12,7 +12,8 @@ from belvedere.backend import base_layout
 from belvedere.backend.base_layout import BaseTable, Clock, Middle, Range, RangeLayout, wall_clock
 from belvedere.backend.seam import OpenRange, SourceInfo
 from belvedere.engine.delta import Changes
-from belvedere.model.change_codec import widen
+from belvedere.model.chunks import Content, entry
+from belvedere.model.requests import check_same, parted
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
@@ -36,7 +37,7 @@ class MemoryBaseTables:
         self._ranges: dict[SourceId, Range] = {}
         self._logs: dict[SourceId, list[tuple[Seq, bytes]]] = {}
         self._acknowledged: dict[SourceId, Seq] = {}
-        self._requests: dict[str, Mapping[SourceId, Seq]] = {}
+        self._requests: dict[str, tuple[str, Mapping[SourceId, Seq]]] = {}
 
     def _layout(self) -> RangeLayout:
         open = {
@@ -101,24 +102,33 @@ class MemoryBaseTables:
             return {}
         base_layout.check_request(request)
         with self._lock:
-            if request in self._requests:
-                return self._requests[request]
+            name, digest = parted(request)
+            if name in self._requests:
+                known, written = self._requests[name]
+                check_same(name, digest, known)
+                return written
             layout = self._layout()
             definition = layout.table(table.name).definition
-            given = base_layout.encoded(definition, changes)
-            changes, last = widen(definition, given.changes), self._last
+            content = Content(entry(table, Seq(0), changes, own_clock=own_clock))
+            given, first, last = base_layout.checked(definition, content), None, self._last
             if own_clock:
-                changes, last = base_layout.stamped(changes, max(self._clock(), last + 1))
+                first = max(self._clock(), last + 1)
+                last = first + given.ticks() - 1
             seq = Seq(self._seq + 1)
-            entries = list(base_layout.entries(layout, definition, changes, given.keys, seq))
+            entries = list(base_layout.entries(layout, given, seq, first))
             self._seq, self._last = seq, last
-            for range, entry in entries:
-                self._logs[range.id].append((seq, entry))
+            for range, payload in entries:
+                self._logs[range.id].append((seq, payload))
             found = {range.id: seq for range, _ in entries}
-            if request:
-                self._requests[request] = found
+            if name:
+                self._requests[name] = digest, found
             self.wake()
             return found
+
+    def written(self, name: str) -> Mapping[SourceId, Seq] | None:
+        with self._lock:
+            found = self._requests.get(name)
+            return None if found is None else found[1]
 
     # --- key ranges
 

@@ -2,20 +2,23 @@
 
     memory:                     in this process, gone with it: for trying out, and for tests
     served://host:port          a process of role store (`served+tls://` with certificates)
+    hbase://zk1,zk2/namespace   an HBase; its options: `backend.hbase.opening`
 
 Imports are lazy: who follows one URL loads one implementation.
 """
 
 from __future__ import annotations
 
-from belvedere.backend.addresses import Certificates
+import importlib.util
+
 from belvedere.backend.seam import Backend
 from belvedere.errors import DataError
+from belvedere.rpc.addresses import Certificates
 
 SERVED = {"served": "grpc", "served+tls": "grpc+tls"}
 TIMEOUT = 60.0
 """Seconds that a call to a backend may take. Late writers are not later than this."""
-KNOWN = "memory: or served://host:port"
+KNOWN = "memory:, served://host:port or hbase://zk1,zk2:2181/namespace"
 
 
 def open_backend(
@@ -30,6 +33,12 @@ def open_backend(
         return Backend(url, store, store.base if base else None)
     if scheme in SERVED and rest.startswith("//"):
         return _served(url, _flight_address(url, rest, scheme), timeout, certificates, base)
+    if scheme == "hbase" and rest.startswith("//"):
+        _need_hbase(url)
+        from belvedere.backend.hbase.opening import open_store
+
+        found = open_store(url, timeout)
+        return Backend(url, found, None, found.within)
     raise _unknown(url)
 
 
@@ -41,10 +50,31 @@ def shared_url(url: str) -> str:
         raise DataError(
             f"the backend {url!r} is in the memory of one process, and a pool consists of several; give served://host:port"
         )
+    if scheme == "hbase" and rest.startswith("//"):
+        _need_hbase(url)
+        from belvedere.backend.hbase.opening import parse_address
+
+        parse_address(url)
+        return url
     if scheme not in SERVED or not rest.startswith("//"):
         raise _unknown(url)
     _flight_address(url, rest, scheme)
     return url
+
+
+def _need_hbase(url: str) -> None:
+    missing = [name for name in ("google.protobuf", "happybase", "kazoo") if not _is_installed(name)]
+    if missing:
+        raise DataError(
+            f"the backend {url!r} needs {missing[0]}, which is not installed; pip install 'belvedere[hbase]' brings it"
+        )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # a part of a package that is not there
+        return False
 
 
 def _unknown(url: str) -> DataError:

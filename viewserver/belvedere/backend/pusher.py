@@ -26,6 +26,7 @@ from typing import Protocol
 from belvedere.errors import BelvedereError, Closed
 from belvedere.model import chunks
 from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.retry import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -97,10 +98,15 @@ class Positions:
                 self._durable.update(fresh)
 
 
-@dataclass
 class _Pause:
-    until: float
-    length: float
+    """Of a source that could not be pushed."""
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self.until = 0.0
+
+    def failed(self, rng: random.Random) -> None:
+        self.until = time.monotonic() + self._backoff.next() * rng.uniform(0.5, 1.0)
 
 
 class Node:
@@ -198,10 +204,9 @@ class Node:
         self._push(self._random.choice(sorted(known)), source.id, source.table, payload)
 
     def _fail(self, source: PushedSource, reason: str) -> None:
-        before = self._pauses.get(source.id)
         habits = self._habits
-        length = habits.shortest_pause if before is None else min(habits.longest_pause, 2 * before.length)
-        self._pauses[source.id] = _Pause(time.monotonic() + length * self._random.uniform(0.5, 1.0), length)
+        pause = self._pauses.setdefault(source.id, _Pause(Backoff(habits.shortest_pause, habits.longest_pause)))
+        pause.failed(self._random)
         if self.troubles.get(source.id) != reason:
             log.warning("source %s is not pushed: %s", source.id, reason)
         self.troubles[source.id] = reason

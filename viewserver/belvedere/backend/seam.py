@@ -19,7 +19,7 @@ is `id[0] % 16384`, and ids are ordered by `(id[0], id[1])`. A null value is a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from belvedere.engine.delta import Changes
 from belvedere.engine.exchange import RowShape, TableWrite
 from belvedere.errors import BelowHorizon, Contradiction, DataError
 from belvedere.model.ranges import KeyRange
-from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId
+from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceEntry, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
 
@@ -38,9 +38,12 @@ __all__ = [
     "Backend",
     "BaseTables",
     "Documents",
+    "Follower",
     "Input",
     "InputSize",
     "OpenRange",
+    "OpenSink",
+    "PushEntries",
     "RowShape",
     "SourceInfo",
     "Sources",
@@ -224,7 +227,11 @@ class BaseTables(Protocol):
         self, table: TableDef, changes: Changes, *, own_clock: bool = True, request: str = ""
     ) -> Mapping[SourceId, Seq]:
         """All of the changes, durable when it returns, or none. `table` has its name in the store. `own_clock`: their
-        timestamps come from the backend's clock. Repeating a `request` changes nothing. Returns the positions."""
+        timestamps come from the backend's clock. Repeating a `request` (`belvedere.model.requests`) within an
+        hour changes nothing. Returns the positions."""
+
+    def written(self, name: str) -> Mapping[SourceId, Seq] | None:
+        """The positions of a write by the name of its request, if it has happened."""
 
     def ranges(self, table: str) -> list[OpenRange]:
         """In the order of keys."""
@@ -244,6 +251,39 @@ class BaseTables(Protocol):
     def close(self) -> None: ...
 
 
+PushEntries = Callable[[Sequence[tuple[SourceId, Sequence[SourceEntry]]]], None]
+"""Gives a distributor entries of several sources, each a run of its log. Returns when all of them are durable; raises
+when they have to come again."""
+
+
+class OpenSink(Protocol):
+    """What a distributor holds while a system that pushes by itself, and not through `backend.pusher`, may reach it."""
+
+    def figures_now(self) -> Mapping[str, int]:
+        """Counts since the start, by name."""
+
+    def close(self) -> None: ...
+
+
+class Follower(Protocol):
+    """What a pool does with tables of another system, whose rows are there before it follows their log."""
+
+    def sink(self, push: PushEntries) -> OpenSink:
+        """Where the system's log reaches this process, until it is closed."""
+
+    def announce(self, table: TableDef) -> None:
+        """It will be created (`BaseTables.create_table`); raises what is wrong with it. From now on it is `loading`."""
+
+    def recall(self, wanted: Collection[str]) -> None:
+        """Forget what was announced of other tables than these: nobody creates them."""
+
+    def loading(self) -> bool:
+        """Whether rows that were in a table before may not all be in INPUT and committed."""
+
+    def load_progress(self) -> Mapping[str, tuple[int, int]]:
+        """Of each table with rows still to be read, how many of its ranges have been, and how many there are."""
+
+
 @dataclass(frozen=True)
 class Backend:
     """A backend that is open. `bounded`: the store for calls that take at most so many seconds, and streams that take
@@ -255,6 +295,8 @@ class Backend:
     base: BaseTables | None = None
     bounded: Callable[[float, float | None], Store] | None = None
     fed_by: Sources | None = None
+    follower: Follower | None = None
+    """Where base tables are another system's."""
 
     @property
     def sources(self) -> Sources:

@@ -7,7 +7,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from belvedere.errors import CatalogError
+from belvedere.errors import UnknownRelation
+from belvedere.sql.origin import Origin
 from belvedere.sql.query import Query, relations
 from belvedere.types import Column, Schema
 
@@ -21,6 +22,16 @@ class Ties(enum.StrEnum):
     """The greater value, whatever came first: for rows that several masters write."""
 
 
+class Deletes(enum.StrEnum):
+    """What a delete takes away, and with that how long a row lives."""
+
+    ROWS = "rows"
+    """Whole rows. A row lives from its first put, even one of the key alone, until it is deleted."""
+    CELLS = "cells"
+    """Cells, as in HBase: of one column or of several, up to a timestamp or of exactly one. A row lives while one of
+    its columns has a cell; there is no cell that is NULL."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableDef:
     """A base table: typed columns and a primary key (never NULL, in key order)."""
@@ -29,6 +40,14 @@ class TableDef:
     columns: Schema
     key: tuple[str, ...]
     ties: Ties = Ties.LINEAGE
+    deletes: Deletes = Deletes.ROWS
+    origin: Origin | None = None
+    """Where the rows come from, if another system owns them."""
+
+    @property
+    def rules(self) -> tuple[tuple[str, ...], Ties, Deletes]:
+        """What never changes while rows are kept."""
+        return self.key, self.ties, self.deletes
 
     @property
     def key_positions(self) -> tuple[int, ...]:
@@ -99,8 +118,8 @@ class Catalog:
         )
 
 
-def unknown_relation(name: str, known: Iterable[str]) -> CatalogError:
-    return CatalogError(f"no table or view {name!r}; there is {', '.join(sorted(known)) or 'nothing yet'}")
+def unknown_relation(name: str, known: Iterable[str]) -> UnknownRelation:
+    return UnknownRelation(f"no table or view {name!r}; there is {', '.join(sorted(known)) or 'nothing yet'}")
 
 
-__all__ = ["Catalog", "Column", "TableDef", "Ties", "ViewDef", "unknown_relation"]
+__all__ = ["Catalog", "Column", "Deletes", "TableDef", "Ties", "ViewDef", "unknown_relation"]

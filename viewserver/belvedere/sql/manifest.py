@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from belvedere.errors import SqlError
-from belvedere.sql.catalog import Catalog, TableDef, Ties
+from belvedere.sql.catalog import Catalog, Deletes, TableDef, Ties
+from belvedere.sql.origin_manifest import read_origin
 from belvedere.sql.parser import statements
 from belvedere.sql.reading import read
 from belvedere.sql.statements import CreateTable, CreateView
@@ -55,13 +56,13 @@ METADATA_REFUSED: Reasons = {
     **dict.fromkeys(("deletionGracePeriodSeconds", "managedFields", "selfLink"), _SERVER),
 }
 
-_LIVES = "a base table lives in the database that it is created in; tables of other systems cannot be read yet"
-_OUTSIDE: Reasons = dict.fromkeys(("store", "hbase", "cassandra", "embedded"), (_LIVES, "leave it out"))
-_ENCODED = ("the database encodes columns itself", "leave it out")
-COLUMN_FIELDS = ("name", "type", "nullable")
-COLUMN_REFUSED: Reasons = {**_OUTSIDE, "encoding": _ENCODED}
-TABLE_FIELDS = ("name", "columns", "key", "pool", "ties")
-TABLE_REFUSED: Reasons = _OUTSIDE
+_LIVES = "a base table lives in the database that it is created in, or in HBase"
+_OUTSIDE: Reasons = dict.fromkeys(("store", "cassandra", "embedded"), (_LIVES, "leave it out"))
+_RECLAIM = ("there is no resource whose deletion could drop or retain anything", "leave it out; DROP drops")
+COLUMN_FIELDS = ("name", "type", "nullable", "cell", "encoding")
+COLUMN_REFUSED: Reasons = {**_OUTSIDE, "hbase": ("the table is in HBase or is not", "say it in spec.hbase")}
+TABLE_FIELDS = ("name", "columns", "key", "pool", "ties", "hbase")
+TABLE_REFUSED: Reasons = {**_OUTSIDE, "reclaimPolicy": _RECLAIM}
 
 VIEW_FIELDS = ("name", "query", "key", "pool", "retention", "build", "suspend")
 VIEW_REFUSED: Reasons = {
@@ -71,6 +72,7 @@ VIEW_REFUSED: Reasons = {
         " a cluster does it",
     ),
     "verify": ("views are verified when somebody asks", "leave it out; run `belvedere verify VIEW`"),
+    "reclaimPolicy": _RECLAIM,
 }
 
 
@@ -170,6 +172,7 @@ def _table(spec: YamlDocument, resource: str) -> CreateTable:
     spec.mapping(TABLE_FIELDS, TABLE_REFUSED)
     _pool(spec)
     columns: list[Column] = []
+    fields: dict[str, YamlDocument] = {}
     key = [k.text() for k in spec.require("key").items()]
     for item in spec.require("columns").items():
         item.mapping(COLUMN_FIELDS, COLUMN_REFUSED)
@@ -184,6 +187,7 @@ def _table(spec: YamlDocument, resource: str) -> CreateTable:
         if name.lower() in (c.name.lower() for c in columns):
             raise item.fail(f"column {name!r} twice", "column names ignore case")
         columns.append(Column(name, type_, True if nullable is None else nullable.flag()))
+        fields[name] = item
     by_name = {c.name.lower(): c.name for c in columns}
     for position, name in enumerate(key):
         at = spec.child("key").child(position)
@@ -193,7 +197,11 @@ def _table(spec: YamlDocument, resource: str) -> CreateTable:
             raise at.fail(f"column {name!r} twice in the key")
     names = tuple(by_name[k.lower()] for k in key)
     schema = tuple(Column(c.name, c.type, c.nullable and c.name not in names) for c in columns)
-    return CreateTable(TableDef(_name(spec, resource), schema, names, _ties(spec)), if_not_exists=True)
+    table = TableDef(_name(spec, resource), schema, names, _ties(spec))
+    origin = read_origin(spec, table, fields)
+    if origin is not None:
+        table = replace(table, deletes=Deletes.CELLS, origin=origin)
+    return CreateTable(table, if_not_exists=True)
 
 
 def _ties(spec: YamlDocument) -> Ties:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from belvedere.errors import SqlError
-from belvedere.sql.catalog import Catalog, ViewDef
+from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 from belvedere.sql.manifest import Manifest, parse_manifests
 from belvedere.sql.statements import CreateTable, CreateView
 from belvedere.sql.view_pool import ViewPool
@@ -19,14 +19,33 @@ from belvedere.sql.view_pool import ViewPool
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`retention_ms`: how long a cluster keeps history. None: the embedded database, where each view has its own."""
+    """`retention_ms`: how long a cluster keeps history. None: the embedded database, where each view has its own.
+    `follows`: whether the base tables are those of HBase, which the pool follows, or its own."""
 
     pool: str = "default"
     retention_ms: int | None = None
+    follows: bool = False
 
     @property
     def embedded(self) -> bool:
         return self.retention_ms is None
+
+    def cannot_have(self, table: TableDef) -> tuple[str, str] | None:
+        """Why a base table cannot be here, and what would work."""
+        if table.origin is not None and not self.follows:
+            here = "an embedded database" if self.embedded else f"pool {self.pool!r}"
+            return (
+                f"table {table.name!r} is the table {table.origin.table!r} of HBase, and {here} keeps its base tables"
+                " itself",
+                "leave spec.hbase out, or apply it to a pool whose backend is an hbase:// one",
+            )
+        if table.origin is None and self.follows:
+            return (
+                f"table {table.name!r} does not say where in HBase it is, and pool {self.pool!r} follows tables of"
+                " HBase",
+                "say it in a BaseTable manifest: spec.hbase.table, and of each column its cell and encoding",
+            )
+        return None
 
     def too_short_for(self, view: ViewDef) -> tuple[str, str] | None:
         """Why a view that asks for more history than a cluster keeps cannot have it, and what would work."""
@@ -54,6 +73,8 @@ def applicable(
         _refuse_other_pool(manifest, target)
         if isinstance(content, CreateView) and (why := target.too_short_for(content.view)):
             raise manifest.spec.child("retention").fail(*why)
+        if isinstance(content, CreateTable) and (why := target.cannot_have(content.table)):
+            raise manifest.spec.fail(*why)
         yield content
 
 

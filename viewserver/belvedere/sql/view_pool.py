@@ -7,6 +7,9 @@ spec:
   distributors: 2
   epoch: 20ms                                      # the shortest epoch
   retention: 1h                                    # how long epochs stay readable
+
+Fields that only say how Kubernetes runs the processes (`KUBERNETES_FIELDS`) are known by name; the API server checks
+them.
 """
 
 from __future__ import annotations
@@ -17,8 +20,12 @@ from dataclasses import dataclass
 from belvedere.sql.yaml_document import Reasons, YamlDocument
 
 POOL_FIELDS = ("backend", "replicas", "autoscaling", "distributors", "epoch", "retention")
+KUBERNETES_FIELDS = (
+    *("coordinators", "gateways", "storage", "zookeeper", "image", "imagePullPolicy", "imagePullSecrets"),
+    *("templates", "stateLimit", "reclaimPolicy"),
+)
 POOL_REFUSED: Reasons = {"spark": ("a pool cannot use Spark yet", "leave it out")}
-AUTOSCALING_FIELDS = ("minReplicas", "maxReplicas", "targetLag")
+AUTOSCALING_FIELDS = ("minReplicas", "maxReplicas", "targetLag", "targetBusy", "scaleDownAfter", "scaler", "mode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class ViewPool:
 
 def read_pool(spec: YamlDocument, resource: str) -> ViewPool:
     """The pool that the fields describe; refused where they contradict each other."""
-    spec.mapping(POOL_FIELDS, POOL_REFUSED)
+    spec.mapping(POOL_FIELDS + KUBERNETES_FIELDS, POOL_REFUSED)
     backend = spec.optional("backend")
     if backend is not None and not re.match(r"[a-z][a-z0-9+.-]*:", backend.text()):
         raise backend.fail(f"{backend.value!r} is no URL", "such as served://HOST:PORT")

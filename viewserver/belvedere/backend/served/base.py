@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from belvedere.backend import base_layout
-from belvedere.backend.base_layout import BaseTable, Clock, EncodedChanges, Middle, Range, RangeLayout, wall_clock
+from belvedere.backend.base_layout import BaseTable, Clock, Middle, Range, RangeLayout, WrittenEntry, wall_clock
 from belvedere.backend.seam import OpenRange, SourceInfo
 from belvedere.backend.served import ranges, requests
 from belvedere.backend.served.backlog import Backlog
@@ -21,7 +21,7 @@ from belvedere.backend.served.environment import MAX_NAME, Environment, Txn
 from belvedere.backend.served.versions import count_up, next_number
 from belvedere.engine.delta import Changes
 from belvedere.errors import CatalogError, StoreUnavailable
-from belvedere.model.change_codec import widen
+from belvedere.model.chunks import Content, entry
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
@@ -117,7 +117,16 @@ class ServedBaseTables:
         can be repeated within an hour: then nothing is written, and the answer is the same."""
         if not len(changes):
             return {}
-        given = base_layout.encoded(self._layout.table(table).definition, changes)
+        written = entry(self.table(table), Seq(0), changes, own_clock=own_clock)
+        return self.put_entry(Content(written), request=request)
+
+    def put_entry(self, content: Content, *, request: str = "") -> dict[SourceId, Seq]:
+        """`put` of changes that are encoded already."""
+        table = content.table
+        known = self._layout
+        given = base_layout.checked(known.table(table).definition, content)
+        if len(known.open[table]) > 1:
+            _ = given.keys  # now, and not in the transaction, for which others wait
 
         def write(txn: Txn) -> _Put:
             known = requests.find(txn, self._db, request)
@@ -126,28 +135,35 @@ class ServedBaseTables:
             refused = self._backlog.refuse_rows(txn)
             if refused:
                 return _Put({}, refused)
-            found = self._put(txn, table, given, own_clock)
+            found = self._put(txn, given)
             requests.remember(txn, self._db, request, found, self._clock())
             return _Put(found)
 
-        put = self._environment.run(write, len(changes))
+        put = self._environment.run(write, len(given))
         if put.refused:
             raise StoreUnavailable(f"base table {table!r} takes no rows: {put.refused}")
         self._tell()
         return put.found
 
-    def _put(self, txn: Txn, table: str, given: EncodedChanges, own_clock: bool) -> dict[SourceId, Seq]:
+    def written(self, name: str) -> dict[SourceId, Seq] | None:
+        """What was answered to the request of that name, if it has happened."""
+        with self._environment.reading() as txn:
+            return requests.find(txn, self._db, name)
+
+    def _put(self, txn: Txn, given: WrittenEntry) -> dict[SourceId, Seq]:
         layout = self._current(txn)
-        definition = layout.table(table).definition
-        changes = widen(definition, given.changes)
-        if own_clock:
+        definition = layout.table(given.definition.name).definition
+        if definition != given.definition:  # it has got columns, or is another table of that name
+            given = base_layout.checked(definition, given.content)
+        first = None
+        if given.content.stamps is not None:
             last = int.from_bytes(txn.get(b"clock", db=self._db["meta"], default=b""), "big")
-            changes, last = base_layout.stamped(changes, max(self._clock(), last + 1))
-            txn.put(b"clock", last.to_bytes(_WORD, "big"), db=self._db["meta"])
+            first = max(self._clock(), last + 1)
+            txn.put(b"clock", (first + given.ticks() - 1).to_bytes(_WORD, "big"), db=self._db["meta"])
         seq = Seq(count_up(txn, self._db, b"seq"))
         found: dict[SourceId, Seq] = {}
-        for range, entry in base_layout.entries(layout, definition, changes, given.keys, seq):
-            txn.put(ranges.log_key(range, seq), entry, db=self._db["base_log"])
+        for range, payload in base_layout.entries(layout, given, seq, first):
+            txn.put(ranges.log_key(range, seq), payload, db=self._db["base_log"])
             found[range.id] = seq
         return found
 

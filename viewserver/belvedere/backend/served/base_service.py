@@ -1,4 +1,4 @@
-"""Base tables over Flight: the actions, and the client that calls them.
+"""Base tables over the wire: the calls, and the client that makes them.
 
 Changes travel as a chunk of one entry (`model.chunks`). Sources, which coordinators ask for, are part of `Store`, and
 so are the rows (DELTA); what is here is for those who write them and administer ranges.
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from belvedere.backend.seam import OpenRange
 from belvedere.backend.served import wire
-from belvedere.backend.served.client import FlightCaller
-from belvedere.backend.served.service import Answer, Service
+from belvedere.backend.served.client import StoreCaller
+from belvedere.backend.served.service import Service
 from belvedere.backend.served.wire import Message
 from belvedere.engine.delta import Changes
-from belvedere.errors import DataError
 from belvedere.model import chunks
 from belvedere.model.describe import schema_json, schema_of, table_json, table_of
 from belvedere.protocol.exactly_once import Seq, SourceId
@@ -35,56 +36,49 @@ class BaseService(Service):
         super().__init__()
         self._base = base
 
-    def _do_create_table(self, message: Message) -> Answer:
+    def _do_create_table(self, message: Message) -> pa.Buffer:
         splits = [bytes.fromhex(split) for split in message.head["splits"]]
         self._base.create_table(table_of(message.head["table"]), splits)
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_add_columns(self, message: Message) -> Answer:
+    def _do_add_columns(self, message: Message) -> pa.Buffer:
         self._base.add_columns(message.head["table"], schema_of(message.head["columns"]))
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_drop_table(self, message: Message) -> Answer:
+    def _do_drop_table(self, message: Message) -> pa.Buffer:
         self._base.drop_table(message.head["table"])
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_tables(self, message: Message) -> Answer:
-        yield wire.pack({"tables": [table_json(table) for table in self._base.tables().values()]})
+    def _do_tables(self, message: Message) -> pa.Buffer:
+        return wire.pack({"tables": [table_json(table) for table in self._base.tables().values()]})
 
-    def _do_put(self, message: Message) -> Answer:
-        content = chunks.Content(message.parts[0].to_pybytes())
-        table = self._base.table(content.table)
-        known = {column.name: column.type for column in table.columns}
-        unknown = [name for name, _ in content.written.names if name not in known]
-        if unknown:
-            raise DataError(f"base table {table.name!r} has no column {', '.join(unknown)}")
-        for name, type in content.written.names:
-            if type != known[name]:
-                raise DataError(f"column {name!r} of base table {table.name!r} is {known[name]}, values are {type}")
-        changes = content.written.resolve(table)
-        request = message.head.get("request", "")
-        found = self._base.put(table.name, changes, own_clock=message.head["own_clock"], request=request)
-        yield wire.pack({"written": found})
+    def _do_put(self, message: Message) -> pa.Buffer:
+        content = chunks.given(memoryview(message.parts[0]), message.head["own_clock"])
+        found = self._base.put_entry(content, request=message.head.get("request", ""))
+        return wire.pack({"written": found})
 
-    def _do_ranges(self, message: Message) -> Answer:
+    def _do_written(self, message: Message) -> pa.Buffer:
+        return wire.pack({"written": self._base.written(message.head["name"])})
+
+    def _do_ranges(self, message: Message) -> pa.Buffer:
         found = self._base.open_ranges(message.head["table"])
         ranges = [[r.source, r.start.hex(), None if r.stop is None else r.stop.hex(), r.node] for r in found]
-        yield wire.pack({"ranges": ranges, "nodes": list(self._base.nodes)})
+        return wire.pack({"ranges": ranges, "nodes": list(self._base.nodes)})
 
-    def _do_split(self, message: Message) -> Answer:
+    def _do_split(self, message: Message) -> pa.Buffer:
         key = message.parts[0].to_pybytes() if message.parts else None
-        yield wire.pack({"sources": self._base.split(SourceId(message.head["source"]), key)})
+        return wire.pack({"sources": self._base.split(SourceId(message.head["source"]), key)})
 
-    def _do_merge(self, message: Message) -> Answer:
+    def _do_merge(self, message: Message) -> pa.Buffer:
         a, b = map(SourceId, message.head["sources"])
-        yield wire.pack({"sources": [self._base.merge(a, b)]})
+        return wire.pack({"sources": [self._base.merge(a, b)]})
 
-    def _do_move(self, message: Message) -> Answer:
+    def _do_move(self, message: Message) -> pa.Buffer:
         self._base.move(SourceId(message.head["source"]), message.head["node"])
-        yield wire.pack({})
+        return wire.pack({})
 
 
-class BaseClient(FlightCaller):
+class BaseClient(StoreCaller):
     """The base tables behind an address. Definitions are the caller's: it knows the catalog."""
 
     prefix = PREFIX
@@ -99,7 +93,7 @@ class BaseClient(FlightCaller):
         self._call("drop_table", {"table": table})
 
     def tables(self) -> dict[str, TableDef]:
-        found = [table_of(table) for table in self._call("tables")["tables"]]
+        found = [table_of(table) for table in self._call("tables").head["tables"]]
         return {table.name: table for table in found}
 
     def put(
@@ -108,24 +102,28 @@ class BaseClient(FlightCaller):
         """See `ServedBaseTables.put`."""
         if not len(changes):
             return {}
-        payload = chunks.entry(table, Seq(0), changes)
-        found = self._call("put", {"own_clock": own_clock, "request": request}, [payload])["written"]
+        payload = chunks.entry(table, Seq(0), changes, own_clock=own_clock)
+        found = self._call("put", {"own_clock": own_clock, "request": request}, [payload]).head["written"]
         return {SourceId(source): Seq(seq) for source, seq in found.items()}
+
+    def written(self, name: str) -> dict[SourceId, Seq] | None:
+        found = self._call("written", {"name": name}).head["written"]
+        return None if found is None else {SourceId(source): Seq(seq) for source, seq in found.items()}
 
     def ranges(self, table: str) -> list[OpenRange]:
         """In the order of keys."""
-        found = self._call("ranges", {"table": table})["ranges"]
+        found = self._call("ranges", {"table": table}).head["ranges"]
         return [
             OpenRange(SourceId(source), bytes.fromhex(start), None if stop is None else bytes.fromhex(stop), node)
             for source, start, stop, node in found
         ]
 
     def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
-        lower, upper = self._call("split", {"source": source}, [] if key is None else [key])["sources"]
+        lower, upper = self._call("split", {"source": source}, [] if key is None else [key]).head["sources"]
         return SourceId(lower), SourceId(upper)
 
     def merge(self, a: SourceId, b: SourceId) -> SourceId:
-        (daughter,) = self._call("merge", {"sources": [a, b]})["sources"]
+        (daughter,) = self._call("merge", {"sources": [a, b]}).head["sources"]
         return SourceId(daughter)
 
     def move(self, source: SourceId, node: str) -> None:

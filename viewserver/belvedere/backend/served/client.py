@@ -1,6 +1,6 @@
-"""The served store as others see it: `Store` over Arrow Flight.
+"""The served store as others see it: `Store` over the wire.
 
-Every call is one action, tried once. A server that cannot be reached, or an answer that does not come, is
+Everything is tried once. A server that cannot be reached, or an answer that does not come, is
 `StoreUnavailable` with the address and the reason; whoever called decides whether to repeat.
 """
 
@@ -12,9 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.flight as flight
 
-from belvedere.backend.addresses import Certificates
+from belvedere.backend.row_shapes import unpack_shape
 from belvedere.backend.seam import (
     NO_VALUES,
     InputSize,
@@ -26,11 +25,12 @@ from belvedere.backend.seam import (
     write_groups,
 )
 from belvedere.backend.served import wire
-from belvedere.backend.served.server import client_options
 from belvedere.backend.served.service import PREFIX, chunk_from, chunk_to, source_from
-from belvedere.errors import BelvedereError, StoreUnavailable
+from belvedere.errors import StoreUnavailable
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
+from belvedere.rpc.addresses import Certificates
+from belvedere.rpc.client import RpcClient
 
 _TIMEOUT = 60.0
 """Seconds that a call may take."""
@@ -38,77 +38,48 @@ _READ_IDS = 1 << 16
 """Ids of one call."""
 _STREAM_TIMEOUT = 3600.0
 """Seconds that a scan may take, all in all. A server that is gone is noticed by keepalive."""
-_CHANNEL = [
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),  # a minute otherwise, whatever the line above says
-    # A server that comes back is to be found at once, not after up to two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Whoever calls decides whether to repeat.
-    ("grpc.enable_retries", 0),
-]
 
 
-class FlightCaller:
-    """Calls actions of a server, each once. Thread-safe."""
+class StoreCaller:
+    """Asks services of a store, each thing once. Thread-safe."""
 
     prefix: str
-    streams: tuple[str, ...] = ()
-    """Actions whose answers may take long."""
 
     def __init__(self, address: str, *, timeout: float = _TIMEOUT, tls: Certificates | None = None) -> None:
         self.address = address
-        self._once = flight.FlightCallOptions(timeout=timeout)
-        self._long = flight.FlightCallOptions(timeout=max(timeout, _STREAM_TIMEOUT))
-        try:
-            self._client = flight.connect(address, generic_options=_CHANNEL, **client_options(tls))
-        except (pa.ArrowException, OSError) as error:
-            raise StoreUnavailable(f"the store at {address} cannot be reached: {_reason(error)}") from error
+        self._timeout, self._stream_timeout = timeout, max(timeout, _STREAM_TIMEOUT)
+        self._rpc = RpcClient(tls=tls, peer="the store", unavailable=StoreUnavailable)
 
     def within(self, timeout: float, stream: float | None = None) -> Self:
         """The same connection for calls that may take so many seconds, and streams that may take others in all."""
         made = copy.copy(self)
-        made._once = flight.FlightCallOptions(timeout=timeout)
+        made._timeout = timeout
         if stream is not None:
-            made._long = flight.FlightCallOptions(timeout=stream)
+            made._stream_timeout = stream
         return made
 
     def close(self) -> None:
-        self._client.close()
+        self._rpc.close()
 
     # --- calls
 
-    def _call(self, name: str, head: dict[str, Any] | None = None, parts: Sequence[Any] = ()) -> dict[str, Any]:
-        (answer,) = self._stream(name, head or {}, parts)
-        return wire.unpack(answer).head
+    def _call(self, name: str, head: dict[str, Any] | None = None, parts: Sequence[Any] = ()) -> wire.Message:
+        return wire.unpack(self._answer(name, head or {}, parts))
+
+    def _answer(self, name: str, head: dict[str, Any], parts: Sequence[Any] = ()) -> pa.Buffer:
+        return self._rpc.answer(self.address, self.prefix + name, wire.pack(head, parts), self._timeout)
 
     def _stream(self, name: str, head: dict[str, Any], parts: Sequence[Any] = ()) -> Iterator[pa.Buffer]:
-        try:
-            action = flight.Action(self.prefix + name, wire.pack(head, parts))
-            for result in self._client.do_action(action, self._long if name in self.streams else self._once):
-                yield result.body
-        except flight.FlightError as error:
-            raise self._failure(name, error) from None
-        except pa.ArrowException as error:
-            raise self._failure(name, error) from error
-
-    def _failure(self, name: str, error: Any) -> BelvedereError:
-        known = wire.unpack_error(getattr(error, "extra_info", b"") or b"")
-        if known is not None:
-            return known
-        return StoreUnavailable(f"the store at {self.address} does not answer {name}: {_reason(error)}")
+        return self._rpc.stream(self.address, self.prefix + name, wire.pack(head, parts), self._stream_timeout)
 
 
-class FlightStore(FlightCaller):
+class FlightStore(StoreCaller):
     """A `Store` behind an address."""
 
     prefix = PREFIX
-    streams = ("scan", "range", "changed", "get_chunks")
 
     def identity(self) -> str:
-        found: str = self._call("identity")["identity"]
+        found: str = self._call("identity").head["identity"]
         return found
 
     # --- documents
@@ -117,12 +88,11 @@ class FlightStore(FlightCaller):
         self._call("put_document", {"name": name}, [data])
 
     def get_document(self, name: str) -> bytes | None:
-        (answer,) = self._stream("get_document", {"name": name})
-        parts = wire.unpack(answer).parts
+        parts = self._call("get_document", {"name": name}).parts
         return parts[0].to_pybytes() if parts else None
 
     def list_documents(self, prefix: str) -> list[str]:
-        found: list[str] = self._call("list_documents", {"prefix": prefix})["names"]
+        found: list[str] = self._call("list_documents", {"prefix": prefix}).head["names"]
         return found
 
     def remove_documents(self, names: Sequence[str]) -> None:
@@ -137,10 +107,10 @@ class FlightStore(FlightCaller):
             self._call("put_chunks", head, [payload for _, payload in chunks])
 
     def chunks(self, limit: int | None = None) -> list[Chunk]:
-        return [chunk_from(found) for found in self._call("chunks", {"limit": limit})["chunks"]]
+        return [chunk_from(found) for found in self._call("chunks", {"limit": limit}).head["chunks"]]
 
     def input_size(self) -> InputSize:
-        return InputSize(*self._call("input_size")["size"])
+        return InputSize(*self._call("input_size").head["size"])
 
     def get_chunks(self, ids: Sequence[ChunkId]) -> list[bytes]:
         if not ids:
@@ -153,7 +123,7 @@ class FlightStore(FlightCaller):
             self._call("remove_chunks", {"ids": _chunk_ids(ids)})
 
     def sources(self) -> list[SourceInfo]:
-        return [source_from(found) for found in self._call("sources")["sources"]]
+        return [source_from(found) for found in self._call("sources").head["sources"]]
 
     def forget_sources(self, sources: Sequence[SourceId]) -> None:
         if sources:
@@ -167,8 +137,8 @@ class FlightStore(FlightCaller):
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         if not len(ids):
             return NO_VALUES
-        (answer,) = self._stream("read_some", {"table": table, "below": below}, [wire.pack_ids(ids[:_READ_IDS])])
-        return wire.unpack_values(answer)
+        head = {"table": table, "below": below}
+        return wire.unpack_values(self._answer("read_some", head, [wire.pack_ids(ids[:_READ_IDS])]))
 
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
@@ -194,8 +164,8 @@ class FlightStore(FlightCaller):
         return False
 
     def shape(self, table: str) -> RowShape | None:
-        found: str | None = self._call("shape", {"table": table})["shape"]
-        return None if found is None else wire.unpack_shape(found)
+        found: str | None = self._call("shape", {"table": table}).head["shape"]
+        return None if found is None else unpack_shape(found)
 
     def changed(self, table: str, after: int, upto: int) -> Iterator[tuple[int, np.ndarray]]:
         for answer in self._stream("changed", {"table": table, "after": after, "upto": upto}):
@@ -206,7 +176,7 @@ class FlightStore(FlightCaller):
         self._call("collect", {"horizon": horizon, "tombstones": tombstones})
 
     def collected(self) -> int:
-        found: int = self._call("collected")["horizon"]
+        found: int = self._call("collected").head["horizon"]
         return found
 
     def drop_tables(self, tables: Sequence[str]) -> None:
@@ -214,19 +184,13 @@ class FlightStore(FlightCaller):
             self._call("drop_tables", {"tables": list(tables)})
 
     def tables(self) -> list[str]:
-        found: list[str] = self._call("tables")["tables"]
+        found: list[str] = self._call("tables").head["tables"]
         return found
 
     def usage(self) -> Mapping[str, int]:
-        found: Mapping[str, int] = self._call("usage")["usage"]
+        found: Mapping[str, int] = self._call("usage").head["usage"]
         return found
 
 
 def _chunk_ids(ids: Sequence[ChunkId]) -> list[list[Any]]:
     return [[id.writer, id.number] for id in ids]
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of what gRPC says, without its own diary of the call."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].split(". gRPC client debug context", 1)[0]

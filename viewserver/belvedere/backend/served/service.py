@@ -1,52 +1,71 @@
-"""What the served store answers: a table of actions, each a function from a message to a stream of messages.
+"""What the served store answers: calls, each a function from a message to a message, and streams of messages.
 
-It knows no network: `server.py` offers it on a Flight port of its own, and any other Flight server can do the same with
-`StoreService.names` and `StoreService.answer`.
+It knows no network: `server.py` offers it on a port, and whoever has a port can do the same with `calls` and `streams`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from belvedere.backend.row_shapes import pack_shape
 from belvedere.backend.seam import SourceInfo, Store
 from belvedere.backend.served import wire
 from belvedere.backend.served.wire import Message
-from belvedere.errors import DataError
+from belvedere.errors import Closed, StoreUnavailable
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId
 
-Answer: TypeAlias = Iterator[pa.Buffer]
+Answers: TypeAlias = Iterator[pa.Buffer]
 PREFIX = "store."
 
 
 class Service:
-    """Actions, each a method `_do_<name>`. Whoever has a port dispatches to them by name."""
+    """Calls, each a method `_do_<name>`, and streams, each a method `_stream_<name>`. Both raise what the store raises,
+    streams also while their answers are read."""
 
     prefix: str
 
     def __init__(self) -> None:
-        self._actions: dict[str, Callable[[Message], Answer]] = {
-            self.prefix + name.removeprefix("_do_"): getattr(self, name)
-            for name in dir(self)
-            if name.startswith("_do_")
-        }
+        self.calls = {name: _told(call) for name, call in self._named("_do_")}
+        self.streams = {name: _told_all(stream) for name, stream in self._named("_stream_")}
 
-    def names(self) -> list[str]:
-        return sorted(self._actions)
+    def _named(self, kind: str) -> Iterator[tuple[str, Callable[[Message], Any]]]:
+        for name in dir(self):
+            if name.startswith(kind):
+                yield self.prefix + name.removeprefix(kind), getattr(self, name)
 
-    def answer(self, action: str, body: pa.Buffer) -> Answer:
-        """Raises what the store raises, here or while the answer is read."""
-        found = self._actions.get(action)
-        if found is None:
-            raise DataError(f"there is no action {action!r}; there are {', '.join(self.names())}")
-        return found(wire.unpack(body))
+
+def _told(call: Callable[[Message], pa.Buffer]) -> Callable[[pa.Buffer], pa.Buffer]:
+    def answer(request: pa.Buffer) -> pa.Buffer:
+        with _going_down():
+            return call(wire.unpack(request))
+
+    return answer
+
+
+def _told_all(stream: Callable[[Message], Answers]) -> Callable[[pa.Buffer], Answers]:
+    def answers(request: pa.Buffer) -> Answers:
+        with _going_down():
+            yield from stream(wire.unpack(request))
+
+    return answers
+
+
+@contextmanager
+def _going_down() -> Iterator[None]:
+    """A store that is closed is, for those who ask, a server that goes down."""
+    try:
+        yield
+    except Closed as error:
+        raise StoreUnavailable(str(error)) from error
 
 
 class StoreService(Service):
-    """The actions of one store."""
+    """The calls and streams of one store."""
 
     prefix = PREFIX
 
@@ -54,100 +73,100 @@ class StoreService(Service):
         super().__init__()
         self._store = store
 
-    def _do_identity(self, message: Message) -> Answer:
-        yield wire.pack({"identity": self._store.identity()})
+    def _do_identity(self, message: Message) -> pa.Buffer:
+        return wire.pack({"identity": self._store.identity()})
 
-    def _do_put_document(self, message: Message) -> Answer:
+    def _do_put_document(self, message: Message) -> pa.Buffer:
         self._store.put_document(message.head["name"], message.parts[0].to_pybytes())
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_get_document(self, message: Message) -> Answer:
+    def _do_get_document(self, message: Message) -> pa.Buffer:
         found = self._store.get_document(message.head["name"])
-        yield wire.pack({}, [] if found is None else [found])
+        return wire.pack({}, [] if found is None else [found])
 
-    def _do_list_documents(self, message: Message) -> Answer:
-        yield wire.pack({"names": self._store.list_documents(message.head["prefix"])})
+    def _do_list_documents(self, message: Message) -> pa.Buffer:
+        return wire.pack({"names": self._store.list_documents(message.head["prefix"])})
 
-    def _do_remove_documents(self, message: Message) -> Answer:
+    def _do_remove_documents(self, message: Message) -> pa.Buffer:
         self._store.remove_documents(message.head["names"])
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_put_chunks(self, message: Message) -> Answer:
+    def _do_put_chunks(self, message: Message) -> pa.Buffer:
         payloads = [part.to_pybytes() for part in message.parts]
         self._store.put_chunks(list(zip(map(chunk_from, message.head["chunks"]), payloads, strict=True)))
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_chunks(self, message: Message) -> Answer:
+    def _do_chunks(self, message: Message) -> pa.Buffer:
         found = self._store.chunks(message.head.get("limit"))
-        yield wire.pack({"chunks": [chunk_to(chunk) for chunk in found]})
+        return wire.pack({"chunks": [chunk_to(chunk) for chunk in found]})
 
-    def _do_input_size(self, message: Message) -> Answer:
+    def _do_input_size(self, message: Message) -> pa.Buffer:
         found = self._store.input_size()
-        yield wire.pack({"size": [found.chunks, found.rows, found.bytes]})
+        return wire.pack({"size": [found.chunks, found.rows, found.bytes]})
 
-    def _do_get_chunks(self, message: Message) -> Answer:
+    def _stream_get_chunks(self, message: Message) -> Answers:
         """One answer for each chunk: together they may be more than one message can hold."""
         for id in _chunk_ids(message):
             yield wire.pack({}, self._store.get_chunks([id]))
 
-    def _do_remove_chunks(self, message: Message) -> Answer:
+    def _do_remove_chunks(self, message: Message) -> pa.Buffer:
         self._store.remove_chunks(_chunk_ids(message))
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_sources(self, message: Message) -> Answer:
-        yield wire.pack({"sources": [source_to(source) for source in self._store.sources()]})
+    def _do_sources(self, message: Message) -> pa.Buffer:
+        return wire.pack({"sources": [source_to(source) for source in self._store.sources()]})
 
-    def _do_forget_sources(self, message: Message) -> Answer:
+    def _do_forget_sources(self, message: Message) -> pa.Buffer:
         self._store.forget_sources([SourceId(source) for source in message.head["sources"]])
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_read_some(self, message: Message) -> Answer:
+    def _do_read_some(self, message: Message) -> pa.Buffer:
         head = message.head
-        yield wire.pack_values(self._store.read_some(head["table"], wire.unpack_ids(message.parts[0]), head["below"]))
+        return wire.pack_values(self._store.read_some(head["table"], wire.unpack_ids(message.parts[0]), head["below"]))
 
-    def _do_scan(self, message: Message) -> Answer:
+    def _stream_scan(self, message: Message) -> Answers:
         head = message.head
         only = wire.unpack_mask(message.parts[0]) if message.parts else None
         for ids, values in self._store.scan(head["table"], head["first"], head["stop"], head["below"], only):
             yield wire.pack_pairs(ids, values)
 
-    def _do_range(self, message: Message) -> Answer:
+    def _stream_range(self, message: Message) -> Answers:
         head = message.head
         low, *high = (part.to_pybytes() for part in message.parts)
         wanted = KeyRange(low, high[0] if high else None, head["limit"], head["reverse"])
         for ids, values in self._store.range(head["table"], wanted, head["below"]):
             yield wire.pack_pairs(ids, values)
 
-    def _do_write(self, message: Message) -> Answer:
+    def _do_write(self, message: Message) -> pa.Buffer:
         given = zip(message.head["tables"], message.parts, strict=True)
         self._store.write(message.head["epoch"], [wire.unpack_write(head, part) for head, part in given])
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_shape(self, message: Message) -> Answer:
+    def _do_shape(self, message: Message) -> pa.Buffer:
         found = self._store.shape(message.head["table"])
-        yield wire.pack({"shape": None if found is None else wire.pack_shape(found)})
+        return wire.pack({"shape": None if found is None else pack_shape(found)})
 
-    def _do_changed(self, message: Message) -> Answer:
+    def _stream_changed(self, message: Message) -> Answers:
         head = message.head
         for epoch, ids in self._store.changed(head["table"], head["after"], head["upto"]):
             yield wire.pack({"epoch": epoch}, [wire.pack_ids(ids)])
 
-    def _do_collect(self, message: Message) -> Answer:
+    def _do_collect(self, message: Message) -> pa.Buffer:
         self._store.collect(message.head["horizon"], message.head["tombstones"])
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_collected(self, message: Message) -> Answer:
-        yield wire.pack({"horizon": self._store.collected()})
+    def _do_collected(self, message: Message) -> pa.Buffer:
+        return wire.pack({"horizon": self._store.collected()})
 
-    def _do_drop_tables(self, message: Message) -> Answer:
+    def _do_drop_tables(self, message: Message) -> pa.Buffer:
         self._store.drop_tables(message.head["tables"])
-        yield wire.pack({})
+        return wire.pack({})
 
-    def _do_tables(self, message: Message) -> Answer:
-        yield wire.pack({"tables": self._store.tables()})
+    def _do_tables(self, message: Message) -> pa.Buffer:
+        return wire.pack({"tables": self._store.tables()})
 
-    def _do_usage(self, message: Message) -> Answer:
-        yield wire.pack({"usage": dict(self._store.usage())})
+    def _do_usage(self, message: Message) -> pa.Buffer:
+        return wire.pack({"usage": dict(self._store.usage())})
 
 
 def chunk_to(chunk: Chunk) -> list[Any]:

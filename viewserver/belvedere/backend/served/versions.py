@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from belvedere.backend.row_shapes import pack_shape, unpack_shape
 from belvedere.backend.seam import RowShape, other_shape
-from belvedere.backend.served import keys, wire
+from belvedere.backend.served import keys
 from belvedere.backend.served.environment import MAX_NAME, Db, Txn
 from belvedere.backend.served.memtable import MemtableRows
 from belvedere.errors import DataError
@@ -113,17 +114,17 @@ def save_size(txn: Txn, db: Dbs, table: int, size: Size) -> None:
 
 def find_shape(txn: Txn, db: Dbs, table: int) -> RowShape | None:
     found = txn.get(keys.table_bytes(table), db=db["shapes"])
-    return None if found is None else wire.unpack_shape(found.decode())
+    return None if found is None else unpack_shape(found.decode())
 
 
 def keep_shape(txn: Txn, db: Dbs, table: int, name: str, shape: RowShape) -> None:
     """With the first write that says it; another one is refused."""
-    text, number = wire.pack_shape(shape).encode(), keys.table_bytes(table)
+    text, number = pack_shape(shape).encode(), keys.table_bytes(table)
     known = txn.get(number, db=db["shapes"])
     if known is None:
         txn.put(number, text, db=db["shapes"])
     elif known != text:
-        raise other_shape(name, wire.unpack_shape(known.decode()), shape)
+        raise other_shape(name, unpack_shape(known.decode()), shape)
 
 
 def raise_newest(txn: Txn, db: Dbs, table: int, epoch: int) -> None:

@@ -1,9 +1,7 @@
-"""How calls of the store travel: one Flight action per call, its answer a stream of results.
+"""What calls of the store and their answers consist of.
 
 A message is a head (JSON, its length before it, padded to 8 bytes) and parts: raw bytes, or Arrow record batches
 of ids and values. Rows are never touched one by one: ids are the memory of their array, values the buffers of theirs.
-
-Errors of the `BelvedereError` tree cross as what they are: class, text and attributes in the error's extra info.
 """
 
 from __future__ import annotations
@@ -12,20 +10,16 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from belvedere import errors
-from belvedere.backend.seam import RowShape, TableWrite
-from belvedere.model.describe import schema_json, schema_of
+from belvedere.backend.row_shapes import pack_shape, unpack_shape
+from belvedere.backend.seam import TableWrite
 
 _LENGTH = struct.Struct("<I")
 _ALIGN = 8
-LONGEST_ERROR = 1500
-"""Characters of an error's text: it travels in HTTP/2 trailers, which are limited to 8 KB."""
 PAIRS = pa.schema([pa.field("id", pa.binary(16), nullable=False), pa.field("value", pa.binary())])
 
 
@@ -124,18 +118,6 @@ def unpack_write(head: Sequence[Any], rows: pa.Buffer) -> TableWrite:
     return TableWrite(table, ids, values, logged, keys, hidden, None if shape is None else unpack_shape(shape))
 
 
-@lru_cache(maxsize=4096)
-def pack_shape(shape: RowShape) -> str:
-    """In each write of a view, so it is made once."""
-    return json.dumps({"columns": schema_json(shape.schema), "key": list(shape.key)})
-
-
-@lru_cache(maxsize=4096)
-def unpack_shape(text: str) -> RowShape:
-    found = json.loads(text)
-    return RowShape(schema_of(found["columns"]), tuple(found["key"]))
-
-
 def _names(ids: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(PAIRS.field("id").type, len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
 
@@ -154,29 +136,3 @@ def pack_values(values: pa.BinaryArray) -> pa.Buffer:
 
 def unpack_values(buffer: pa.Buffer) -> pa.BinaryArray:
     return pa.ipc.read_record_batch(buffer, VALUES).column(0)
-
-
-# --- errors
-
-
-def pack_error(error: errors.BelvedereError) -> bytes:
-    text = str(error)
-    if len(text) > LONGEST_ERROR:
-        text = text[:LONGEST_ERROR] + "…"
-    attributes = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | None)}
-    return json.dumps({"class": type(error).__name__, "text": text, "attributes": attributes}).encode()
-
-
-def unpack_error(content: bytes) -> errors.BelvedereError | None:
-    """The error as it was raised; None if this is not one of ours."""
-    try:
-        found = json.loads(content)
-        kind = getattr(errors, found["class"], errors.BelvedereError)
-        if not (isinstance(kind, type) and issubclass(kind, errors.BelvedereError)):
-            return None
-        error: errors.BelvedereError = kind.__new__(kind)
-        error.args = (found["text"],)
-        vars(error).update(found["attributes"])
-    except (ValueError, KeyError, TypeError):
-        return None
-    return error

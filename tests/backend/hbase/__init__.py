@@ -1,0 +1,1 @@
+"""The HBase backend, against a real HBase."""

@@ -1,0 +1,183 @@
+"""Rows that were there before the log was followed: raw scans, as sources of their own.
+
+    hbase/loads/NAME/RANGE     where it begins and stops, the family, which rows have been read, whether all have been
+
+A range is the part of one column family that a region had when the table was followed; where the rows are later does
+not matter. Each attempt at a range is a source with a name that is never used again, NAME/load-…; its seqs count its
+batches. A batch is durable in INPUT before the row behind which the next attempt begins is written down, so what a
+crash repeats is repeated with the same timestamps, and DELTA merges it to the same rows: cells of a scan lose ties
+against those of the log, and whatever was deleted since is masked.
+
+The scan is raw, so deletes that still stand come too, and mask what the log may bring later. Of what is masked inside a
+row by such a delete of one version nothing is sent: DELTA would take it for a version that it had seen, and the older
+one, which is there, for one that it does not know.
+
+Whoever loads a range holds its node in ZooKeeper, for as long as his session lives. Two at once would only do the work
+twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from belvedere.backend.hbase.cells import Columns
+from belvedere.backend.hbase.followed import FollowedBook, FollowedRegion, FollowedTable
+from belvedere.backend.hbase.keyvalues import DELETE, DELETE_FAMILY_VERSION, PUT, KeyValues, encode
+from belvedere.backend.hbase.regions import Regions
+from belvedere.backend.hbase.rpc_cells import RpcCells
+from belvedere.backend.hbase.wal import CellDecoder
+from belvedere.backend.seam import Documents, PushEntries
+from belvedere.engine.delta import CellChange
+from belvedere.errors import BelvedereError
+from belvedere.model import chunks
+from belvedere.model.change_codec import WrittenRow
+from belvedere.retry import Backoff, Retry
+
+log = logging.getLogger(__name__)
+
+_LOADS = "hbase/loads/"
+_ATTEMPT = "load-"
+_VERSIONS = 2**31 - 1
+
+
+def is_attempt(region: str) -> bool:
+    """Whether a source of that name is no region but an attempt to load rows."""
+    return region.startswith(_ATTEMPT)
+
+
+@dataclass(frozen=True)
+class LoadRange:
+    """Rows from `start` to `stop` (empty: all that follow) of one family. `after`: the last row that is durable.
+    `attempt`: the source of the newest attempt."""
+
+    table: str
+    number: int
+    family: str
+    start: str
+    stop: str
+    after: str = ""
+    attempt: str = ""
+    done: bool = False
+
+    @property
+    def document(self) -> str:
+        return f"{_LOADS}{self.table}/{self.number:06}"
+
+    @property
+    def claim(self) -> str:
+        """Its name in ZooKeeper."""
+        return f"{self.table}-{self.number:06}"
+
+
+class LoadBook:
+    """The documents. Bytes of row keys are hexadecimal in them."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
+    def plan(self, table: FollowedTable, regions: Regions) -> None:
+        """The ranges of a table, before it is followed. Repeated it leaves those that are there."""
+        if self._documents.list_documents(f"{_LOADS}{table.name}/"):
+            return
+        assert table.definition.origin is not None
+        number = 0
+        for region in regions.listed(str(table.origin)):
+            for family in table.definition.origin.families:
+                self.put(LoadRange(table.name, number, family, region.start.hex(), region.stop.hex()))
+                number += 1
+
+    def put(self, range: LoadRange) -> None:
+        value = {k: v for k, v in vars(range).items() if k not in ("table", "number")}
+        self._documents.put_document(range.document, json.dumps(value).encode())
+
+    def ranges(self, table: str | None = None) -> list[LoadRange]:
+        names = self._documents.list_documents(_LOADS if table is None else f"{_LOADS}{table}/")
+        return [range for range in map(self.read, names) if range is not None]
+
+    def read(self, document: str) -> LoadRange | None:
+        data = self._documents.get_document(document)
+        if data is None:
+            return None  # the table was dropped since
+        owner, number = document.removeprefix(_LOADS).rsplit("/", 1)
+        return LoadRange(owner, int(number), **json.loads(data))
+
+    def remove(self, table: str) -> None:
+        self._documents.remove_documents(self._documents.list_documents(f"{_LOADS}{table}/"))
+
+
+class Loader:
+    """Reads one range after the other. `wanted`: asked before each batch."""
+
+    def __init__(
+        self, book: FollowedBook, loads: LoadBook, cells: RpcCells, push: PushEntries, wanted: Callable[[], bool]
+    ) -> None:
+        self._book, self._loads, self._cells, self._push, self._wanted = book, loads, cells, push, wanted
+        self.rows = 0
+
+    def load(self, table: FollowedTable, range: LoadRange) -> None:
+        """From where the last attempt was durable to the end."""
+        attempt = FollowedRegion(table.name, f"{_ATTEMPT}{secrets.token_hex(8)}", frozenset(), 0)
+        if range.attempt:  # whoever made it is gone, and what it may still bring is brought again
+            self._book.end(table.name, [range.attempt])
+        self._book.put_region(attempt)
+        range = replace(range, attempt=attempt.encoded)
+        self._loads.put(range)
+        decoder, seq = CellDecoder(table.definition), 0
+        for cells in self._scan(table, range):
+            rows = self._changes(decoder, cells)
+            if len(rows.changes):
+                entries = chunks.parse(chunks.build(table.name, [seq], [len(rows.changes)], rows))
+                retry = Retry(on=(BelvedereError,), backoff=Backoff(0.05, 1.0), wanted=self._wanted)
+                retry.run(lambda entries=entries: self._push([(attempt.source, entries)]))  # type: ignore[misc]
+                seq += 1
+                self.rows += len(rows.changes)
+            range = replace(range, after=cells.row[len(cells) - 1].as_py().hex())
+            self._loads.put(range)
+        self._loads.put(replace(range, done=True))
+        self._book.end(table.name, [attempt.encoded])
+
+    def _scan(self, table: FollowedTable, range: LoadRange) -> Iterator[KeyValues]:
+        start = bytes.fromhex(range.after) + b"\0" if range.after else bytes.fromhex(range.start)
+        stop = bytes.fromhex(range.stop) or None
+        columns = Columns(range.family, versions=_VERSIONS)
+        yield from self._cells.scan(str(table.origin), start, stop, columns, raw=True)
+
+    def _changes(self, decoder: CellDecoder, cells: KeyValues) -> WrittenRow:
+        cells = _without_masked_versions(cells)
+        block = np.frombuffer(encode(cells), np.uint8).copy()
+        one = np.ones(1, np.int64)
+        rows, _, unreadable = decoder.decode(block, 0 * one, len(block) * one, len(cells) * one)
+        if unreadable:
+            log.warning("%d row keys cannot be read, such as %r", len(unreadable), unreadable[0])
+        changes = rows.changes
+        count = len(changes)
+        kind = np.zeros(count, np.uint8) if changes.kind is None else changes.kind
+        scanned = np.where(kind == CellChange.PUT, np.uint8(CellChange.SCANNED), kind)
+        return WrittenRow(rows.names, replace(changes, kind=scanned))
+
+
+def _without_masked_versions(cells: KeyValues) -> KeyValues:
+    """Without puts that a delete of their version in the same row masks. Few rows have such deletes."""
+    deletes = (cells.kind == DELETE) | (cells.kind == DELETE_FAMILY_VERSION)
+    if not deletes.any():
+        return cells
+    gone = set(_places(cells, np.flatnonzero(deletes)))
+    puts = np.flatnonzero((cells.kind == PUT) & np.isin(cells.timestamp, cells.timestamp[deletes]))
+    masked = [at for at, (row, column, ts) in zip(puts.tolist(), _places(cells, puts), strict=True)
+              if (row, column, ts) in gone or (row, None, ts) in gone]  # fmt: skip
+    return cells.take(np.setdiff1d(np.arange(len(cells)), masked))
+
+
+def _places(cells: KeyValues, at: np.ndarray) -> Iterator[tuple[bytes, bytes | None, int]]:
+    """Row, qualifier (None: of the whole family) and timestamp of cells of one family."""
+    part = cells.take(at)
+    for row, qualifier, kind, ts in zip(
+        part.row.to_pylist(), part.qualifier.to_pylist(), part.kind.tolist(), part.timestamp.tolist(), strict=True
+    ):
+        yield row, None if kind == DELETE_FAMILY_VERSION else qualifier, ts

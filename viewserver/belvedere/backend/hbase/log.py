@@ -1,0 +1,189 @@
+"""An HBase as the owner of base tables: followed by a replication peer, never written, created or dropped.
+
+One SERIAL peer per pool has all of its tables. It is made with the first table and removed with the last: a peer that
+nobody answers keeps HBase's logs until its disks are full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from belvedere.backend.hbase.admin import PoolAdmin
+from belvedere.backend.hbase.client import HBase
+from belvedere.backend.hbase.descriptors import Peer, TableName
+from belvedere.backend.hbase.followed import Ancestry, FollowedBook, FollowedTable
+from belvedere.backend.hbase.loading import LoadBook, is_attempt
+from belvedere.backend.hbase.meta import MetaTable
+from belvedere.backend.hbase.sink import LogSink
+from belvedere.backend.hbase.zookeeper import cluster_key
+from belvedere.backend.seam import BaseTables, OpenRange, PushEntries, SourceInfo, Store
+from belvedere.engine.delta import Changes
+from belvedere.errors import CatalogError
+from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.sql.catalog import TableDef
+from belvedere.types import Column
+
+_ANNOUNCED = "hbase/announced/"
+
+
+class HBaseLog:
+    """Implements `Sources`, `BaseTables` and `Follower`."""
+
+    def __init__(
+        self,
+        hbase: HBase,
+        admin: PoolAdmin,
+        store: Store,
+        *,
+        peer: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        advertise: str = "localhost",
+    ) -> None:
+        """`peer`: the name of the peer, and of the nodes in ZooKeeper where its sinks are. `host`, `port`: where a sink
+        of this process listens; `advertise`: under which name region servers reach it."""
+        self._where = (host, port, advertise)
+        self._hbase, self._admin, self._store, self._peer = hbase, admin, store, peer
+        self._book, self._loads = FollowedBook(store), LoadBook(store)
+        self._ancestry = Ancestry(self._book, MetaTable(hbase.registry, hbase.pool))
+
+    @property
+    def _base(self) -> str:
+        return f"/belvedere-sinks/{self._peer}"
+
+    def sink(self, push: PushEntries) -> LogSink:
+        """A sink of this pool, in this process."""
+        host, port, advertise = self._where
+        return LogSink(
+            self._hbase, self._store, self._store, push, base=self._base, host=host, port=port, advertise=advertise
+        )
+
+    # --- tables before they are followed, and until their rows are here
+
+    def announce(self, table: TableDef) -> None:
+        assert table.origin is not None  # others are refused where a pool follows
+        origin = TableName.parse(table.origin.table)
+        found = self._admin.descriptor(origin)
+        if found is None:
+            raise CatalogError(f"there is no hbase table {str(origin)!r}; a base table is of a table that is there")
+        for name in table.origin.families:
+            family = found.family(name)
+            if family is None:
+                there = ", ".join(known.name for known in found.families)
+                raise CatalogError(f"hbase table {str(origin)!r} has no column family {name!r}; it has {there}")
+            if family.ttl is not None:
+                raise CatalogError(
+                    f"hbase table {str(origin)!r}: cells of column family {name!r} expire after {family.ttl} s, and"
+                    " their end is not in the log; such a family cannot be followed"
+                )
+            if family.replication_scope != 1 and not table.origin.set_scope:
+                raise CatalogError(
+                    f"hbase table {str(origin)!r}: column family {name!r} has REPLICATION_SCOPE "
+                    f"{family.replication_scope}, so its changes are not in the log for others; set it to 1, or permit "
+                    "Belvedere to do so: spec.hbase.setReplicationScope: true"
+                )
+        self._store.put_document(_ANNOUNCED + table.name, b"")
+
+    def recall(self, wanted: Collection[str]) -> None:
+        announced = self._store.list_documents(_ANNOUNCED)
+        self._store.remove_documents([name for name in announced if name.removeprefix(_ANNOUNCED) not in wanted])
+
+    def load_progress(self) -> dict[str, tuple[int, int]]:
+        done: dict[str, list[bool]] = {}
+        for range in self._loads.ranges():
+            done.setdefault(range.table, []).append(range.done)
+        return {table: (sum(each), len(each)) for table, each in done.items() if not all(each)}
+
+    def loading(self) -> bool:
+        if self._store.list_documents(_ANNOUNCED) or self.load_progress():
+            return True
+        # An attempt is forgotten when all of it is committed.
+        return any(is_attempt(region.encoded) for region in self._book.regions())
+
+    # --- sources
+
+    def sources(self) -> list[SourceInfo]:
+        return self._book.sources()
+
+    def forget_sources(self, sources: Sequence[SourceId]) -> None:
+        self._book.forget_sources(sources)
+
+    # --- base tables, which belong to HBase's users
+
+    def create_table(self, table: TableDef, splits: Sequence[bytes] = ()) -> None:
+        """Follow it. Can be repeated: the sinks take entries of it from the first step on, and answer none before the
+        last."""
+        if table.origin is None:
+            raise CatalogError(
+                f"base table {table.name!r} does not say which hbase table it is; base tables of this pool are those of"
+                " hbase: give spec.hbase.table in the manifest"
+            )
+        known = {followed.name: followed for followed in self._book.tables()}
+        if table.name in known and known[table.name].listed:
+            self._store.remove_documents([_ANNOUNCED + table.name])
+            return
+        followed = FollowedTable(table, False)
+        self._admin.replicate(followed.origin, table.origin.families, permitted=table.origin.set_scope)
+        self._book.put_table(followed)
+        self._set_peer()
+        self._loads.plan(followed, self._hbase.regions)
+        self._ancestry.list_regions(followed)
+        self._store.remove_documents([_ANNOUNCED + table.name])
+
+    def drop_table(self, table: str) -> None:
+        """Follow it no more."""
+        self._book.remove_table(table)
+        self._loads.remove(table)
+        self._set_peer()
+
+    def _set_peer(self) -> None:
+        wanted: dict[TableName, tuple[str, ...]] = {}
+        for table in self._book.tables():
+            assert table.definition.origin is not None
+            families = (*wanted.get(table.origin, ()), *table.definition.origin.families)
+            wanted[table.origin] = tuple(dict.fromkeys(families))
+        if not wanted:
+            self._admin.remove_peer(self._peer)
+            return
+        peer = Peer(self._peer, cluster_key(self._hbase.registry.quorum, self._base), wanted)
+        there = next((known for known in self._admin.peers() if known.id == self._peer), None)
+        if there is None:
+            self._admin.add_peer(peer)
+        elif dict(there.tables) != wanted:
+            self._admin.update_peer(peer)
+
+    def tables(self) -> dict[str, TableDef]:
+        return {table.name: table.definition for table in self._book.tables() if table.listed}
+
+    def add_columns(self, table: str, columns: Sequence[Column]) -> None:
+        raise self._not_ours(table)
+
+    def put(
+        self, table: TableDef, changes: Changes, *, own_clock: bool = True, request: str = ""
+    ) -> Mapping[SourceId, Seq]:
+        raise self._not_ours(table.name)
+
+    def written(self, name: str) -> Mapping[SourceId, Seq] | None:
+        return None  # nothing is written through a pool
+
+    def ranges(self, table: str) -> list[OpenRange]:
+        raise self._not_ours(table)
+
+    def split(self, source: SourceId, key: bytes | None = None) -> tuple[SourceId, SourceId]:
+        raise self._not_ours(source)
+
+    def merge(self, a: SourceId, b: SourceId) -> SourceId:
+        raise self._not_ours(a)
+
+    def move(self, source: SourceId, node: str) -> None:
+        raise self._not_ours(source)
+
+    @staticmethod
+    def _not_ours(what: str) -> CatalogError:
+        return CatalogError(f"{what!r} belongs to the users of hbase; write and change it with a client of hbase")
+
+    def within(self, timeout: float, stream: float | None = None) -> BaseTables:
+        return self
+
+    def close(self) -> None:
+        """Connections are the caller's."""
