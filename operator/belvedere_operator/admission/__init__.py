@@ -1,0 +1,1 @@
+"""The admission webhook: what `kubectl apply` is told before anything is stored."""

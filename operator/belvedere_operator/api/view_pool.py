@@ -1,0 +1,220 @@
+"""`ViewPool`: the processes that maintain views together, and how many there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from belvedere_operator.api.base_table import DELETE, RETAIN
+from belvedere_operator.api.condition import Condition
+from belvedere_operator.api.durations import POSITIVE
+from belvedere_operator.api.fields import Rule, prop
+
+HPA, KEDA, NONE = "hpa", "keda", "none"
+ACTIVE, DRY_RUN = "active", "dryRun"
+QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
+ROLES = ("coordinator", "distributor", "viewserver", "store", "gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalingSpec:
+    """So many view servers as the load needs."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.minReplicas <= self.maxReplicas", "minReplicas must not be above maxReplicas"),
+    )
+    max_replicas: int = prop("The most view servers.", required=True, minimum=1, maximum=1000)
+    min_replicas: int = prop("The fewest view servers.", default=1, minimum=1, maximum=1000)
+    target_lag: str | None = prop(
+        "How long changes may wait. Default: the strictest freshness of the pool's views, else 2s.",
+        duration=True,
+        rules=(Rule(POSITIVE, "targetLag must be longer than nothing"),),
+    )
+    target_busy: int = prop(
+        "Percent of their time that view servers should be busy: above it there are more of them, below it fewer.",
+        default=70,
+        minimum=10,
+        maximum=95,
+    )
+    scale_down_after: str = prop(
+        "How long fewer view servers must have sufficed before one is taken away.", default="2m", duration=True
+    )
+    scaler: str = prop(
+        "Who changes the number: an HorizontalPodAutoscaler (hpa), a ScaledObject of KEDA (keda), or nobody (none).",
+        default=HPA,
+        enum=[HPA, KEDA, NONE],
+    )
+    mode: str = prop(
+        "active: the number follows the load. dryRun: status and Events say what would be done, and nothing is done.",
+        default=ACTIVE,
+        enum=[ACTIVE, DRY_RUN],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSpec:
+    """The volume of the pool's own store."""
+
+    size: str = prop("Size of the volume.", default="10Gi", maxLength=32, pattern=QUANTITY)
+    storage_class_name: str | None = prop("Storage class of the volume. Default: that of the cluster.", maxLength=253)
+    backlog_limit: str | None = prop(
+        "How much the store keeps for views that have not caught up before it refuses rows, such as 8GiB.",
+        maxLength=32,
+        pattern=r"^[0-9]+(\.[0-9]+)?(B|KiB|MiB|GiB)?$",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSpec:
+    """The ZooKeeper that coordinates the pool."""
+
+    hosts: str = prop(
+        "HOST:PORT[,HOST:PORT…][/PATH].",
+        required=True,
+        minLength=1,
+        maxLength=1024,
+        pattern=r"^[^/,\s]+(,[^/,\s]+)*(/\S*)?$",
+    )
+    credentials_secret: str | None = prop(
+        "A Secret with the key `credentials`, one line USER:PASSWORD; with it only this user sees the pool's nodes.",
+        maxLength=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RoleTemplate:
+    """How the pods of one role are set up; what is given here takes the place of the operator's defaults."""
+
+    requests: dict[str, Any] = prop("Resources that are requested, such as cpu and memory.", default={})
+    limits: dict[str, Any] = prop("Resources that are the limit.", default={})
+    node_selector: dict[str, str] = prop("Labels of nodes that pods may run on.", default={})
+    tolerations: tuple[dict[str, Any], ...] = prop("Taints of nodes that pods tolerate.", default=(), open=True)
+    affinity: dict[str, Any] = prop("Kubernetes' own affinity.", default={}, open=True)
+    priority_class_name: str | None = prop("Priority class of the pods.", maxLength=253)
+    annotations: dict[str, str] = prop("Annotations of the pods.", default={})
+    labels: dict[str, str] = prop("Labels of the pods, beside those of the operator.", default={})
+    memory_limit: str | None = prop(
+        "Memory for rows on their way, beyond which they spill to disk, such as 512MiB.",
+        maxLength=32,
+        pattern=r"^[0-9]+(\.[0-9]+)?(B|KiB|MiB|GiB)?$",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatesSpec:
+    """How pods are set up, by role."""
+
+    coordinator: RoleTemplate | None = prop("Pods of coordinators.")
+    distributor: RoleTemplate | None = prop("Pods of distributors.")
+    viewserver: RoleTemplate | None = prop("Pods of view servers.")
+    store: RoleTemplate | None = prop("The pod of the store.")
+    gateway: RoleTemplate | None = prop("Pods of gateways.")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPoolSpec:
+    """What the pool is."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!(has(self.backend) && has(self.storage))",
+            "backend and storage contradict each other: with a backend the operator runs no store; keep one of them",
+        ),
+        Rule(
+            "oldSelf.hasValue() || !(has(self.replicas) && has(self.autoscaling))",
+            "replicas and autoscaling contradict each other; keep one of them",
+            on_create_too=True,
+        ),
+        Rule(
+            "has(self.backend) == has(oldSelf.backend) && (!has(self.backend) || self.backend == oldSelf.backend)",
+            "the backend of a pool cannot change: its state and views live there; create another pool",
+        ),
+    )
+    backend: str | None = prop(
+        "URL of where state and views live (served://HOST:PORT). Without it the operator runs a store for the pool.",
+        maxLength=1024,
+        rules=(
+            Rule(
+                "self.matches('^served://[^/:]+:[0-9]+$')",
+                "backend must be served://HOST:PORT; without it the operator runs a store",
+            ),
+        ),
+    )
+    storage: StorageSpec | None = prop("The volume of the store that the operator runs.")
+    replicas: int | None = prop(
+        "How many view servers. With autoscaling it is the autoscaler's, and not to be given.", minimum=1, maximum=1000
+    )
+    autoscaling: AutoscalingSpec | None = prop("Let the number of view servers follow the load.")
+    distributors: int = prop("How many distributors.", default=2, minimum=1, maximum=100)
+    coordinators: int = prop("How many coordinators; one leads, the others wait.", default=2, minimum=1, maximum=9)
+    gateways: int = prop("How many gateways (the HTTP API).", default=2, minimum=1, maximum=100)
+    epoch: str | None = prop(
+        "The shortest epoch. Default: 20ms.",
+        duration=True,
+        rules=(Rule(POSITIVE, "epoch must be longer than nothing"),),
+    )
+    retention: str | None = prop(
+        "How long epochs stay readable; at least 9s. Default: 60s.",
+        duration=True,
+        rules=(Rule(POSITIVE, "retention must be longer than nothing"),),
+    )
+    state_limit: str | None = prop(
+        "How much state and rows the views of the pool may have together, such as 20Gi. A view that would go beyond "
+        "it, by the forecast, is refused.",
+        maxLength=32,
+        pattern=QUANTITY,
+    )
+    zookeeper: ZooKeeperSpec | None = prop("The ZooKeeper to use. Default: that of the operator.")
+    image: str | None = prop("The image of all processes. Default: that of the operator.", maxLength=1024)
+    image_pull_policy: str | None = prop("When the image is pulled.", enum=["Always", "IfNotPresent", "Never"])
+    image_pull_secrets: tuple[str, ...] = prop("Names of Secrets for the registry of the image.", default=())
+    templates: TemplatesSpec | None = prop("How pods are set up.")
+    reclaim_policy: str = prop(
+        "What happens to the volume of the store when the pool is deleted: Retain keeps it, and a pool of the same "
+        "name goes on with it; Delete deletes it.",
+        default=RETAIN,
+        enum=[RETAIN, DELETE],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingStatus:
+    """What the autoscaler sees, and what it made of it."""
+
+    desired: int | None = prop("How many view servers the load needs.")
+    target_lag: str | None = prop("The lag that is aimed at.")
+    explanation: str | None = prop("Why, with figures.")
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDrop:
+    """A view or a table whose resource is gone while its pool could not be asked to drop it."""
+
+    kind: str = prop("MaterializedView or BaseTable.", required=True)
+    name: str = prop("Its name in SQL.", required=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPoolStatus:
+    """What was found."""
+
+    observed_generation: int | None = prop("The generation that the status is about.", minimum=0)
+    conditions: tuple[Condition, ...] = prop(
+        "Ready: views are maintained and can be read. Progressing: pods are being made or replaced. Stalled: an epoch "
+        "fails again and again. StoreBound, HotKey: more view servers would not help. Autoscaling: the number of view "
+        "servers follows the load.",
+        default=(),
+        schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    replicas: int | None = prop("View servers that there are.")
+    ready_replicas: int | None = prop("View servers that take part.")
+    selector: str | None = prop("Selects the pods of the view servers.")
+    views: int | None = prop("Views of the pool.")
+    ready_views: int | None = prop("Views that can be read.")
+    tables: int | None = prop("Base tables of the pool.")
+    lag: str | None = prop("How far the views are behind, about.")
+    gateway: str | None = prop("URL of the pool's HTTP API inside the cluster.")
+    zookeeper: str | None = prop("Hosts and path of the pool in ZooKeeper.")
+    scaling: ScalingStatus | None = prop("What the autoscaler sees.")
+    pending_drops: tuple[PendingDrop, ...] = prop("What will be dropped as soon as the pool answers.", default=())
+    figures_time: str | None = prop("When the figures were taken.", format="date-time")

@@ -1,0 +1,78 @@
+"""The CronJob that recomputes a view and compares it, where its manifest has a schedule."""
+
+from __future__ import annotations
+
+from belvedere_operator.api import API_VERSION, durations
+from belvedere_operator.api.materialized_view import VerifySpec
+from belvedere_operator.build.inputs import FLIGHT_PORT, Document, PoolInput
+from belvedere_operator.build.pods import ID
+from belvedere_operator.names import VIEW_LABEL, label_value
+
+RESULT = "/dev/termination-log"
+"""What is written there becomes the message of the pod's end, where the operator reads it."""
+DIFFERENT = 3
+"""Exit code of `belvedere verify`: the view differs, or rows of it are in quarantine."""
+
+
+def verification(pool: PoolInput, resource: str, uid: str, sql_name: str, spec: VerifySpec, suspend: bool) -> Document:
+    """It goes with the view. A run that is still going when the next one is due is not disturbed."""
+    meta = pool.meta(pool.object_name("verify", resource))
+    owner = {"apiVersion": API_VERSION, "kind": "MaterializedView", "name": resource, "uid": uid, "controller": True}
+    meta["ownerReferences"] = [owner]
+    meta["labels"] |= {VIEW_LABEL: label_value(resource)}
+    url = f"belvedere://{pool.object_name('coordinator')}.{pool.namespace}.svc:{FLIGHT_PORT}"
+    container: Document = {
+        "name": "verify",
+        "image": pool.image,
+        "imagePullPolicy": pool.spec.image_pull_policy or pool.settings.image_pull_policy,
+        "command": ["sh", "-c", f'exec belvedere --url "$0" --json verify "$1" > {RESULT}', url, sql_name],
+        "terminationMessagePath": RESULT,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    labels = pool.labels("verify") | {VIEW_LABEL: label_value(resource)}
+    pod: Document = {
+        "restartPolicy": "Never",
+        "serviceAccountName": pool.object_name("pool"),
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": ID, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    job: Document = {
+        "backoffLimit": 2,
+        "activeDeadlineSeconds": max(1, int(durations.seconds(spec.deadline))),
+        "ttlSecondsAfterFinished": 86_400,
+        # A difference is a result: to compute it again would only say it twice.
+        "podFailurePolicy": {
+            "rules": [
+                {
+                    "action": "FailJob",
+                    "onExitCodes": {"containerName": "verify", "operator": "In", "values": [DIFFERENT]},
+                }
+            ]
+        },
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": meta,
+        "spec": {
+            "schedule": spec.schedule,
+            "timeZone": "Etc/UTC",
+            "suspend": suspend,
+            "concurrencyPolicy": "Forbid",
+            "startingDeadlineSeconds": 300,
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 1,
+            "jobTemplate": {"metadata": {"labels": labels}, "spec": job},
+        },
+    }

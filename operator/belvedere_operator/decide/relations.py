@@ -1,0 +1,198 @@
+"""What is to be done about the tables and views of one pool, as one decision.
+
+All that is pending goes to the pool as one change, so that views share state and one epoch. What a resource waits for
+is said, and nothing waits for ever:
+
+* a resource that is deleted holds its finalizer until its relation is dropped, or nobody is there who could drop it:
+  the pool is gone, keeps the relation on purpose (`Retain`), or has another resource of that name;
+* a pool that does not answer is given `GRACE_S`, then the resource goes and the drop is noted in the pool's status, to
+  be done when the pool is back;
+* a relation that others read stays, with their names, until they are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from belvedere_operator.api.base_table import RETAIN
+from belvedere_operator.api.view_pool import PendingDrop
+from belvedere_operator.decide.items import TABLE, VIEW, Item, PoolState, name_holders
+from belvedere_operator.decide.ordering import readers_last
+from belvedere_operator.gateway import PoolFigures
+from belvedere_operator.times import age_s
+
+GRACE_S = 60.0
+"""How long the deletion of a view or table waits for a pool that does not answer."""
+RETRY_S = 60.0
+"""How long after a refusal the same text is tried again: what it lacked may be there by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A relation that the pool shall drop; `item`: the resource that goes when that is done."""
+
+    name: str
+    kind: str
+    item: Item | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The last time that documents were sent: which texts, and when."""
+
+    digests: frozenset[str] = frozenset()
+    at: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """To be done, in this order."""
+
+    finalize: tuple[Item, ...] = ()
+    drops: tuple[Drop, ...] = ()
+    apply: tuple[Item, ...] = ()
+    release: tuple[Item, ...] = ()
+    waiting: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """Why something is not done: reason and message, by resource."""
+    pending_drops: tuple[PendingDrop, ...] = ()
+    """What remains to be dropped when the pool is back."""
+
+    def documents(self) -> list[dict[str, Any]]:
+        return [item.manifest() for item in self.apply]
+
+
+def decide(
+    items: Sequence[Item],
+    pool: PoolState,
+    figures: PoolFigures | None,
+    *,
+    now: float,
+    pending: Sequence[PendingDrop] = (),
+    last: Attempt | None = None,
+) -> Plan:
+    """`figures`: what the pool tells, if it is up. `pending`: drops of resources that are gone."""
+    decision = _Decision(pool, figures, now, name_holders(items))
+    there = {name.lower() for name in (*figures.tables, *figures.views)} if figures is not None else set()
+    for item in items:
+        if not item.paused:
+            decision.look_at(item, there)
+    decision.old_drops(pending, there)
+    decision.order_drops()
+    return decision.plan(last or Attempt())
+
+
+class _Decision:
+    def __init__(self, pool: PoolState, figures: PoolFigures | None, now: float, holders: Mapping[str, Item]) -> None:
+        self._pool, self._figures, self._now, self._holders = pool, figures, now, holders
+        self._finalize: list[Item] = []
+        self._release: list[Item] = []
+        self._apply: list[Item] = []
+        self._drops: list[Drop] = []
+        self._waiting: dict[tuple[str, str], tuple[str, str]] = {}
+        self._pending: list[PendingDrop] = []
+
+    def look_at(self, item: Item, there: set[str]) -> None:
+        holder = self._holders[item.sql_name.lower()]
+        if item.deleting is not None:
+            if item.finalized:
+                self._let_go(item, holder, there)
+            return
+        if holder is not item:
+            text = f"{holder.kind} {holder.name!r} is {item.sql_name!r} in SQL already; give this one another spec.name"
+            self._waiting[item.key] = ("NameTaken", text)
+            return
+        if not item.finalized:
+            self._finalize.append(item)
+        if item.spec is None:
+            self._waiting[item.key] = ("InvalidSpec", item.invalid)
+        elif item.suspended:
+            if item.sql_name.lower() in there:
+                self._drops.append(Drop(item.sql_name, item.kind, item))
+        elif item.sql_name.lower() not in there or item.status.applied != item.digest():
+            self._apply.append(item)
+
+    def _let_go(self, item: Item, holder: Item, there: set[str]) -> None:
+        """Of a resource that is being deleted."""
+        if (
+            self._pool.gone
+            or item.reclaim_policy == RETAIN
+            or holder is not item
+            or (self._figures is not None and item.sql_name.lower() not in there)
+        ):
+            self._release.append(item)
+        elif self._pool.up:
+            self._drops.append(Drop(item.sql_name, item.kind, item))
+        elif age_s(item.deleting, self._now) >= GRACE_S:
+            self._release.append(item)
+            self._pending.append(PendingDrop(item.kind, item.sql_name))
+        else:
+            text = f"pool {self._pool.name!r} cannot drop it now: {self._pool.reason or self._pool.phase}"
+            self._waiting[item.key] = ("PoolNotReady", text)
+
+    def old_drops(self, pending: Sequence[PendingDrop], there: set[str]) -> None:
+        """Of resources that are gone. One that came back under the name takes its relation up again."""
+        for drop in pending:
+            holder = self._holders.get(drop.name.lower())
+            if holder is not None and holder.deleting is None:
+                continue
+            if self._figures is None or not self._pool.up:
+                self._pending.append(drop)
+            elif drop.name.lower() in there:
+                self._drops.append(Drop(drop.name, drop.kind))
+
+    def order_drops(self) -> None:
+        """Readers first. A drop that somebody else's view stands against waits, and so does what it reads."""
+        if self._figures is None:
+            return
+        dropped = {drop.name.lower() for drop in self._drops}
+        kept: list[Drop] = []
+        while True:
+            blocked = [
+                drop
+                for drop in self._drops
+                if drop.name.lower() in dropped
+                and any(reader.lower() not in dropped for reader in self._figures.dependants(drop.name))
+            ]
+            if not blocked:
+                break
+            dropped -= {drop.name.lower() for drop in blocked}
+        for drop in self._drops:
+            if drop.name.lower() in dropped:
+                kept.append(drop)
+                continue
+            readers = ", ".join(self._figures.dependants(drop.name))
+            if drop.item is not None:
+                self._waiting[drop.item.key] = (
+                    "HasDependants",
+                    f"views read it: {readers}; delete or suspend them first",
+                )
+            else:
+                self._pending.append(PendingDrop(drop.kind, drop.name))
+        self._drops = sorted(kept, key=lambda drop: (-self._depth(drop.name, frozenset()), drop.name))
+
+    def _depth(self, name: str, trail: frozenset[str]) -> int:
+        """How many views lie below a view, one behind the other."""
+        assert self._figures is not None
+        told = self._figures.view(name)
+        if told is None or name.lower() in trail:
+            return 0
+        return 1 + max((self._depth(read, trail | {name.lower()}) for read in told.reads), default=0)
+
+    def plan(self, last: Attempt) -> Plan:
+        apply = readers_last(self._apply) if self._pool.up else []
+        digests = frozenset(item.digest() for item in apply)
+        if digests == last.digests and self._now - last.at < RETRY_S:
+            apply = []  # exactly this was refused a moment ago
+        return Plan(
+            finalize=tuple(self._finalize),
+            drops=tuple(self._drops) if self._pool.up else (),
+            apply=tuple(apply),
+            release=tuple(self._release),
+            waiting=self._waiting,
+            pending_drops=tuple(dict.fromkeys(self._pending)),
+        )
+
+
+__all__ = ["GRACE_S", "RETRY_S", "TABLE", "VIEW", "Attempt", "Drop", "Plan", "decide"]

@@ -1,0 +1,300 @@
+"""What is said of tables and views: conditions, status, Events; from what a pool tells and what became of a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from belvedere_operator.api import durations
+from belvedere_operator.api.base_table import BaseTableStatus
+from belvedere_operator.api.condition import Condition, Said, by_type, merged, no, unknown, yes
+from belvedere_operator.api.materialized_view import (
+    BuildStatus,
+    MaterializedViewSpec,
+    MaterializedViewStatus,
+    VerificationStatus,
+    ZoneStatus,
+)
+from belvedere_operator.decide.items import TABLE, Item, Phase, PoolState
+from belvedere_operator.gateway import DocumentResult, PoolFigures, ViewFigures
+from belvedere_operator.kube.events import Event
+from belvedere_operator.times import stamp
+
+ACCEPTED, BUILT, READY, FRESH, COMPLETE, VERIFIED = "Accepted", "Built", "Ready", "Fresh", "Complete", "Verified"
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that one round has found."""
+
+    pool: PoolState
+    figures: PoolFigures | None
+    now: float
+    results: Mapping[tuple[str, str], DocumentResult] = field(default_factory=dict)
+    """By resource: what became of its document in this round."""
+    waiting: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    verifications: Mapping[str, tuple[bool, VerificationStatus]] = field(default_factory=dict)
+    """By name of the view's resource: whether the newest verification found no difference."""
+    target_lag_s: float = 2.0
+
+    def view(self, item: Item) -> ViewFigures | None:
+        return self.figures.view(item.sql_name) if self.figures is not None else None
+
+
+def status_of(item: Item, found: Found) -> BaseTableStatus | MaterializedViewStatus:
+    """The new status."""
+    if item.kind == TABLE:
+        return _table_status(item, found)
+    return _view_status(item, found)
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _table_status(item: Item, found: Found) -> BaseTableStatus:
+    assert isinstance(item.status, BaseTableStatus)
+    figures = found.figures
+    told = figures.table(item.sql_name) if figures is not None else None
+    said = [_accepted(item, found, told is not None)]
+    if told is not None:
+        said.append(_deleting(item, found) or yes(READY, "Ready", "the table takes rows"))
+    else:
+        said.append(_not_there(item, found))
+    return replace(
+        item.status,
+        observed_generation=item.generation,
+        conditions=_merged(item, said, found),
+        sql_name=item.sql_name,
+        dependants=figures.dependants(item.sql_name) if figures is not None else item.status.dependants,
+        rows=told.rows if told is not None else item.status.rows,
+        applied=_applied(item, found),
+    )
+
+
+# ---------------------------------------------------------------------- views
+
+
+def _view_status(item: Item, found: Found) -> MaterializedViewStatus:
+    before = item.status
+    assert isinstance(before, MaterializedViewStatus)
+    told = found.view(item)
+    said = [_accepted(item, found, told is not None), _built(item, found, told), _ready(item, found, told)]
+    if told is not None and told.state == "Ready":
+        said += [_fresh(item, found, told), _complete(told)]
+    result = found.verifications.get(item.name)
+    verification = before.last_verification
+    if result is not None:
+        good, verification = result
+        text = verification.message or ""
+        said.append(yes(VERIFIED, "NoDifference", text) if good else no(VERIFIED, "Different", text))
+    status = replace(
+        before,
+        observed_generation=item.generation,
+        conditions=_merged(item, said, found),
+        sql_name=item.sql_name,
+        applied=_applied(item, found),
+        last_build=_build(before.last_build, said, told, found),
+        last_verification=verification,
+    )
+    if found.figures is None:
+        return status
+    if told is None:
+        return replace(status, plan_version=None, zones=(), rows=None, bytes=None, size=None, lag=None, epoch=None)
+    return replace(
+        status,
+        plan_version=told.version,
+        zones=tuple(ZoneStatus("by " + (", ".join(key) or "nothing"), key) for key in told.zones),
+        rows=told.rows,
+        bytes=told.bytes,
+        size=None if told.bytes is None else size(told.bytes),
+        lag=durations.shown(told.lag_ms if told.lag_ms is not None else found.figures.lag_ms),
+        epoch=told.since or told.epoch,
+        quarantined=told.quarantined,
+        dependants=tuple(sorted(told.dependants)) or found.figures.dependants(item.sql_name),
+        figures_time=stamp(found.now),
+    )
+
+
+def _accepted(item: Item, found: Found, there: bool) -> Said | None:
+    """Whether the database takes what the resource says. None: nothing new is known."""
+    result = found.results.get(item.key)
+    if result is not None:
+        problem = result.problem
+        if problem is None:
+            return yes(ACCEPTED, "Accepted", "the pool has it as it is described")
+        reason = "WaitsForRelation" if problem.missing_relation else problem.error
+        return no(ACCEPTED, reason, problem.text)
+    if item.key in found.waiting and item.deleting is None:
+        reason, message = found.waiting[item.key]
+        return no(ACCEPTED, reason, message)
+    if item.suspended:
+        return None
+    if found.pool.gone:
+        return unknown(ACCEPTED, f"Pool{found.pool.phase}", found.pool.reason)
+    if there and item.status.applied == item.digest():
+        return yes(ACCEPTED, "Accepted", "the pool has it as it is described")
+    if not found.pool.up and item.status.applied != item.digest():
+        return unknown(ACCEPTED, "PoolNotReady", f"waits for pool {found.pool.name!r}: {found.pool.reason}")
+    return None
+
+
+def _not_there(item: Item, found: Found) -> Said:
+    """Why a relation that should be in the pool cannot be read."""
+    if deleting := _deleting(item, found):
+        return deleting
+    if item.key in found.waiting:
+        return no(READY, *found.waiting[item.key])
+    if item.suspended:
+        return no(READY, "Suspended", "spec.suspend is true; false builds it anew")
+    if found.pool.gone:
+        return no(READY, f"Pool{found.pool.phase}", found.pool.reason)
+    if not found.pool.up:
+        return unknown(READY, "PoolNotReady", f"pool {found.pool.name!r}: {found.pool.reason}")
+    result = found.results.get(item.key)
+    if result is not None and result.problem is not None:
+        return no(READY, "NotAccepted", "see the condition Accepted")
+    accepted = by_type(item.status.conditions).get(ACCEPTED)
+    if result is None and accepted is not None and accepted.status == "False":
+        return no(READY, "NotAccepted", "see the condition Accepted")
+    return no(READY, "Creating", "the pool has been told of it")
+
+
+def _deleting(item: Item, found: Found) -> Said | None:
+    if item.deleting is None:
+        return None
+    _, message = found.waiting.get(item.key, ("", "it is being dropped"))
+    return no(READY, "Deleting", message)
+
+
+def _built(item: Item, found: Found, told: ViewFigures | None) -> Said | None:
+    if item.suspended and told is None:
+        return no(BUILT, "Suspended", "spec.suspend is true")
+    if told is None:
+        return None if found.figures is None else no(BUILT, "NotBuilt", "the pool does not have the view yet")
+    if told.state == "Failed":
+        return no(BUILT, "Failed", told.reason)
+    if told.failed_build:
+        return no(BUILT, "BuildFailed", f"the version before answers; the new one: {told.failed_build}")
+    if told.state == "Building" or told.progress is not None:
+        done = "" if told.progress is None else f"{told.progress} % done"
+        old = "the version before answers" if told.state == "Ready" else ""
+        return no(BUILT, "Building", "; ".join(part for part in (done, old) if part) or "under way")
+    result = found.results.get(item.key)
+    if result is not None and result.problem is None and result.action in ("created", "changed"):
+        return no(BUILT, "Building", "begun; the version before answers" if result.action == "changed" else "begun")
+    if item.status.applied == item.digest() or (result is not None and result.action == "unchanged"):
+        return yes(BUILT, "Built", f"version {told.version or 1} is in service")
+    return None
+
+
+def _ready(item: Item, found: Found, told: ViewFigures | None) -> Said:
+    if told is None:
+        return _not_there(item, found)
+    if deleting := _deleting(item, found):
+        return deleting
+    if told.state == "Failed":
+        since = f" since epoch {told.since}" if told.since else ""
+        return no(READY, "ViewFailed", f"it cannot be computed{since}: {told.reason}; another query mends it")
+    if told.state == "Building":
+        done = "" if told.progress is None else f": {told.progress} % done"
+        return no(READY, "Building", f"it is being built{done}")
+    return yes(READY, "Serving", "it can be read")
+
+
+def _fresh(item: Item, found: Found, told: ViewFigures) -> Said:
+    assert found.figures is not None
+    lag_s = (told.lag_ms if told.lag_ms is not None else found.figures.lag_ms) / 1000
+    spec = item.spec
+    target = found.target_lag_s
+    if isinstance(spec, MaterializedViewSpec) and spec.freshness is not None:
+        target = durations.seconds(spec.freshness)
+    if lag_s <= target:
+        return yes(FRESH, "WithinTarget", f"within {target:g} s of its base tables")
+    return no(FRESH, "Behind", f"more than {target:g} s behind its base tables")
+
+
+def _complete(told: ViewFigures) -> Said | None:
+    if told.quarantined is None and told.complete is None:
+        return None
+    if told.quarantined or told.complete is False:
+        count = f"{told.quarantined} rows" if told.quarantined else "rows of it, or of what it reads,"
+        return no(COMPLETE, "RowsInQuarantine", f"{count} cannot be computed; see kubectl belvedere quarantine")
+    return yes(COMPLETE, "NoQuarantine", "every row is there")
+
+
+def _build(
+    before: BuildStatus | None, said: list[Said | None], told: ViewFigures | None, found: Found
+) -> BuildStatus | None:
+    built = next((one for one in said if one is not None and one.type == BUILT), None)
+    if built is None:
+        return before
+    under_way = before is not None and before.started_at is not None and before.completed_at is None
+    if built.reason == "Building":
+        progress = told.progress if told is not None else None
+        begun = before.started_at if under_way and before is not None else stamp(found.now)
+        return BuildStatus(begun, None, progress)
+    if built.reason == "Built" and before is None:
+        return BuildStatus(stamp(found.now), stamp(found.now), None)
+    if built.reason == "Built" and under_way and before is not None:
+        return BuildStatus(before.started_at, stamp(found.now), None)
+    return before
+
+
+def _applied(item: Item, found: Found) -> str | None:
+    """The digest of what the pool has. A relation that is gone from it was applied never."""
+    result = found.results.get(item.key)
+    if result is not None and result.problem is None:
+        return item.digest()
+    if item.suspended and found.figures is not None:
+        return None
+    return item.status.applied
+
+
+def _merged(item: Item, said: list[Said | None], found: Found) -> tuple[Condition, ...]:
+    return merged(item.status.conditions, [one for one in said if one is not None], item.generation, stamp(found.now))
+
+
+def size(number: int) -> str:
+    """For people: 1.2MiB."""
+    amount = float(number)
+    for unit in UNITS:
+        if amount < 1024 or unit == UNITS[-1]:
+            return f"{amount:.0f}{unit}" if unit == "B" else f"{amount:.1f}{unit}"
+        amount /= 1024
+    raise AssertionError(number)
+
+
+# ---------------------------------------------------------------------- Events
+
+_TOLD = {ACCEPTED, BUILT, READY, VERIFIED, COMPLETE}
+_BAD_IF_TRUE = {"Stalled", "StoreBound", "HotKey"}
+_TOLD_OF_POOLS = {READY, *_BAD_IF_TRUE}
+_ROUTINE = {"Building", "Starting", "Creating", "Suspended", "Deleting", "NotBuilt", "NotAccepted", "PoolNotReady"}
+
+
+def events_of(before: tuple[Condition, ...], after: tuple[Condition, ...], pool: bool = False) -> list[Event]:
+    """What changed between two states, as far as somebody wants to hear of it. Fresh comes and goes: no Events."""
+    old, found = by_type(before), []
+    for condition in after:
+        if condition.type not in (_TOLD_OF_POOLS if pool else _TOLD):
+            continue
+        if condition.type in _BAD_IF_TRUE:
+            if condition.status == "True" and getattr(old.get(condition.type), "status", None) != "True":
+                found.append(Event(condition.type, condition.message, warning=True))
+            continue
+        was = old.get(condition.type)
+        if was is not None and (was.status, was.reason) == (condition.status, condition.reason):
+            continue
+        if condition.status == "True":
+            if was is not None or condition.type in (BUILT, READY):
+                found.append(Event(condition.type, condition.message))
+        elif condition.reason in _ROUTINE or condition.status == "Unknown":
+            if condition.reason == "Building":
+                found.append(Event("Building", condition.message))
+        else:
+            found.append(Event(condition.reason, f"{condition.type}: {condition.message}", warning=True))
+    return found
+
+
+__all__ = ["Found", "Phase", "events_of", "size", "status_of"]

@@ -1,0 +1,5 @@
+"""`python -m belvedere_operator.plugin`."""
+
+from belvedere_operator.plugin.main import main
+
+main()

@@ -1,0 +1,31 @@
+"""What the operator is told when it starts: options, each also an environment variable `BELVEDERE_OPERATOR_…`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The same for all pools; a ViewPool may say otherwise for itself."""
+
+    image: str = "belvedere-viewserver:latest"
+    image_pull_policy: str = "IfNotPresent"
+    zookeeper: str = ""
+    """Hosts of the ZooKeeper for pools that name none; pools lie below /belvedere/NAMESPACE in it."""
+    namespace: str = "belvedere-system"
+    """Where the operator itself runs: its lease, certificates and Services."""
+    name: str = "belvedere-operator"
+    """Of its Service, lease and secrets."""
+    watched: tuple[str, ...] = ()
+    """Namespaces; none: all of the cluster."""
+    compiler: str = ""
+    """URL of a gateway beside the operator that compiles SQL while a pool has none."""
+    metrics_provider: bool = True
+    """Serve external.metrics.k8s.io, unless somebody else does."""
+    gateway_role: str = "belvedere-gateway"
+    """The ClusterRole that lets gateways ask Kubernetes who may do what; empty: somebody else binds it."""
+    owner: str = ""
+    """A ClusterRole with which the operator's cluster-wide objects (webhook, APIService) go when it is uninstalled."""
+    base_url: str = ""
+    """Where the API server reaches the operator, if not by its Service: for an operator outside of the cluster."""

@@ -1,0 +1,107 @@
+"""The chart on a real API server: what it installs is taken, upgraded and removed without a trace."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.charts.conftest import CHART
+from tests.kube import cluster
+from tests.kube.cluster import Cluster
+from tests.kube.fixtures import require_binaries
+from tests.kube.kubernetes import CommandFailed, until
+
+# The kinds of the Prometheus operator and of cert-manager are not there.
+KINDS = (
+    "serviceaccount,service,configmap,deployment,statefulset,role,rolebinding,poddisruptionbudget,networkpolicy,"
+    "clusterrole,clusterrolebinding"
+)
+
+
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Of its own: definitions belong to one release, and other tests have theirs."""
+    state = tmp_path_factory.mktemp("charts") / "state"
+    running = cluster.up_control_plane(state, require_binaries(), ends_with_parent=True)
+    yield running
+    running.down()
+
+
+@pytest.fixture
+def namespace(control_plane: Cluster) -> Iterator[str]:
+    """Of the release, with restricted Pod Security, as people should have it."""
+    name = f"systems-{uuid.uuid4().hex[:8]}"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    yield name
+    control_plane.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def of_release(kube: Cluster, namespace: str) -> set[str]:
+    selector = ("-l", "app.kubernetes.io/part-of=belvedere", "-o", "name")
+    return set(kube.kubectl("get", KINDS, "--namespace", namespace, *selector).split())
+
+
+def install(kube: Cluster, namespace: str, *words: str) -> None:
+    """As a release of this namespace, also where definitions are left of one in another."""
+    where = ("--namespace", namespace, "--take-ownership")
+    kube.helm("upgrade", "--install", "shop", str(CHART), *where, *words)
+
+
+def test_it_is_installed_upgraded_and_uninstalled(control_plane: Cluster, namespace: str) -> None:
+    install(control_plane, namespace)
+    assert len(of_release(control_plane, namespace)) >= 18
+    for plural in ("basetables", "materializedviews", "viewpools"):
+        control_plane.wait(f"crd/{plural}.belvedere.dev", "Established")
+    created = until(
+        lambda: control_plane.get("pods", namespace=namespace)["items"], 60.0, "pods that Pod Security admits"
+    )
+    assert created
+    install(control_plane, namespace, "--set", "operator.replicas=1", "--set", "networkPolicy.enabled=false")
+    found = control_plane.get("deployment", "shop-belvedere-operator", namespace=namespace)
+    assert found["spec"]["replicas"] == 1
+    assert "networkpolicy.networking.k8s.io/shop-belvedere-operator" not in of_release(control_plane, namespace)
+    control_plane.helm("uninstall", "shop", "--namespace", namespace)
+    assert of_release(control_plane, namespace) == set()
+    kept = control_plane.kubectl("get", "crd", "-o", "name")
+    assert "viewpools.belvedere.dev" in kept, "views go with their definitions: these are kept"
+
+
+def test_a_definition_that_was_changed_is_upgraded(control_plane: Cluster, namespace: str) -> None:
+    """Helm's own folder for definitions would leave it as it is."""
+    install(control_plane, namespace)
+    path = "/spec/versions/0/additionalPrinterColumns"
+    change = [{"op": "remove", "path": path}]
+    control_plane.kubectl("patch", "crd", "viewpools.belvedere.dev", "--type=json", "-p", json.dumps(change))
+    assert not control_plane.get("crd", "viewpools.belvedere.dev")["spec"]["versions"][0].get(
+        "additionalPrinterColumns"
+    )
+    install(control_plane, namespace, "--set", "operator.leaseSeconds=20")
+    assert control_plane.get("crd", "viewpools.belvedere.dev")["spec"]["versions"][0]["additionalPrinterColumns"]
+    control_plane.helm("uninstall", "shop", "--namespace", namespace)
+
+
+def test_rights_of_users_are_as_said(control_plane: Cluster, namespace: str) -> None:
+    """A user with the cluster's role edit may read rows of views; one with the role view sees definitions only."""
+    install(control_plane, namespace)
+    for role in ("view", "edit"):
+        words = ("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}er", "--namespace", namespace)
+        control_plane.kubectl(*words)
+
+    def may(user: str, verb: str, kind: str, part: str = "") -> bool:
+        what = (f"{kind}.belvedere.dev", f"--subresource={part}")
+        words = ("auth", "can-i", verb, *what, f"--as={user}", "--namespace", namespace)
+        try:
+            return control_plane.kubectl(*words).strip() == "yes"
+        except CommandFailed:
+            return False
+
+    until(lambda: may("editer", "get", "materializedviews", "rows"), 60.0, "the aggregated role")
+    assert may("editer", "create", "basetables", "rows")
+    assert may("viewer", "list", "materializedviews")
+    assert not may("viewer", "get", "materializedviews", "rows")
+    assert not may("viewer", "create", "materializedviews")
+    control_plane.helm("uninstall", "shop", "--namespace", namespace)

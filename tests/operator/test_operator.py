@@ -1,0 +1,283 @@
+"""The operator at work: a real API server with its controllers, a real gateway over a real database. No pods run."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from belvedere_operator.decide import relations
+from belvedere_operator.reconcile import pool_round, verifications
+from tests.kube.cluster import Cluster
+from tests.kube.kubernetes import until
+from tests.operator.running import NOBODY, RunningOperator, Shop, gateway, resource, table, view
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with gateway(tmp_path_factory.mktemp("gateway")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def operator(crds: Cluster) -> Iterator[RunningOperator]:
+    running = RunningOperator(crds)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def shop(operator: RunningOperator, url: str, namespace: str) -> Shop:
+    operator.urls[namespace] = url
+    return Shop(operator.cluster, namespace)
+
+
+def put(url: str, relation: str, *rows: dict[str, object]) -> None:
+    body = json.dumps(rows).encode()
+    request = urllib.request.Request(
+        f"{url}/v1/relations/{relation}/rows", body, {"Content-Type": "application/json"}, method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.status == 200
+
+
+def names(url: str) -> set[str]:
+    with urllib.request.urlopen(f"{url}/v1/relations", timeout=20) as answer:
+        return {one["name"] for one in json.load(answer)["relations"]}
+
+
+def test_a_file_of_tables_and_views_becomes_ready_in_a_pool_made_on_demand(shop: Shop, url: str) -> None:
+    """In any order, as one change; the pool has everything that a pool needs."""
+    shop.apply(
+        view("a-top", "SELECT count(*) AS n FROM a_middle"),
+        view("a-middle", "SELECT id, total FROM a_orders WHERE total > 1", freshness="5s"),
+        table("a-orders"),
+    )
+    for name in ("a-top", "a-middle"):
+        shop.wait("mv", name, "Ready", "True")
+        shop.wait("mv", name, "Built", "True")
+    shop.wait("bt", "a-orders", "Ready", "True")
+    put(url, "a_orders", {"id": 1, "total": "5.00"}, {"id": 2, "total": "0.50"})
+    pool = shop.get("vp", "default")
+    assert pool["metadata"]["labels"]["belvedere.dev/made-on-demand"] == "true"
+    status = shop.get("mv", "a-middle")["status"]
+    assert status["sqlName"] == "a_middle" and status["dependants"] == ["a_top"]
+    assert status["observedGeneration"] == 1 and status["planVersion"] >= 1 and status["zones"]
+    assert shop.condition("mv", "a-middle", "Fresh")[:2] == ("True", "WithinTarget")
+    assert {"Ready", "Built"} <= {reason for reason, _ in shop.events("MaterializedView", "a-middle")}
+    deployments = {d["metadata"]["name"]: d for d in shop.cluster.get("deployments", namespace=shop.namespace)["items"]}
+    assert set(deployments) == {f"default-{role}" for role in ("coordinator", "distributor", "viewserver", "gateway")}
+    assert deployments["default-viewserver"]["spec"]["replicas"] == 1
+    assert shop.exists("statefulset", "default-store") and shop.exists("pdb", "default-viewserver")
+    assert shop.exists("networkpolicy", "default-members") and shop.exists("service", "default-gateway")
+    assert shop.condition("vp", "default", "Ready")[0] == "True"
+    shown = shop.kubectl("get", "mv", "a-middle").splitlines()[1].split()
+    assert shown[:4] == ["a-middle", "default", "True", "True"]
+
+
+def test_sql_that_is_refused_is_named_with_its_position_and_the_others_go_on(shop: Shop) -> None:
+    shop.apply(
+        table("b-orders"),
+        view("b-good", "SELECT id FROM b_orders"),
+        view("b-bad", "SELECT id,\n  nonsense(total) AS x FROM b_orders"),
+        view("b-waits", "SELECT id FROM b_nowhere"),
+    )
+    shop.wait("mv", "b-good", "Ready", "True")
+    message = shop.wait("mv", "b-bad", "Accepted", "False")
+    assert "line 2" in message and "nonsense" in message
+    assert shop.condition("mv", "b-bad", "Ready")[:2] == ("False", "NotAccepted")
+    assert "b_nowhere" in shop.wait("mv", "b-waits", "Accepted", "False", "WaitsForRelation")
+    shop.apply(view("b-bad", "SELECT id, upper('x') AS x FROM b_orders"), table("b-nowhere"))
+    shop.wait("mv", "b-bad", "Ready", "True")
+    shop.wait("mv", "b-waits", "Ready", "True")
+
+
+def test_a_changed_query_takes_the_place_of_the_old_one(shop: Shop) -> None:
+    shop.apply(table("c-orders"), view("c-view", "SELECT id FROM c_orders"))
+    shop.wait("mv", "c-view", "Ready", "True")
+    before = shop.get("mv", "c-view")["status"]
+    shop.apply(view("c-view", "SELECT id, total FROM c_orders"))
+
+    def changed() -> bool:
+        status = shop.get("mv", "c-view")["status"]
+        return bool(status["applied"] != before["applied"] and shop.condition("mv", "c-view", "Built")[0] == "True")
+
+    until(changed, 60.0, "the new version")
+    status = shop.get("mv", "c-view")["status"]
+    assert status["observedGeneration"] == 2 and status["planVersion"] > before["planVersion"]
+    shop.apply(view("c-view", "SELECT nothing FROM c_orders"))  # a bad one leaves the old one in service
+    message = shop.wait("mv", "c-view", "Accepted", "False")
+    assert "nothing" in message
+    assert shop.condition("mv", "c-view", "Ready")[0] == "True"
+    shop.apply(view("c-view", "SELECT id, total FROM c_orders"))  # and the old text mends it
+    shop.wait("mv", "c-view", "Accepted", "True")
+
+
+def test_a_column_is_added(shop: Shop) -> None:
+    shop.apply(table("d-orders"))
+    shop.wait("bt", "d-orders", "Ready", "True")
+    columns = [*table("d-orders")["spec"]["columns"], {"name": "city", "type": "string"}]
+    shop.apply(table("d-orders", columns=columns), view("d-view", "SELECT id, city FROM d_orders"))
+    shop.wait("mv", "d-view", "Ready", "True")
+
+
+def test_suspend_and_resume(shop: Shop, url: str) -> None:
+    shop.apply(table("e-orders"), view("e-view", "SELECT id FROM e_orders"))
+    shop.wait("mv", "e-view", "Ready", "True")
+    shop.apply(view("e-view", "SELECT id FROM e_orders", suspend=True))
+    shop.wait("mv", "e-view", "Ready", "False", "Suspended")
+    assert "e_view" not in names(url)
+    shop.apply(view("e-view", "SELECT id FROM e_orders", suspend=False))
+    shop.wait("mv", "e-view", "Ready", "True")
+    assert "e_view" in names(url)
+
+
+def test_deletion_drops_or_retains_and_a_table_with_views_stays(shop: Shop, url: str) -> None:
+    shop.apply(
+        table("f-orders", reclaimPolicy="Delete"),
+        table("f-kept"),
+        view("f-view", "SELECT id FROM f_orders"),
+        view("f-retained", "SELECT id FROM f_kept", reclaimPolicy="Retain"),
+    )
+    for name in ("f-view", "f-retained"):
+        shop.wait("mv", name, "Ready", "True")
+    shop.kubectl("delete", "bt", "f-orders", "--wait=false")
+    assert "views read it: f_view" in shop.wait("bt", "f-orders", "Ready", "False", "Deleting")
+    shop.kubectl("delete", "mv", "f-view", "f-retained", "--timeout=60s")
+    until(lambda: not shop.exists("bt", "f-orders"), 60.0, "the end of the table")
+    assert {"f_kept", "f_retained"} <= names(url) and not {"f_view", "f_orders"} & names(url)
+
+
+def test_a_view_goes_with_its_pool_gone(shop: Shop) -> None:
+    shop.apply(view("g-view", "SELECT 1 AS x FROM g_orders", pool="elsewhere"))
+    assert "there is no ViewPool 'elsewhere'" in shop.wait("mv", "g-view", "Ready", "False", "PoolMissing")
+    shop.kubectl("delete", "mv", "g-view", "--timeout=60s")
+
+
+def test_a_view_goes_though_its_pool_does_not_answer_and_is_dropped_when_it_does(
+    operator: RunningOperator, shop: Shop, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.apply(table("h-orders"), view("h-view", "SELECT id FROM h_orders"))
+    shop.wait("mv", "h-view", "Ready", "True")
+    monkeypatch.setattr(relations, "GRACE_S", 3.0)
+    operator.point(shop.namespace, NOBODY)
+    shop.wait("vp", "default", "Ready", "False")
+    shop.kubectl("delete", "mv", "h-view", "--timeout=60s")
+    until(lambda: shop.get("vp", "default")["status"].get("pendingDrops"), 30.0, "a note of it")
+    assert shop.get("vp", "default")["status"]["pendingDrops"] == [{"kind": "MaterializedView", "name": "h_view"}]
+    assert "h_view" in names(url)
+    operator.point(shop.namespace, url)
+    until(lambda: "h_view" not in names(url), 60.0, "the drop")
+    until(lambda: not shop.get("vp", "default")["status"].get("pendingDrops"), 30.0, "the end of the note")
+
+
+def test_a_pool_follows_its_spec_and_is_put_right(shop: Shop, operator: RunningOperator) -> None:
+    shop.apply(resource("ViewPool", "one", replicas=2, distributors=1))
+
+    def replicas(role: str) -> int:
+        return int(shop.get("deployment", f"one-{role}")["spec"]["replicas"])
+
+    until(lambda: shop.exists("deployment", "one-gateway"), 60.0, "its deployments")
+    assert (replicas("viewserver"), replicas("distributor")) == (2, 1)
+    shop.kubectl("scale", "vp/one", "--replicas=3")
+    until(lambda: replicas("viewserver") == 3, 60.0, "the third")
+    until(lambda: ("ScaledUp", "view servers 2 -> 3") in shop.events("ViewPool", "one"), 30.0, "an Event of it")
+    shop.kubectl("scale", "deployment/one-viewserver", "--replicas=7")  # somebody else's hand
+    until(lambda: replicas("viewserver") == 3, 60.0, "what the pool says")
+    shop.kubectl("delete", "deployment", "one-distributor")
+    until(lambda: shop.exists("deployment", "one-distributor"), 60.0, "what was deleted")
+    selector = shop.get("vp", "one")["status"]["selector"]
+    assert "belvedere.dev/pool=one" in selector and "belvedere.dev/role=viewserver" in selector
+    shop.kubectl("delete", "vp", "one", "--timeout=60s")
+    until(lambda: not shop.exists("deployment", "one-viewserver"), 60.0, "the end of its objects")
+    assert operator.cluster.kubectl("get", "clusterrolebinding", "-l", "belvedere.dev/pool=one", "-o", "name") == ""
+
+
+def test_an_autoscaler_is_made_and_taken_away(shop: Shop, operator: RunningOperator) -> None:
+    shop.apply(resource("ViewPool", "two", autoscaling={"maxReplicas": 4, "minReplicas": 2}))
+    shop.wait("vp", "two", "Autoscaling", "True", "Active")
+    assert shop.get("vp", "two")["spec"]["replicas"] == 2
+
+
+def test_pause(shop: Shop) -> None:
+    shop.apply(resource("ViewPool", "three", replicas=1))
+    until(lambda: shop.exists("deployment", "three-viewserver"), 60.0, "its deployments")
+    shop.kubectl("annotate", "vp", "three", "belvedere.dev/paused=true")
+    shop.kubectl("scale", "vp/three", "--replicas=2")
+    shop.apply(table("p-orders", pool="three"))
+    shop.apply(table("p-other"))  # of another pool: it goes on, so time has passed
+    shop.wait("bt", "p-other", "Ready", "True")
+    assert shop.get("deployment", "three-viewserver")["spec"]["replicas"] == 1
+    assert "status" not in shop.get("bt", "p-orders")
+    shop.kubectl("annotate", "vp", "three", "belvedere.dev/paused-")
+    until(lambda: shop.get("deployment", "three-viewserver")["spec"]["replicas"] == 2, 60.0, "the second")
+    shop.wait("bt", "p-orders", "Ready", "True")
+
+
+def test_a_pool_that_cannot_be_says_why(shop: Shop) -> None:
+    shop.apply(resource("ViewPool", "four", retention="3s"))
+    assert "at least 9s" in shop.wait("vp", "four", "Ready", "False", "InvalidSpec")
+
+
+def test_a_quota_that_is_exceeded_is_named(shop: Shop) -> None:
+    """Pods are refused by the quota, not by us: what the Deployment tells is passed on."""
+    shop.cluster.apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}},
+        namespace=shop.namespace,
+    )
+    shop.apply(resource("ViewPool", "five"))
+    assert "exceeded quota" in shop.wait("vp", "five", "Progressing", "False", "Trouble")
+
+
+def test_nothing_is_written_when_nothing_is_new(shop: Shop) -> None:
+    shop.apply(table("q-orders"), view("q-view", "SELECT id FROM q_orders"))
+    shop.wait("mv", "q-view", "Built", "True")
+    versions: list[str] = []
+
+    def settled() -> bool:
+        versions.append(shop.get("mv", "q-view")["metadata"]["resourceVersion"])
+        return len(versions) > 25 and len(set(versions[-25:])) == 1
+
+    until(settled, 90.0, "a view that is left alone for longer than a round")
+    assert pool_round.SOON_S < 2.5  # 25 looks take longer than that
+
+
+def test_a_verification_is_scheduled_and_its_result_is_said(
+    shop: Shop, operator: RunningOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No pods run here: the result is written into a pod's status, as a kubelet would do."""
+    monkeypatch.setattr(verifications, "EVERY_S", 0.5)
+    query = "SELECT id FROM v_orders"
+    shop.apply(table("v-orders"), view("v-view", query, verify={"schedule": "0 3 * * *"}))
+    shop.wait("mv", "v-view", "Ready", "True")
+    until(lambda: shop.exists("cronjob", "default-verify-v-view"), 60.0, "its CronJob")
+    job = shop.get("cronjob", "default-verify-v-view")["spec"]
+    assert (job["schedule"], job["suspend"]) == ("0 3 * * *", False)
+    template = job["jobTemplate"]["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "run", "labels": template["metadata"]["labels"]}}
+    spec = {"containers": [{"name": "verify", "image": "localhost/none:1"}], "restartPolicy": "Never"}
+    shop.apply(pod | {"spec": spec})
+    report = {"view": "v_view", "ok": False, "rows": 3, "epoch": 5, "differences": 2, "problem": None}
+    ended = {"exitCode": 3, "reason": "Error", "message": json.dumps(report), "finishedAt": "2026-01-02T03:00:00Z"}
+    container = {"name": "verify", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": "Failed", "containerStatuses": [container | {"state": {"terminated": ended}}]}
+    shop.kubectl("patch", "pod", "run", "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    assert shop.wait("mv", "v-view", "Verified", "False", "Different") == "2 rows differ"
+    found = shop.get("mv", "v-view")["status"]["lastVerification"]
+    assert (found["rows"], found["differences"], found["time"]) == (3, 2, "2026-01-02T03:00:00Z")
+    until(lambda: "Different" in dict(shop.events("MaterializedView", "v-view")), 30.0, "an Event of it")
+    shop.kubectl("patch", "mv", "v-view", "--type=json", "-p", '[{"op": "remove", "path": "/spec/verify"}]')
+    until(lambda: not shop.exists("cronjob", "default-verify-v-view"), 60.0, "the end of its CronJob")
+    assert shop.condition("mv", "v-view", "Verified")[0] == "False"  # what was found stays
+
+
+def test_a_pool_that_refuses_the_operator_says_so(shop: Shop, operator: RunningOperator) -> None:
+    """An address where something else answers."""
+    operator.point(shop.namespace, operator.access.server.replace("https", "http"))
+    shop.apply(table("w-orders"))
+    shop.wait("bt", "w-orders", "Ready", "Unknown", "PoolNotReady")
