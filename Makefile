@@ -24,19 +24,30 @@ SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
 
-.PHONY: help demo test test-long java check format bench simulate torture teeth venv
+.PHONY: help demo test test-long java check format bench simulate torture teeth hbase venv
+.PHONY: kube-packages kube-build kube-images kube-up kube-down kube-demo e2e
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## A live store with three views in this terminal, about 15 seconds
 	@$(BIN)/belvedere demo $(DEMO_ARGS)
 
-test: check java ## Format, lint, types, layers, and every test
-	@$(BIN)/pytest -n 2 --dist worksteal -q $(PYTEST_ARGS)
+test: check java kube-packages ## Format, lint, types, layers, and every test
+	@$(call run_tests,not long)
 
-test-long: check java ## Everything of 'make test', and the long variants: more texts, more seeds, longer storms
-	@$(BIN)/pytest -n 2 --dist worksteal -q -m "" $(PYTEST_ARGS)
+test-long: check java kube-packages ## Everything of 'make test', and the long variants: more texts, more seeds, longer storms
+	@$(call run_tests,long or not long)
+
+# Kubernetes and the images are made in the background, at the lowest priority, while the other tests run; those that
+# need them come last, in one process: they share a cluster, which works beside them.
+define run_tests
+$(BIN)/python -m tests.kube prepare > $(BELVEDERE_CACHE)/kube.txt 2>&1 & prepared=$$!; \
+code=0; $(BIN)/pytest -n 2 --dist worksteal -q -m "($(1)) and not kubernetes" $(PYTEST_ARGS) || code=$$?; \
+wait $$prepared || cat $(BELVEDERE_CACHE)/kube.txt; \
+$(BIN)/pytest -q -m "($(1)) and kubernetes" $(PYTEST_ARGS) || { [ $$? = 5 ] && [ $$code != 5 ]; } || code=1; \
+exit $$code
+endef
 
 # ZooKeeper needs a Java runtime, and Maven to fetch its jars. Without them those tests skip and say so.
 java:
@@ -45,6 +56,34 @@ java:
 	       && { echo "installing Java and Maven for ZooKeeper"; apt-get -qq update > /dev/null \
 	            && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends default-jre-headless maven > /dev/null; }; } \
 	  || echo "no Java or no Maven: tests that need ZooKeeper may be skipped (install a JRE, 11 or newer, and maven)"
+
+# Kubernetes is compiled from source, once per version (about 14 minutes of CPU), and images are made from Debian's packages.
+# Without Go, root or those packages the tests that need them skip and say so.
+kube-packages: $(READY)
+	@missing=$$($(BIN)/python -m tests.kube packages); [ -z "$$missing" ] \
+	  || { command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] \
+	       && { echo "installing $$missing for a Kubernetes node"; apt-get -qq update > /dev/null \
+	            && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing > /dev/null; }; } \
+	  || echo "packages for a Kubernetes node are missing: $$missing"
+
+kube-build: $(READY) ## Compile Kubernetes for tests into the cache, if that has not happened
+	@$(BIN)/python -m tests.kube build
+
+kube-images: kube-packages kube-build ## Build the images, and put them into the cluster if it runs
+	@$(BIN)/python -m tests.kube images
+
+kube-up: kube-packages ## A Kubernetes of one node, with the images: [KUBE_ARGS="--no-images --port 6443"]
+	@$(BIN)/python -m tests.kube up $(KUBE_ARGS)
+
+kube-down: $(READY) ## End it
+	@$(BIN)/python -m tests.kube down
+
+kube-demo: kube-packages ## Install, three views, a load that makes the pool grow and shrink, a kill, verified; 5 minutes
+	@$(BIN)/python -m tests.kube demo
+
+e2e: kube-packages ## Only the tests of pods, all variants; BELVEDERE_E2E_KUBECONFIG names a cluster of your own
+	@[ -n "$$BELVEDERE_E2E_KUBECONFIG" ] || $(BIN)/python -m tests.kube prepare
+	@$(BIN)/pytest -q -m "" tests/kube/test_pool_in_pods.py tests/kube/test_installed.py $(PYTEST_ARGS)
 
 check: $(READY) ## Format, lint, types and layers
 	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run 'make format'"; exit 1; }
@@ -68,6 +107,9 @@ torture: $(READY) ## A real cluster under load, kill -9, pauses and scaling: MIN
 
 teeth: $(READY) ## Breaks that tests must notice, planted one by one: [ONLY="part of a name"] [TEETH_ARGS="--list"]
 	@$(BIN)/python -m tests.teeth $(if $(ONLY),"$(ONLY)") $(TEETH_ARGS)
+
+hbase: $(READY) ## A real HBase on this machine, to try views over its tables; stop it with: make hbase HBASE=down
+	@$(BIN)/belvedere dev hbase $(or $(HBASE),up)
 
 venv: $(READY) ## Only set up; prints where the environment is
 	@echo $(VENV)

@@ -44,6 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
     event.register("numba:compile", COMPILED)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a real Kubernetes are known by the cluster that they ask for."""
+    for item in items:
+        if {"control_plane", "node", "helm"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("kubernetes")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """Whatever a test creates, writes and reads, in the embedded database, on a shard or in a member of a pool."""

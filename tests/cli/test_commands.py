@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import belvedere
 from belvedere.cli.main import COMMANDS, cli
+from belvedere.engine import engine
 from tests.cli.conftest import Shop
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -68,6 +69,22 @@ def test_lookup_prints_the_rows_whose_key_begins_so(filled: Shop) -> None:
     assert "lookup sums prints all rows whose key begins so" in filled.run("get", "sums", "7", code=1).stderr
     assert "2 values are needed, 3 were given" in filled.run("lookup", "sums", "7", "1", "1", code=1).stderr
     assert "'x' is not a bigint" in filled.run("lookup", "sums", "x", code=1).stderr
+
+
+def test_rows_of_a_view_that_has_failed_are_printed_to_who_allows_stale_ones(
+    filled: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "apply_task", fails)
+        filled.run("put", "orders", "--json", '{"id": 4, "customer": 7, "total": "1.00"}')
+    for words in (("get", "spend", "7"), ("lookup", "spend", "7"), ("scan", "spend", "--limit", "1")):
+        assert "ZeroDivisionError: a bug" in filled.run(*words, code=1).stderr
+        stale = filled.run("--json", *words, "--allow-stale")
+        assert stale.stdout == '{"customer": 7, "n": 2, "total": "10.00"}\n'
+        assert "cannot be read since epoch" in stale.stderr and "These rows are from before that" in stale.stderr
 
 
 def test_put_and_delete_change_the_view(filled: Shop) -> None:

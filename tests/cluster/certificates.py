@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from belvedere.cluster.transport.flight import Tls
+from belvedere.rpc.addresses import Certificates
 
 
 def openssl(*arguments: str) -> None:
@@ -20,7 +20,9 @@ def authority(folder: Path, name: str) -> tuple[Path, Path]:
     return key, certificate
 
 
-def certified(folder: Path, name: str, by: tuple[Path, Path], *, trusts: tuple[Path, Path] | None = None) -> Tls:
+def certified(
+    folder: Path, name: str, by: tuple[Path, Path], *, trusts: tuple[Path, Path] | None = None
+) -> Certificates:
     """Files of somebody whom this authority has certified, and who trusts it (or another one)."""
     key, request, certificate, names = (folder / f"{name}.{suffix}" for suffix in ("key", "csr", "pem", "ext"))
     openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
@@ -28,4 +30,4 @@ def certified(folder: Path, name: str, by: tuple[Path, Path], *, trusts: tuple[P
     names.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
     openssl("x509", "-req", "-in", str(request), "-CA", str(by[1]), "-CAkey", str(by[0]), "-CAcreateserial",
             "-days", "2", "-extfile", str(names), "-out", str(certificate))  # fmt: skip
-    return Tls(certificate, key, (trusts or by)[1])
+    return Certificates(certificate, key, (trusts or by)[1])

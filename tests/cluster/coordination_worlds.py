@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -12,10 +13,10 @@ from typing import Any, Protocol
 import pytest
 from kazoo.client import KazooClient
 
-from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
 from belvedere.cluster.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from belvedere.cluster.coordination.seam import Coordination, SessionState, Versioned, encode_member
 from belvedere.cluster.coordination.zookeeper import Credentials, ZooKeeperCoordination
+from belvedere.local.zookeeper import LocalZooKeeper
 from belvedere.protocol.messages import Member, Role
 from belvedere.protocol.ring import MemberId
 from tests.cluster.zookeeper_server import Proxy
@@ -160,8 +161,8 @@ class ZooKeeperWorld:
         """To look behind the scenes."""
         digest = [("digest", f"{credentials.user}:{credentials.password}")] if credentials else None
         client = KazooClient(self.server.hosts, timeout=10.0, auth_data=digest)
-        client.start(15)
         self._raw.append(client)
+        client.start(15)
         return client
 
     def path(self, *parts: str, pool: str = "pool") -> str:
@@ -179,9 +180,9 @@ class ZooKeeperWorld:
         identity = who.session_identity()
         assert identity is not None
         thief = KazooClient(self.server.hosts, timeout=10.0, client_id=identity)
+        self._raw.append(thief)
         thief.start(15)
         thief.stop()
-        thief.close()
 
     def write_unknown(self, who: Coordination, *, happened: bool) -> None:
         self.proxy(who).lose_next(b"/record", happened=happened)
@@ -198,13 +199,21 @@ class ZooKeeperWorld:
         return lambda name: client.delete(f"{path}/{name}")
 
     def close(self) -> None:
-        for made in self._proxies:
-            made.close()
-        for proxy in itertools.chain.from_iterable(self._proxies.values()):
-            proxy.close()
-        for client in self._raw:
-            client.stop()
-            client.close()
+        """All of it, whatever fails: a client that stays open tries to connect for as long as the process lives."""
+        with contextlib.ExitStack() as last_to_first:
+            for proxy in itertools.chain.from_iterable(self._proxies.values()):
+                last_to_first.callback(proxy.close)
+            for client in self._raw:
+                last_to_first.callback(client.close)
+                last_to_first.callback(client.stop)
+            for made in self._proxies:
+                last_to_first.callback(made.close)
+
+    def __enter__(self) -> ZooKeeperWorld:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def wait_for_session(who: Coordination, state: SessionState, timeout: float = 20.0) -> None:

@@ -27,6 +27,7 @@ from belvedere.engine.delta import Changes
 from belvedere.engine.routing import route_changes
 from belvedere.engine.shard import Shard
 from belvedere.errors import CatalogError, PeerUnavailable, StoreUnavailable
+from belvedere.model.requests import check_same, parted
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import Attempt, Epoch, EpochPlan, Generation, Member, Role, Slice, Term
 from belvedere.protocol.pins import PINS, PinDocument, horizon_document
@@ -66,7 +67,7 @@ class FakePool:
         self.building: dict[int, int] = {}
         self.positions: dict[SourceId, Seq] = {}
         self.pending: list[Written] = []
-        self.requests: dict[str, Mapping[SourceId, Seq]] = {}
+        self.requests: dict[str, tuple[str, Mapping[SourceId, Seq]]] = {}
         self.seqs: dict[SourceId, Seq] = {}
         self.plan: EpochPlan | None = None
         self.shard = Shard(_State(self.store), encode_keys=encode_keys, previous_images=self.store.previous_images)
@@ -198,7 +199,7 @@ class FakePool:
 
     def _status(self, asked: LoopbackTransport) -> bytes:
         self._require_lead(asked)
-        return calls.status_json({"leader": asked.member, "stalled": self.stalled})
+        return calls.status_json({"pool": "default", "leader": asked.member, "stalled": self.stalled})
 
     def _topology(self, asked: LoopbackTransport) -> calls.Topology:
         members = [Member(c.member, Role.COORDINATOR, c.address, cluster=CLUSTER) for c in self.coordinators]
@@ -257,14 +258,22 @@ class FakePool:
                 raise StoreUnavailable("the store is down")
             if table.name in self.unknown_tables:
                 raise CatalogError(f"no base table {table.name!r} here")
-            found = self.requests.get(request) if request else None  # without a name, as with the store
-            if found is None:
-                found = self._append(table, changes, own_clock)
-                self.requests[request] = found
+            name, digest = parted(request)
+            known = self.requests.get(name) if name else None  # without a name, as with the store
+            if known is not None:
+                check_same(name, digest, known[0])
+            else:
+                known = self.requests[name] = digest, self._append(table, changes, own_clock)
+            found = known[1]
             if self.lose_write_answers:
                 self.lose_write_answers -= 1
                 raise StoreUnavailable("the answer was lost")
             return found
+
+    def written(self, name: str) -> Mapping[SourceId, Seq] | None:
+        with self.lock:
+            known = self.requests.get(name)
+            return None if known is None else known[1]
 
     def _append(self, table: TableDef, changes: Changes, own_clock: bool) -> Mapping[SourceId, Seq]:
         source = SourceId(f"{table.name}/0")

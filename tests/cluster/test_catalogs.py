@@ -179,7 +179,7 @@ def test_the_leader_drops_nothing_while_anything_is_built(monkeypatch: pytest.Mo
             in_loop=lambda ask: ask(),
             require_lead=lambda: None,
             machine=SimpleNamespace(catalog=(4, "document", building)),
-            around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document)),
+            around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document), follower=None),
             loop=SimpleNamespace(post=offers.append),
             options=SimpleNamespace(pool="default", retention=60.0),
         )
@@ -326,7 +326,7 @@ def test_a_leader_that_keeps_less_history_than_a_view_was_promised_says_so() -> 
             in_loop=lambda ask: ask(),
             require_lead=lambda: None,
             machine=SimpleNamespace(catalog=(3, "document", ())),
-            around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document), base=None),
+            around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document), base=None, follower=None),
             options=SimpleNamespace(pool="default", retention=retention),
             log=SimpleNamespace(warning=lambda event, reason, to=warnings: to.append(reason)),
         )

@@ -86,6 +86,27 @@ def test_a_new_version_that_fails_leaves_the_old_one_with_all_that_it_reads() ->
     assert served(again, set()) == {"spend": 4, "big": 4} and not catalogs.failed_builds(again)
 
 
+def test_the_text_of_the_version_in_service_takes_back_one_that_could_not_be_built() -> None:
+    replace_spend = SPEND.replace("CREATE", "CREATE OR REPLACE")
+    document = catalogs.fail(after(ORDERS, SPEND, BIG, SPEND_2), {("big", 3): "a bug"}, (3,), 5, 9)
+    again = after(replace_spend, document=document)
+    assert served(again, set()) == {"spend": 1, "big": 2}, "nothing is built"
+    assert not catalogs.failed_builds(again), "neither of it nor of its reader, which was swapped with it"
+    assert catalogs.execute(again, replace_spend) is None
+    twice = catalogs.apply_manifest(catalogs.empty(), MANIFEST)
+    for version, group in ((3, 2), (5, 3)):  # each other text fails
+        assert twice is not None
+        twice = catalogs.apply_manifest(twice, MANIFEST.replace("total > 10", f"total > {version}"))
+        assert twice is not None
+        twice = catalogs.fail(twice, {("big", group): "a bug"}, (group,), 5, version)
+    assert twice is not None and set(catalogs.failed_builds(twice)) == {"big"}
+    settled = catalogs.apply_manifest(twice, MANIFEST)
+    assert (
+        settled is not None and not catalogs.failed_builds(settled) and served(settled, set()) == served(twice, set())
+    )
+    assert catalogs.apply_manifest(settled, MANIFEST) is None
+
+
 def test_a_new_version_that_fails_in_service_does_not_bring_the_old_one_back() -> None:
     document = after(ORDERS, SPEND, SPEND_2)
     assert served(document, set()) == {"spend": 2}

@@ -590,3 +590,16 @@ def test_members_of_another_cluster_in_a_pool_of_the_same_name_are_not_asked(poo
         assert db.get("orders", 1) is None
         assert set(db.pool._coordinators()) == set(seeds)
     assert opened == [STORE_ADDRESS]
+
+
+def test_a_session_sees_what_others_write(pool: FakePool, db: ClusterDatabase) -> None:
+    """Its token is of long ago, and no reason to stay there."""
+    create(pool, db, ORDERS, SPEND)
+    with db.session(timeout=5) as session, pool.connect() as other:
+        session.put("orders", order(1, 7, "1"))
+        pool.step()
+        assert session.get("spend", 7)["n"] == 1
+        other.put("orders", order(2, 7, "1"))
+        pool.step()
+        assert session.get("spend", 7)["n"] == 2
+        assert session.scan("spend").to_pylist()[0]["n"] == 2

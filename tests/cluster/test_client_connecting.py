@@ -11,9 +11,10 @@ import pytest
 
 import belvedere
 from belvedere.cluster.client.connecting import addresses
-from belvedere.cluster.transport import flight
+from belvedere.cluster.transport.flight import FlightTransport
 from belvedere.errors import DataError, PeerUnavailable
 from belvedere.protocol.ring import MemberId
+from belvedere.rpc import client as rpc
 from tests.cluster.proxy import Proxy
 
 
@@ -26,7 +27,7 @@ def test_urls_name_coordinators() -> None:
     ("url", "found"),
     [
         ("shop.bv", "it begins with belvedere:// or belvedere"),
-        ("http://a:1", "it begins with belvedere://"),
+        ("ftp://a:1", "a gateway's begins with https:// or http://"),
         ("belvedere://", "'' is no host with a port"),
         ("belvedere://a", "'a' is no host with a port"),
         ("belvedere://a:1,b", "'b' is no host with a port"),
@@ -68,9 +69,9 @@ class Vanishing(Proxy):
 
 
 def test_a_host_that_vanished_is_noticed_before_the_call_has_spent_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    faster = [(name, 300 if "keepalive" in name or "ping" in name else value) for name, value in flight._CHANNEL]
-    monkeypatch.setattr(flight, "_CHANNEL", faster)
-    server, asked = flight.FlightTransport("127.0.0.1", member=MemberId("leader")), threading.Event()
+    faster = [(name, 300 if "keepalive" in name or "ping" in name else value) for name, value in rpc._CHANNEL]
+    monkeypatch.setattr(rpc, "_CHANNEL", faster)
+    server, asked = FlightTransport("127.0.0.1", member=MemberId("leader")), threading.Event()
 
     def vanish(request: bytes) -> bytes:
         proxy.gone = True
@@ -79,11 +80,11 @@ def test_a_host_that_vanished_is_noticed_before_the_call_has_spent_its_time(monk
 
     server.start(lambda *_: None, {"echo": lambda request: bytes(request), "vanish": vanish})
     proxy = Vanishing(int(server.address.rpartition(":")[2]))
-    client, address = flight.FlightClient(), f"grpc://127.0.0.1:{proxy.port}"
+    client, address = rpc.RpcClient(), f"grpc://127.0.0.1:{proxy.port}"
     try:
         assert client.call(address, "echo", b"x", 10.0) == b"x"
         began = time.monotonic()
-        with pytest.raises(PeerUnavailable, match="nobody answers there"):
+        with pytest.raises(PeerUnavailable, match="nobody is there"):
             client.call(address, "vanish", b"", 20.0)
         assert asked.is_set() and time.monotonic() - began < 15.0
     finally:

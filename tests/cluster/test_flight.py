@@ -1,4 +1,4 @@
-"""What only the Flight transport has: tables of services, TLS, and processes that freeze or end."""
+"""What only the Flight transport has: TLS, and processes that freeze or end."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from belvedere import errors
-from belvedere.cluster.transport.flight import FlightClient, FlightTransport, Tls
+from belvedere.cluster.transport.flight import FlightTransport
 from belvedere.protocol.messages import Attempt, Epoch, Expect, Message
 from belvedere.protocol.ring import MemberId
+from belvedere.rpc.client import RpcClient
 from tests.cluster.certificates import authority, certified
 
 A, B, C = MemberId("a"), MemberId("b"), MemberId("c")
@@ -41,79 +42,10 @@ def server() -> Iterator[FlightTransport]:
 
 
 @pytest.fixture
-def client() -> Iterator[FlightClient]:
-    made = FlightClient()
+def client() -> Iterator[RpcClient]:
+    made = RpcClient()
     yield made
     made.close()
-
-
-# --- tables
-
-ROWS = pa.table({"n": pa.array(range(100_000)), "s": pa.array([f"row {n}" for n in range(100_000)])})
-
-
-def test_a_service_answers_with_a_table(server: FlightTransport, client: FlightClient) -> None:
-    server.serve_get("slice", lambda ticket: ROWS.slice(0, int(ticket)))
-    for count in (0, 1, 100_000):
-        assert client.get(server.address, "slice", b"%d" % count, 10).read_all().equals(ROWS.slice(0, count))
-
-
-def test_a_service_answers_with_batches_as_they_come(server: FlightTransport, client: FlightClient) -> None:
-    server.serve_get("all", lambda ticket: ROWS.to_reader(max_chunksize=1_000))
-    found = list(client.get(server.address, "all", b"", 10))
-    assert [batch.num_rows for batch in found] == [1_000] * 100
-    assert pa.Table.from_batches(found).equals(ROWS)
-
-
-def test_a_service_takes_a_table(server: FlightTransport, client: FlightClient) -> None:
-    taken: list[tuple[bytes, pa.Table]] = []
-
-    def take(descriptor: bytes, rows: pa.RecordBatchReader) -> bytes:
-        taken.append((descriptor, rows.read_all()))
-        return b"%d rows" % taken[-1][1].num_rows
-
-    server.serve_put("take", take)
-    assert client.put(server.address, "take", b"to\0there", ROWS, 10) == b"100000 rows"
-    assert client.put(server.address, "take", b"", ROWS.slice(0, 0), 10) == b"0 rows"
-    assert client.put(server.address, "take", b"", ROWS.to_reader(max_chunksize=10_000), 10) == b"100000 rows"
-    assert [descriptor for descriptor, _ in taken] == [b"to\0there", b"", b""]
-    assert taken[0][1].equals(ROWS) and taken[2][1].equals(ROWS)
-
-
-def test_errors_of_services_are_raised_where_the_tables_are_read(server: FlightTransport, client: FlightClient) -> None:
-    expired = errors.NotYet("view spend is behind", 7.5)
-
-    def refuse(ticket: bytes) -> pa.Table:
-        raise expired
-
-    def break_off(ticket: bytes) -> pa.RecordBatchReader:
-        def batches() -> Iterator[pa.RecordBatch]:
-            yield from ROWS.slice(0, 10).to_batches()
-            raise expired
-
-        return pa.RecordBatchReader.from_batches(ROWS.schema, batches())
-
-    def refuse_rows(descriptor: bytes, rows: pa.RecordBatchReader) -> bytes:
-        raise errors.DataError("column n: " + "long " * 10_000)
-
-    server.serve_get("refuse", refuse)
-    server.serve_get("break", break_off)
-    server.serve_put("refuse", refuse_rows)
-    with pytest.raises(errors.NotYet, match="view spend is behind") as raised:
-        client.get(server.address, "refuse", b"", 10)
-    assert raised.value.lag == 7.5
-    with pytest.raises(errors.NotYet, match="view spend is behind"):
-        client.get(server.address, "break", b"", 10).read_all()
-    with pytest.raises(errors.DataError, match="column n: long"):
-        client.put(server.address, "refuse", b"", ROWS, 10)
-    for name in ("get", "put"):
-        with pytest.raises(errors.Incompatible, match=f"{name} nonsense is unknown"):
-            (client.get if name == "get" else client.put)(*_arguments(name, server.address))
-    assert client.call(server.address, "echo", b"still there", 5) == b"still there"
-
-
-def _arguments(name: str, address: str) -> tuple[object, ...]:
-    return (address, "nonsense", b"", 5) if name == "get" else (address, "nonsense", b"", ROWS, 5)
 
 
 def test_a_port_that_is_taken_is_reported(server: FlightTransport) -> None:
@@ -121,7 +53,7 @@ def test_a_port_that_is_taken_is_reported(server: FlightTransport) -> None:
         FlightTransport("127.0.0.1", server.port, member=A)
 
 
-def test_a_member_that_has_not_begun_is_asked_again(client: FlightClient) -> None:
+def test_a_member_that_has_not_begun_is_asked_again(client: RpcClient) -> None:
     """Its port listens before it can answer: that is no sign of another version."""
     transport = FlightTransport("127.0.0.1", member=A)
     try:
@@ -135,13 +67,6 @@ def test_a_member_that_has_not_begun_is_asked_again(client: FlightClient) -> Non
         transport.close()
 
 
-def test_a_closed_client_says_so() -> None:
-    client = FlightClient()
-    client.close()
-    with pytest.raises(errors.Closed):
-        client.call("grpc://127.0.0.1:1", "echo", b"", 1)
-
-
 # --- TLS
 
 
@@ -150,8 +75,8 @@ def test_members_with_certificates_of_one_authority_talk_and_others_do_not(tmp_p
     received: list[Message] = []
     there = FlightTransport("127.0.0.1", member=B, tls=certified(tmp_path, "there", ours))
     here = FlightTransport("127.0.0.1", member=A, tls=certified(tmp_path, "here", ours))
-    stranger = FlightClient(tls=certified(tmp_path, "stranger", theirs, trusts=ours))
-    deceived = FlightClient(tls=certified(tmp_path, "deceived", ours, trusts=theirs))
+    stranger = RpcClient(tls=certified(tmp_path, "stranger", theirs, trusts=ours))
+    deceived = RpcClient(tls=certified(tmp_path, "deceived", ours, trusts=theirs))
     try:
         there.start(lambda sender, message, payload: received.append(message), {"echo": lambda request: request})
         here.start(ignore, {})
@@ -163,7 +88,7 @@ def test_members_with_certificates_of_one_authority_talk_and_others_do_not(tmp_p
         assert received == [number(n) for n in range(100)]
         assert here.call(there.address, "echo", b"hello", 5) == b"hello"
         plain = there.address.replace("grpc+tls", "grpc")
-        for client, address in ((stranger, there.address), (deceived, there.address), (FlightClient(), plain)):
+        for client, address in ((stranger, there.address), (deceived, there.address), (RpcClient(), plain)):
             with pytest.raises(errors.PeerUnavailable):
                 client.call(address, "echo", b"hello", 2)
     finally:
@@ -180,9 +105,9 @@ def test_a_certificate_of_another_name_is_accepted_only_if_told(tmp_path: Path) 
     other.start(ignore, {"echo": lambda request: request})
     try:
         with pytest.raises(errors.PeerUnavailable):
-            FlightClient(tls=tls).call(other.address, "echo", b"x", 2)
-        named = Tls(tls.certificate, tls.key, tls.authority, server_name="localhost")
-        assert FlightClient(tls=named).call(other.address, "echo", b"x", 5) == b"x"
+            RpcClient(tls=tls).call(other.address, "echo", b"x", 2)
+        named = replace(tls, server_name="localhost")
+        assert RpcClient(tls=named).call(other.address, "echo", b"x", 5) == b"x"
     finally:
         there.close()
         other.close()

@@ -50,8 +50,8 @@ def test_what_does_not_fit_into_memory_comes_back_from_the_file(tmp_path: Path) 
     for number, payload in payloads.items():
         kept.put(batch(number), payload)
     assert kept.nbytes == 900
-    assert kept.spills == 17
-    assert kept.spilled_bytes == 17 * 300
+    assert kept.budget.spills == 17
+    assert kept.budget.spilled_bytes == 17 * 300
     assert taken(kept) == [("d", number, payload) for number, payload in payloads.items()]
     kept.put(batch(0, epoch=2), b"x" * 900)
     kept.put(batch(1, epoch=2), b"y" * 900)
@@ -88,7 +88,8 @@ def test_no_room_to_spill_says_where(tmp_path: Path) -> None:
 
 
 def test_a_stage_of_which_a_batch_found_no_room_is_never_computed_without_it(tmp_path: Path) -> None:
-    kept = BatchBuffer(4, tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    kept = BatchBuffer(4, tmp_path / "file")
     kept.put(batch(0), b"held")
     with pytest.raises(DiskError):
         kept.put(batch(1), b"too much")
@@ -110,4 +111,4 @@ def test_what_is_forgotten_takes_no_room() -> None:
     assert taken(kept, attempt=2) == [("d", 0, b"x" * 400)]
     assert kept.nbytes == 0
     kept.put(batch(0, epoch=5), b"x" * 1000)
-    assert kept.spills == 1, "only the third batch did not fit"
+    assert kept.budget.spills == 1, "only the third batch did not fit"

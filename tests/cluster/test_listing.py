@@ -11,7 +11,17 @@ from belvedere.backend.seam import SourceInfo
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.cluster.roles.input_listing import Listing, WaitingInput
 from belvedere.protocol.driving import Note
-from belvedere.protocol.exactly_once import Chunk, ChunkId, Seq, SourceId, WriterId, choose, positions
+from belvedere.protocol.exactly_once import (
+    DURABLE_END,
+    START,
+    Chunk,
+    ChunkId,
+    Seq,
+    SourceId,
+    WriterId,
+    choose,
+    positions,
+)
 
 A, B = SourceId("a"), SourceId("b")
 
@@ -56,6 +66,24 @@ def test_what_was_shown_is_shown_again_although_copies_that_begin_earlier_come_l
     chunks, _ = listing.read()
     assert positions(chunks)[A] >= bounds[A] == 7
     assert [(piece.after, piece.last) for piece in choose({}, bounds, chunks)] == [(-1, 1), (1, 3), (3, 5), (5, 7)]
+
+
+def test_a_source_that_ended_where_it_is_durable_ends_at_the_last_chunk_of_all_and_not_of_the_first() -> None:
+    store = MemoryStore()
+    store.list_source(SourceInfo(A, "t", frozenset(), DURABLE_END, "node"))
+    store.list_source(SourceInfo(B, "t", frozenset({A}), None, "node"))
+    for first in range(0, 40, 2):
+        put(store, A, first, first + 1)
+    listing = Listing(store, store, limit=4)
+    chunks, facts = listing.read()
+    assert positions(chunks)[A] == 7
+    assert [(fact.id, fact.last, fact.durable_end) for fact in facts] == [(A, 39, True), (B, None, False)]
+    store.remove_chunks([chunk.id for chunk in store.chunks()])
+    put(store, B, 0, 1)
+    put(store, SourceId("unheard"), 0, 0)  # it is listed anew
+    assert next(fact.last for fact in listing.read()[1] if fact.id == A) == 39, "an end is a fact"
+    _, facts = Listing(store, store, limit=4).read()
+    assert facts[0].durable_end and facts[0].last == START, "all of it is committed: its position tells"
 
 
 def test_a_short_index_is_read_whole_and_asks_for_no_figures() -> None:

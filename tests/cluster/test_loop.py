@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from belvedere.cluster.coordination.clock import Clock
-from belvedere.cluster.process.loop import Busy, Loop, Pauses, Worker
+from belvedere.cluster.process.loop import Busy, Loop, Worker
 from belvedere.cluster.process.options import ProcessOptions, spoken_protocols
 from belvedere.errors import DataError
 from belvedere.protocol.membership import OLDEST_PROTOCOL
@@ -65,13 +65,6 @@ def test_a_closed_worker_begins_nothing() -> None:
     assert worker.join(5.0)
     assert done == []
     assert 0.0 <= Busy(worker).share() <= 1.0
-
-
-def test_pauses_grow_up_to_a_limit() -> None:
-    pauses = Pauses(1.0, 5.0)
-    assert [pauses.next() for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
-    pauses.reset()
-    assert pauses.next() == 1.0
 
 
 class Hands:

@@ -34,6 +34,7 @@ def made(clock: Time) -> Metrics:
 
 def test_the_reference_lists_every_metric_and_nothing_else() -> None:
     rows = re.findall(r"^\| `(belvedere_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", PAGE.read_text(), re.MULTILINE)
+    rows = [row for row in rows if not row[0].startswith("belvedere_http_")]  # of gateways
     listed = {name: (kind, tuple(re.findall(r"`(\w+)`", labels)), meaning) for name, kind, labels, meaning in rows}
     for metric in METRICS:
         shown = metric.name + ("_total" if metric.kind == "counter" else "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import urllib.error
 import urllib.request
@@ -12,7 +14,6 @@ import pytest
 
 from belvedere import errors
 from belvedere.backend.memory import MemoryStore, Moment
-from belvedere.cluster.roles.batch_buffer import BatchBuffer
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.cluster.roles.viewserver import ViewServerMember
 from belvedere.cluster.transport import calls
@@ -20,6 +21,7 @@ from belvedere.cluster.transport.seam import Payload
 from belvedere.engine.shard import Shard, StageError
 from belvedere.protocol.messages import PROTOCOL, Attempt, Batch, Begin, Message, Role
 from belvedere.protocol.ring import BUCKETS, MemberId
+from belvedere.spill import Spill
 from tests.cluster.memory_pool import Pool
 from tests.cluster.real import until
 
@@ -169,10 +171,10 @@ def without_room_to_spill(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> ViewSe
     pool.whole()
     pool.define()
 
-    def full(self: BatchBuffer, payload: bytes) -> None:
-        raise errors.DiskError("no room to spill batches in somewhere: No space left on device; give it room")
+    def full(self: Spill[bytes], payload: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(BatchBuffer, "_spill", full)
+    monkeypatch.setattr(Spill, "_append", full)
     server = pool.processes["v"].current
     assert isinstance(server, ViewServerMember)
     return server
@@ -180,11 +182,11 @@ def without_room_to_spill(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> ViewSe
 
 def test_no_room_to_spill_is_a_failed_attempt_with_the_reason(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     server = without_room_to_spill(pool, monkeypatch)
-    limit, server.work.kept._limit = server.work.kept._limit, -1
+    limit, server.work.kept.budget.limit = server.work.kept.budget.limit, -1
     last = pool.write(1)
     until(lambda: "no room to spill" in pool.status()["stalled"], 20.0, "the reason in the status")
     assert pool.processes["v"].current is server, "the same incarnation"
-    server.work.kept._limit = limit
+    server.work.kept.budget.limit = limit
     until(lambda: pool.covers(last), 20.0, "goes on")
 
 
@@ -215,11 +217,11 @@ def test_no_room_for_a_batch_that_came_before_its_generation_is_not_forgotten(
                 received(*letter)
 
     monkeypatch.setattr(server, "received", leader_is_slow)
-    limit, server.work.kept._limit = server.work.kept._limit, -1
+    limit, server.work.kept.budget.limit = server.work.kept.budget.limit, -1
     last = pool.write(1)
     until(lambda: "no room to spill" in pool.status()["stalled"], 20.0, "the reason in the status")
     assert early and not pool.covers(last)
-    server.work.kept._limit = limit
+    server.work.kept.budget.limit = limit
     until(lambda: pool.covers(last), 20.0, "goes on")
     assert pool.rows() == 1
 

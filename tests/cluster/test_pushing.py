@@ -86,7 +86,7 @@ def test_a_distributor_that_is_leaving_may_still_answer(tmp_path: Path) -> None:
         goes_on.wait(10.0)
         return b""
 
-    leaving._transport.serve_call(PUSH, slow)
+    leaving._transport._server.serve({PUSH: lambda request: slow(request.to_pybytes())})
     store.push_to([leaving.address])
     write(store)
     until(lambda: under_way(store) == len(NODES), 10.0)

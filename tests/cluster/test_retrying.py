@@ -10,7 +10,8 @@ from belvedere.backend import seam
 from belvedere.backend.memory import MemoryStore
 from belvedere.backend.seam import TableWrite
 from belvedere.cluster.process.logs import get
-from belvedere.cluster.process.retrying import Retrying, Superseded, Trouble
+from belvedere.cluster.process.retrying import Retrying, Trouble
+from belvedere.retry import Superseded
 
 
 def test_a_long_write_is_given_up_between_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:

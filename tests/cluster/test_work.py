@@ -327,7 +327,7 @@ def test_batches_that_nobody_will_compute_are_let_go() -> None:
 def test_batches_beyond_memory_go_through_a_file(tmp_path: Path) -> None:
     table = begun(3, 2, directory=tmp_path, memory_limit=256)
     table.run(table.plan(2))
-    assert sum(work.kept.spills for work in table.servers.values()) > 0
+    assert sum(work.kept.budget.spills for work in table.servers.values()) > 0
     assert table.views() == history(3, 1)[0]
     for work in table.servers.values():
         assert work.kept.nbytes == 0

@@ -10,18 +10,19 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from belvedere.cluster.coordination import zookeeper_jars
-from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
 from belvedere.cluster.coordination.zookeeper import ZooKeeperCoordination
-from belvedere.cluster.coordination.zookeeper_jars import Jar, find_classes, find_java, repository
 from belvedere.errors import CoordinationUnavailable
+from belvedere.local import zookeeper_jars
+from belvedere.local.java import repository
+from belvedere.local.zookeeper import LocalZooKeeper
+from belvedere.local.zookeeper_jars import Jar, find_classes, find_java
 from tests.cluster.zookeeper_server import eventually, require_zookeeper
 
 
@@ -39,23 +40,19 @@ def test_what_was_written_is_there_after_a_restart_and_after_a_crash(tmp_path: P
     require_zookeeper()
     server = LocalZooKeeper(tmp_path / "made on demand", tick_ms=200)
     assert server.pid is None
-    begin = time.monotonic()
     server.start()
-    assert time.monotonic() - begin < 20.0
     server.start()
     assert server.pid is not None
     port = server.port
-    one = ZooKeeperCoordination(server.hosts, "pool")
-    one.start(15.0)
-    record = one.create(b"kept")
-    one.close()
+    with closing(ZooKeeperCoordination(server.hosts, "pool")) as one:
+        one.start(15.0)
+        record = one.create(b"kept")
     for again in (server.restart, lambda: (server.stop(kill=True), server.start())):
         again()
         assert server.port == port
-        reader = ZooKeeperCoordination(server.hosts, "pool")
-        reader.start(15.0)
-        assert reader.read() == record
-        reader.close()
+        with closing(ZooKeeperCoordination(server.hosts, "pool")) as reader:
+            reader.start(15.0)
+            assert reader.read() == record
     pid = server.pid
     server.stop()
     server.stop()
@@ -107,7 +104,7 @@ def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
 
 CHILD = """
 import sys
-from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
+from belvedere.local.zookeeper import LocalZooKeeper
 server = LocalZooKeeper(sys.argv[1], sync=False)
 server.start()
 print(server.pid, flush=True)

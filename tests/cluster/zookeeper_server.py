@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
-from belvedere.cluster.coordination.zookeeper_jars import find_classes, find_java
 from belvedere.errors import CoordinationUnavailable
+from belvedere.local.zookeeper import LocalZooKeeper
+from belvedere.local.zookeeper_jars import find_classes, find_java
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +53,7 @@ class _Pair:
         self.client = client
         self.server = server
         self.swallow_answers_until = 0.0
+        self.is_mute = False
 
     def close(self) -> None:
         for side in (self.client, self.server):
@@ -62,7 +63,8 @@ class _Pair:
 
 
 class Proxy:
-    """Forwards TCP to `port`. It can cut all connections, freeze them (open, nothing moves), or lose one request."""
+    """Forwards TCP to `port`. It can cut all connections, freeze them (open, nothing moves), lose one request, or let a
+    connection say nothing."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -73,6 +75,7 @@ class Proxy:
         self._is_cut = False
         self._is_frozen = False
         self._lose: tuple[bytes, bool] | None = None
+        self._mute_next = False
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
@@ -98,6 +101,11 @@ class Proxy:
         on the way back."""
         with self._lock:
             self._lose = (containing, happened)
+
+    def mute_next(self) -> None:
+        """The next connection is accepted, and nothing that is sent on it reaches the server."""
+        with self._lock:
+            self._mute_next = True
 
     @property
     def connections(self) -> int:
@@ -148,6 +156,8 @@ class Proxy:
             self._pairs.append(_Pair(client, socket.create_connection(("127.0.0.1", self._target), timeout=5.0)))
         except OSError:
             client.close()
+            return
+        self._pairs[-1].is_mute, self._mute_next = self._mute_next, False
 
     def _forward(self, pair: _Pair, from_client: bool) -> None:
         source, target = (pair.client, pair.server) if from_client else (pair.server, pair.client)
@@ -155,6 +165,8 @@ class Proxy:
             data = source.recv(1 << 16)
             if not data:
                 self._end(pair)
+            elif pair.is_mute:
+                pass
             elif from_client and self._lose is not None and self._lose[0] in data:
                 happened, self._lose = self._lose[1], None
                 if happened:

@@ -26,8 +26,16 @@ def test_every_number_of_the_readme_is_in_the_benchmarks() -> None:
 def test_the_readme_compares_with_its_peers_and_says_what_is_missing() -> None:
     peers = section("Compared with others")
     assert all(f"[{name}]" in peers for name in ("Materialize", "RisingWave", "Feldera", "Flink", "Phoenix"))
-    planned = [line for line in section("What exists, and what does not").splitlines() if "| planned" in line]
-    assert all(any(word in line for line in planned) for word in ("HBase", "Spark", "Kubernetes", "HTTP"))
+    parts = section("What exists, and what does not").splitlines()
+    assert all(any(word in line for line in parts) for word in ("HBase", "Spark", "Kubernetes", "HTTP"))
+    empty = {folder.parent.name for folder in (ROOT / "viewserver/belvedere").glob("*/__init__.py") if alone(folder)}
+    planned = [line.lower() for line in parts if line.endswith("| planned |")]
+    assert empty and all(any(name in line for line in planned) for name in empty), "what is empty is planned"
+
+
+def alone(file: Path) -> bool:
+    """Whether the folder has no other module."""
+    return list(file.parent.glob("**/*.py")) == [file]
 
 
 def test_the_readme_begins_with_how_to_install() -> None:

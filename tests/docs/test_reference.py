@@ -66,7 +66,13 @@ def test_every_field_of_a_manifest_is_in_the_reference() -> None:
     for title, *tables in (
         ("BaseTable", manifest.TABLE_FIELDS, manifest.TABLE_REFUSED, manifest.COLUMN_FIELDS, manifest.COLUMN_REFUSED),
         ("MaterializedView", manifest.VIEW_FIELDS, manifest.VIEW_REFUSED),
-        ("ViewPool", view_pool.POOL_FIELDS, view_pool.POOL_REFUSED, view_pool.AUTOSCALING_FIELDS),
+        (
+            "ViewPool",
+            view_pool.POOL_FIELDS,
+            view_pool.KUBERNETES_FIELDS,
+            view_pool.POOL_REFUSED,
+            view_pool.AUTOSCALING_FIELDS,
+        ),
         ("Names and metadata", manifest.METADATA_FIELDS, manifest.METADATA_REFUSED),
     ):
         named = re.findall(r"`(?:metadata\.|columns\[\]\.)?(\w+)`", sections[title])

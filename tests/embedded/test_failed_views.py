@@ -14,7 +14,7 @@ from belvedere.embedded.database import Database
 from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.storage.faulty import MemoryFiles
 from belvedere.engine import engine
-from belvedere.errors import Closed, Defect, ViewFailed
+from belvedere.errors import CatalogError, Closed, Defect, ViewFailed
 from belvedere.plan.nodes import ViewNode
 
 ORDERS = "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, total BIGINT)"
@@ -211,3 +211,70 @@ def test_a_crash_before_the_failure_is_durable_leaves_nothing_of_it(breaker: Bre
     breaker.views = set()
     with Database(None, options, files) as db:
         assert rows(db, "spend") == [(7, 11)] and rows(db, "everything") == [(1, 5), (2, 6)]
+
+
+def stale(db: Any, view: str = "spend") -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in db.scan(view, allow_stale=True).to_pylist()]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_who_allows_stale_rows_gets_those_of_before_the_failure(
+    tmp_path: Path, breaker: Breaker, snapshot: bool
+) -> None:
+    """Until the view is dropped or replaced, also after restarts and in other processes."""
+    options = {"snapshot": snapshot}
+    with belvedere.open(tmp_path / "db", **options) as db:
+        for statement in (ORDERS, SPEND, BIG, ALL):
+            db.execute(statement)
+        before = db.put("orders", [{"id": 1, "customer": 7, "total": 5}, {"id": 2, "customer": 8, "total": 50}])
+        db.wait(before)
+        assert stale(db) == rows(db, "spend") == [(7, 5), (8, 50)], "of a view in service, the newest rows"
+        breaker.views = {("spend", 1)}
+        after = db.put("orders", [{"id": 3, "customer": 7, "total": 20}])
+        db.wait(after, 10.0)
+        assert stale(db) == [(7, 5), (8, 50)] and stale(db, "BIG") == [(8, 50)]
+        assert db.get("spend", 7, allow_stale=True) == {"customer": 7, "total": 5}
+        assert db.get("spend", 9, allow_stale=True) is None
+        assert db.lookup("spend", 8, allow_stale=True, after=before, columns=["total"]).to_pylist() == [{"total": 50}]
+        assert [column.name for column in db.key_columns("spend")] == ["customer"]
+        for read in (lambda: db.get("spend", 7), lambda: db.get("spend", 7, at=before.epoch + 10**9, allow_stale=True)):
+            with pytest.raises(ViewFailed, match="a bug"):
+                read()
+        with pytest.raises(ViewFailed, match=f"a bug.*; its rows are those of epoch {before.epoch}, and the answer"):
+            db.scan("spend", after=after, allow_stale=True)
+        with belvedere.open(tmp_path / "db", read_only=True) as reader:
+            assert stale(reader) == [(7, 5), (8, 50)]
+            with pytest.raises(ViewFailed, match="later ones"):
+                reader.get("spend", 7, after=str(after), allow_stale=True)
+    breaker.views = set()
+    with belvedere.open(tmp_path / "db", **options) as db:
+        db.wait(db.put("orders", [{"id": 4, "customer": 9, "total": 1}]))
+        assert stale(db) == [(7, 5), (8, 50)] and stale(db, "big") == [(8, 50)]
+        with belvedere.open(tmp_path / "db", read_only=True) as reader:
+            assert stale(reader, "big") == [(8, 50)]
+        db.execute("DROP MATERIALIZED VIEW big")
+        with pytest.raises(CatalogError, match="big"):
+            stale(db, "big")
+        db.execute(SPEND.replace("CREATE", "CREATE OR REPLACE"))
+        assert stale(db) == rows(db, "spend") == [(7, 25), (8, 50), (9, 1)]
+    with belvedere.open(tmp_path / "db", **options) as db:
+        assert stale(db) == [(7, 25), (8, 50), (9, 1)]
+
+
+def test_a_session_gets_no_stale_rows_once_it_has_read_or_written_later(db: Database, breaker: Breaker) -> None:
+    fresh, reading, writing = db.session(), db.session(), db.session()
+    assert reading.get("everything", 1) == {"id": 1, "total": 5}
+    breaker.views = {("spend", 1)}
+    db.wait(db.put("orders", [{"id": 3, "customer": 7, "total": 20}]), 10.0)
+    for _ in range(2):  # to read old rows is not to read later ones
+        assert fresh.get("spend", 7, allow_stale=True) == {"customer": 7, "total": 5}
+        assert reading.lookup("spend", 7, allow_stale=True).to_pylist() == [{"customer": 7, "total": 5}]
+        assert len(writing.scan("spend", allow_stale=True)) == 2
+    with pytest.raises(ViewFailed, match="a bug"):
+        fresh.get("spend", 7)
+    assert reading.get("everything", 3, allow_stale=True) == {"id": 3, "total": 20}
+    writing.put("orders", {"id": 4, "customer": 7, "total": 1})
+    for session in (reading, writing):
+        with pytest.raises(ViewFailed, match="and the answer is to include later ones"):
+            session.get("spend", 7, allow_stale=True)
+    assert fresh.get("spend", 7, allow_stale=True) is not None

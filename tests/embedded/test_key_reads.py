@@ -467,3 +467,36 @@ def test_a_version_that_is_gone_is_read_by_those_who_pinned_it(db: Database) -> 
         db.wait(db.put("events", [{"day": DAYS[0], "id": 2, "city": "Oslo", "level": 2.0, "n": 1}]))
         assert before.lookup("levels", "Oslo", columns=["level"]).to_pylist() == [{"level": 1.5}]
         assert db.lookup("levels", "Oslo").to_pylist() == [{"city": "Oslo", "n": 2}]
+
+
+def test_several_keys_are_read_at_one_epoch_in_their_order() -> None:
+    with belvedere.open(None) as db:
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+        db.execute("CREATE MATERIALIZED VIEW w AS SELECT id, v FROM t")
+        early = db.put("t", [{"id": id, "v": id} for id in range(10)])
+        db.wait(early)
+        late = db.put("t", {"id": 3, "v": 30})
+        db.wait(late)
+        expected = [{"id": 3, "v": 30}, None, {"id": 1, "v": 1}, {"id": 3, "v": 30}]
+        assert db.get_many("w", [3, 99, 1, (3,)]) == db.get_many("t", [3, 99, 1, {"id": 3}]) == expected
+        assert db.get_many("w", [3, 1], at=early.epoch) == [{"id": 3, "v": 3}, {"id": 1, "v": 1}]
+        assert db.get_many("w", []) == []
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("relation", ["t", "w", "hidden"])
+def test_pages_follow_each_other_without_gaps_or_repeats(relation: str, reverse: bool) -> None:
+    with belvedere.open(None) as db:
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+        db.execute("CREATE MATERIALIZED VIEW w AS SELECT id, v FROM t")
+        db.execute("CREATE MATERIALIZED VIEW hidden AS SELECT v FROM t")
+        db.wait(db.put("t", [{"id": id, "v": id} for id in range(100)]))
+        found, beyond = list[int](), None
+        while True:
+            page = db.page(relation, limit=7, start=10, stop=90, reverse=reverse, beyond=beyond)
+            found += page.rows.column("v").to_pylist()
+            if not page.more:
+                break
+            beyond = page.end(page.rows.num_rows)
+        assert found == sorted(range(10, 90), reverse=reverse)
+        assert page.rows.schema.names == db.scan(relation, limit=0).schema.names

@@ -1,9 +1,9 @@
 """Exceptions at chosen moments of a call: before the n-th bytecode, from another thread, or by a real signal.
 
-The tracer can raise before any bytecode, also where the interpreter itself never looks for interrupts. Four
-instructions are left out for that reason: those between the end of a `with` block and its `__exit__`. CPython raises
-interrupts after calls, at the start of functions and where loops go back, so a lock in `with` is always given back; a
-tracer would break that for every Python program.
+The tracer can raise before any bytecode, also where the interpreter itself never looks for interrupts. A few
+instructions are left out for that reason: those between the end of a `with` block (its value, if it returns one, is put
+aside first) and its `__exit__`. CPython raises interrupts after calls, at the start of functions and where loops go
+back, so a lock in `with` is always given back; a tracer would break that for every Python program.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ def _leaving_with(code: CodeType) -> frozenset[int]:
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("CACHE", "PRECALL"):
             continue
-        last = [*last[-3:], instruction]
-        nones = [i for i in last[:3] if i.opname == "LOAD_CONST" and i.argval is None]
-        if len(last) == 4 and len(nones) == 3 and instruction.opname == "CALL" and instruction.arg == 2:
-            found.update(range(last[0].offset, instruction.offset + 1, 2))
+        last = [*last[-4:], instruction]
+        nones = [i for i in last[-4:-1] if i.opname == "LOAD_CONST" and i.argval is None]
+        if len(last) >= 4 and len(nones) == 3 and instruction.opname == "CALL" and instruction.arg == 2:
+            first = last[0] if len(last) == 5 and last[0].opname == "SWAP" else last[-4]
+            found.update(range(first.offset, instruction.offset + 1, 2))
     return frozenset(found)
 
 

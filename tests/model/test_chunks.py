@@ -16,6 +16,7 @@ from belvedere.engine.delta import Changes
 from belvedere.engine.vec import Status, Vec
 from belvedere.errors import Damaged
 from belvedere.model import chunks
+from belvedere.model.change_codec import is_mixed
 from belvedere.protocol.exactly_once import ChunkId, InputPiece, Seq, SourceId, WriterId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, Column, decimal
@@ -136,6 +137,67 @@ def test_what_the_filter_leaves_is_a_chunk(seed: int) -> None:
     again = chunks.encode(SOURCE, kept)
     assert decoded(again) == expected(log, requests[first][0] - 1)
     assert chunks.encode(SOURCE, chunks.parse(again)) == again
+
+
+def by_the_own_clock(seq: int, changes: Changes, first: int) -> tuple[bytes, Changes]:
+    """As a client writes it and a store stamps it, and what is to come out."""
+    sent = chunks.given(chunks.entry(TABLE, Seq(0), changes, own_clock=True), True)
+    step = is_mixed(changes)
+    return chunks.stamped(sent, Seq(seq), first), replace(changes, ts=first + step * np.arange(len(changes)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_timestamps_of_the_own_clock_are_those_of_each_entry(seed: int) -> None:
+    """Also beside entries that have theirs, joined, and cut again."""
+    rng = random.Random(seed)
+    log, payloads = history(rng, 12), []
+    for seq, changes in log.items():
+        if seed % 4 and rng.random() < 0.8:
+            payload, log[seq] = by_the_own_clock(seq, changes, rng.randrange(10**15))
+        else:
+            payload = chunks.entry(TABLE, Seq(seq), changes)
+        payloads.append(payload)
+        assert decoded(payload) == rows(log[seq])
+    joined = chunks.join(payloads)
+    assert decoded(joined) == expected(log)
+    after, last = sorted((rng.randrange(-1, 1000), rng.randrange(1000)))
+    assert decoded(joined, after, last) == expected(log, after, last)
+    kept = chunks.parse(joined)[rng.randrange(12) :]
+    assert decoded(chunks.encode(SOURCE, kept)) == expected(log, kept[0].seq - 1)
+
+
+@pytest.mark.parametrize("own_clock", [True, False])
+def test_what_a_client_wrote_is_stored_and_pushed_as_it_is(own_clock: bool) -> None:
+    """Seq and timestamp are put beside the rows: their columns are the very bytes of the client."""
+    sent = chunks.entry(TABLE, Seq(0), random_changes(random.Random(5), 40), own_clock=own_clock)
+    stored = chunks.stamped(chunks.given(sent, own_clock), Seq(9), 10**15 if own_clock else None)
+    frame = bytes(chunks.Content(sent).frame)
+    assert bytes(chunks.Content(stored).frame) == frame and len(frame) > 1000
+    assert chunks.encode(SOURCE, chunks.parse(chunks.join([stored]))) == stored
+
+
+OLD_CHUNK = bytes.fromhex(
+    "425643315000000014ed5da15eae1d687b2274223a2274222c226e223a332c2265223a322c2263223a5b5b226964222c22626967696e"
+    "74225d2c5b2273222c22737472696e67225d5d2c2270223a5b2273225d2c226b223a226d69786564227d030000000000000005000000"
+    "000000000200000000000000030000000000000003000000000000000200000000000000000100000000000001000000000000000200"
+    "000000000000010000000000000001000000000000000000000001000000010000000100000061000000000000000101000000000000"
+    "0000010000000000070000000000000008000000000000000900000000000000"
+)
+"""Of the format before: two entries, with and without a column, a delete at the end."""
+
+
+def test_chunks_of_the_format_before_are_read_and_joined_with_new_ones() -> None:
+    table = replace(TABLE, columns=(Column("id", BIGINT, False), Column("s", STRING)))
+    found = [(1, "a", False, 7), (2, None, False, 8), (1, "absent", True, 9)]
+    assert decoded(OLD_CHUNK, table=table) == found
+    assert decoded(OLD_CHUNK, 3, 5, table) == found[2:]
+    more, changes = by_the_own_clock(9, random_changes(random.Random(1), 3), 77)
+    wide = [row[:1] + ("absent",) * 4 + row[1:2] + ("absent",) * 4 + row[2:] for row in found]
+    assert decoded(chunks.join([OLD_CHUNK, more])) == wide + rows(changes)
+    client = chunks.given(OLD_CHUNK, False)  # a client of the version before
+    assert decoded(chunks.stamped(client, Seq(4), None), table=table) == found
+    again = chunks.given(OLD_CHUNK, True)
+    assert [row[-1] for row in decoded(chunks.stamped(again, Seq(4), 50), table=table)] == [50, 51, 52]
 
 
 def test_a_whole_request_is_passed_on_as_it_is() -> None:

@@ -18,7 +18,7 @@ HISTORIES = int(os.environ.get("BELVEDERE_HISTORIES", "2000"))
 FIRST = int(os.environ.get("BELVEDERE_FIRST_SEED", "0"))
 CHUNK = 25
 """Histories per test: enough to spread over processes, few enough to see where time goes."""
-ALWAYS = 500
+ALWAYS = 300
 """So many of them are in every run, the others in long ones."""
 
 

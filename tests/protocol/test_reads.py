@@ -287,8 +287,3 @@ def test_a_token_is_covered_when_all_its_positions_are_reached() -> None:
 def test_a_token_of_a_forgotten_source_is_covered() -> None:
     assert covers({A: Seq(5), B: Seq(3)}, {B: Seq(3)}, {B})
     assert not covers({A: Seq(5)}, {A: Seq(4)}, ())
-
-
-def test_the_error_names_what_is_behind() -> None:
-    error = ReadSession(Epoch(7)).not_yet({A: Seq(5), B: Seq(3)}, {B: Seq(3)}, 120.0)
-    assert error.lag == 120 and str(error) == "epoch 7 does not include the write yet: it is behind in a"

@@ -46,6 +46,22 @@ def test_a_listed_source_is_planned_to_what_is_durable() -> None:
     assert made.bounds() == {A: 12}
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_daughters_of_a_source_that_ended_where_it_is_durable_wait_for_what_is_durable(left: bool) -> None:
+    """What is planned may have left INPUT: then the position says where it ended."""
+    made = restored(a=4) if left else SourceBook()
+    index = [chunk(2, B, 0, 3)] if left else [chunk(1, A, 0, 4), chunk(2, B, 0, 3)]
+    ended = fact(A, last=-1 if left else 4)
+    assert made.observe(index, [ended, fact(B, A)], {A}) == []
+    if not left:
+        assert made.bounds() == {A: 4} and made.held_up() == {B: {A}}
+        made.plan({A: Seq(4)})
+        assert made.observe(index, [ended, fact(B, A)], {A}) == []
+    assert made.bounds() == {B: 3} and made.phase(A) is SourcePhase.EXHAUSTED
+    assert made.observe([chunk(2, B, 0, 3)], [ended, fact(B, A)], {A}) == []
+    assert made.forgettable({A: Seq(4)}) == (A,)
+
+
 def test_daughters_wait_until_their_parent_is_planned_to_its_last_seq() -> None:
     made = SourceBook()
     index = [chunk(1, A, 0, 4), chunk(2, B, 0, 3)]

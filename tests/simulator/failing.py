@@ -138,7 +138,9 @@ class FailingViews:
             else:
                 spec = BY_QUERY[one.view.definition.sql]
                 readers = {other for other in names if name in _reads(failed, other)}
-                if not (set(spec.reads) & names or (readers and not failure.served)):
+                # Of one that could not be built nothing is there but the reason, which stays when the other is mended.
+                known = not failure.served and (name, number) in self._seen
+                if not (known or set(spec.reads) & names or (readers and not failure.served)):
                     raise Wrong(f"view {name} is set aside since epoch {failure.epoch}, for another: {failure.reason}")
                 if (name, number) not in self._seen:
                     self.effects["view set aside with another"] += 1

@@ -430,4 +430,4 @@ def spilling(work: ServerWork, spills: Action) -> None:
 
     made, work._make_shard = work._make_shard, make
     work._shard = make()
-    work.kept._append = before(work.kept._append)  # type: ignore[method-assign]
+    work.kept._spill._append = before(work.kept._spill._append)  # type: ignore[method-assign]

@@ -20,7 +20,6 @@ from belvedere.backend.memory import MemoryStore
 from belvedere.cluster.catalog.names import FailedVersion, Readable, ReadableView, failed_at, names_at
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.epochs import CommittedEpochs, Known
-from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.reading import decode
 from belvedere.cluster.client.subscribe import ClusterSubscription
 from belvedere.cluster.transport import calls
@@ -29,6 +28,7 @@ from belvedere.errors import EpochExpired, NotYet, ViewFailed, ViewReplaced
 from belvedere.protocol import pins
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.ring import BUCKETS
+from belvedere.retry import Deadline
 from tests.simulator.oracle import Oracle, Rows, Truth, Wrong, difference
 from tests.simulator.process import Surroundings
 from tests.simulator.scheduler import MS

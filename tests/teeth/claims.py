@@ -126,7 +126,7 @@ BREAKS = [
         name="every error has one exit code",
         claim="refusals: exit codes",
         file="viewserver/belvedere/cli/exits.py",
-        find="    return NOT_YET if isinstance(error, errors.NotYet | errors.Locked | errors.Unavailable) else REFUSED",
+        find="    return NOT_YET if isinstance(error, _LATER) else REFUSED",
         instead="    return REFUSED",
         noticed_by=("tests/cli/test_exits.py",),
     ),

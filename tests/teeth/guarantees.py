@@ -68,8 +68,8 @@ SNAPSHOT_CONSISTENCY = [
         name="a snapshot reads what is newest",
         claim="2 snapshot consistency: reads of one snapshot are of one epoch",
         file=f"{EMBEDDED}/reading.py",
-        find="            rows = self._range_at(found, range, which, self._moment(at, found))",
-        instead="            rows = found.range(range, which)[1]",
+        find="            read = self._range_at(found, range, every, epoch)",
+        instead="            read = found.range(range, every)[1]",
         noticed_by=(
             "tests/embedded/test_database.py::test_a_snapshot_reads_several_views_at_one_epoch_while_writes_go_on",
             "tests/embedded/test_database.py::test_replacing_a_view_swaps_it_and_its_dependants_at_one_epoch",
@@ -87,11 +87,12 @@ SNAPSHOT_CONSISTENCY = [
         name="a call is written row by row",
         claim="2 snapshot consistency: one call is atomic",
         file="viewserver/belvedere/model/writing.py",
-        find="        return self._write(table, lambda to: to.puts(rows), ts, timeout, ordered=False, "
-        "borrowed=is_frame(rows))",
+        find="        return self._write(\n"
+        "            table, lambda to: to.puts(rows), ts, timeout, ordered=False, borrowed=is_frame(rows), "
+        "request=request\n        )",
         instead="        for part in rows if isinstance(rows, list) and rows else [rows]:\n"
         "            def one(to, part=part):\n                return to.puts(part)\n"
-        "            token = self._write(table, one, ts, timeout, ordered=False, borrowed=is_frame(rows))\n"
+        "            token = self._write(table, one, ts, timeout, ordered=False, borrowed=is_frame(rows), request='')\n"
         "        return token",
         noticed_by=("tests/embedded/test_visibility.py::test_a_call_is_in_one_epoch_with_all_that_it_writes",),
     ),

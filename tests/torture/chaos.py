@@ -22,11 +22,11 @@ from belvedere.backend.served.base_service import BaseClient
 from belvedere.cluster.catalog.catalogs import ServedTable
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.inquiry import status_of
-from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.process.local import Child, LocalCluster
 from belvedere.engine.vec import Vec
 from belvedere.model.base_keys import encode_keys
 from belvedere.protocol.messages import Role
+from belvedere.retry import Deadline
 from belvedere.types import BIGINT
 from tests.torture.lineage import Ranges, number
 from tests.torture.watching import Watcher

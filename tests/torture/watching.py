@@ -14,7 +14,7 @@ from typing import Any
 from belvedere import errors
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.epochs import Known
-from belvedere.cluster.client.pool import Deadline
+from belvedere.retry import Deadline
 from tests.torture.checker import Checker, History, Sample, bag
 from tests.torture.workload import TABLES, Journal
 

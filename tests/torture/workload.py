@@ -23,9 +23,9 @@ from typing import Any
 from belvedere import errors
 from belvedere.cluster.catalog.catalogs import ServedTable
 from belvedere.cluster.client.database import ClusterDatabase
-from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.token import ClusterToken
 from belvedere.model import rows as given
+from belvedere.retry import Deadline
 
 TABLES = {
     "orders": "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT, amount BIGINT, price DECIMAL(12,2), "

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase
     from belvedere.embedded.database import Database
     from belvedere.embedded.reader import Reader
+    from belvedere.gateway.client.database import HttpDatabase
 
 allocator.before_arrow_is_loaded()
 
@@ -56,14 +57,30 @@ def connect(
     key: str | os.PathLike[str] | None = None,
     authority: str | os.PathLike[str] | None = None,
     store: str = "",
-) -> ClusterDatabase:
-    """Connect to a pool of a cluster; the result has the methods of an embedded database.
+    bearer: str | os.PathLike[str] | None = None,
+) -> ClusterDatabase | HttpDatabase:
+    """Connect to a pool of a cluster, or to a gateway; the result has the methods of an embedded database.
 
-    url         belvedere://host:port[,host:port…]: coordinators, any of them; belvedere+tls://… with certificates
+    url         belvedere://host:port[,host:port…]: coordinators, any of them; belvedere+tls://… with certificates.
+                https://host[:port][/prefix] or http://…: a gateway of a pool, or `belvedere serve`
     timeout     seconds that a call may take, retries included, where it does not say itself
-    certificate, key, authority   PEM files for TLS: this client's own, and who must have signed the members'
+    certificate, key, authority   PEM files for TLS: this client's own, and who must have signed the members'. For
+                https:// all of them may be left out: then public authorities are trusted
     store       served://host:port: the backend of the pool, if no member of it has the role store
+    bearer      for http(s)://: the token that says who asks, or the Path of a file with it, which may change
     """
+    from belvedere.errors import DataError
+
+    if url.partition("://")[0].lower() in ("http", "https"):
+        from belvedere.gateway.client.connecting import connect as connect_to_gateway
+
+        if store:
+            raise DataError(f"{url!r}: store=… is for belvedere:// URLs; a gateway knows its pool's store")
+        return connect_to_gateway(
+            url, timeout=timeout, certificate=certificate, key=key, authority=authority, bearer=bearer
+        )
     from belvedere.cluster.client.connecting import connect as connect_to
 
+    if bearer is not None:
+        raise DataError(f"{url!r}: bearer=… is for https:// URLs; members of a cluster show certificates")
     return connect_to(url, timeout=timeout, certificate=certificate, key=key, authority=authority, store=store)

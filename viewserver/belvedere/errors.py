@@ -7,8 +7,10 @@ and give a hint where one exists.
     ├── SqlError                 a statement that cannot be accepted; carries a position in the text
     │   └── UnsupportedSql       valid SQL that lies outside the scope
     ├── CatalogError             a table or view that is missing, exists already, is needed by others, or forms a cycle
+    │   └── UnknownRelation      ... that is missing
     ├── Defect                   a statement that this program should carry out and cannot; nothing of it happened
     ├── DataError                values that do not fit their column; nothing of the call was written
+    │   └── RequestReused        a write under a name that another one had before
     ├── NotYet                   a read that could not include a token's write in time
     ├── EpochExpired             an epoch older than what is retained
     │   └── BelowHorizon         ... said by the store: what the read would have to see may be gone
@@ -22,9 +24,20 @@ and give a hint where one exists.
     │   └── PeerUnavailable      ... another member
     ├── Incompatible             a member of another protocol, or of another cluster of the same name
     ├── Contradiction            members said things that cannot all be true; the attempt is given up
+    ├── RequestError             over HTTP only: a request that is not carried out
+    │   ├── BadRequest           ... is not understood
+    │   ├── NotAuthenticated     ... says not who asks
+    │   ├── AccessDenied         ... asks for what the caller may not do
+    │   ├── NoSuchResource       ... names something that is not there
+    │   ├── TooLarge             ... has too large a body
+    │   ├── TooManyRequests      ... comes while too many others are at work
+    │   ├── OutOfTime            ... took longer than it may; a write of it may have happened
+    │   ├── SlowReader           ... a subscription whose subscriber did not keep up; it can go on
+    │   └── Draining             ... a server that stops; another one can go on
     └── StorageError             the files below the database
         ├── Damaged              a checksum or a structure that does not hold; says where
         ├── FormatError          written by a newer version
+        ├── ReadOnly             a change of a database that is open for reading only
         └── DiskError            the operating system refused a write, fsync or rename
 """
 
@@ -52,12 +65,20 @@ class CatalogError(BelvedereError):
     """A name that is unknown, taken, needed by others, or part of a cycle."""
 
 
+class UnknownRelation(CatalogError):
+    """There is no table or view of that name."""
+
+
 class Defect(BelvedereError):
     """A statement that is right and cannot be carried out: a mistake of this program, found before it did harm."""
 
 
 class DataError(BelvedereError):
     """Values that do not fit; the call that carried them wrote nothing."""
+
+
+class RequestReused(DataError):
+    """A write by a name that another write had before: nothing of it happened."""
 
 
 class NotYet(BelvedereError):
@@ -122,6 +143,58 @@ class Contradiction(BelvedereError):
     the attempt."""
 
 
+class RequestError(BelvedereError):
+    """A request over HTTP that is not carried out."""
+
+
+class BadRequest(RequestError):
+    """A request that is not understood. `status`: of HTTP, where it is not 400."""
+
+    def __init__(self, message: str, status: int = 400):
+        self.status = status
+        super().__init__(message)
+
+
+class NotAuthenticated(RequestError):
+    """Nobody knows who asks."""
+
+
+class AccessDenied(RequestError):
+    """The caller may not do that."""
+
+
+class NoSuchResource(RequestError):
+    """A path, a row, a snapshot or the name of a write that is not there. `kind`: row, path, snapshot, write."""
+
+    def __init__(self, message: str, kind: str = "path"):
+        self.kind = kind
+        super().__init__(message)
+
+
+class TooLarge(RequestError):
+    """A body with more bytes than are taken."""
+
+
+class TooManyRequests(RequestError):
+    """Too many requests are at work; `seconds` is when to try again."""
+
+    def __init__(self, message: str, seconds: float = 1.0):
+        self.seconds = seconds
+        super().__init__(message)
+
+
+class OutOfTime(RequestError):
+    """A request that took longer than it may."""
+
+
+class SlowReader(RequestError):
+    """What a subscriber lacks is beyond the buffer; it goes on with the last event that it has."""
+
+
+class Draining(RequestError):
+    """The server stops: what was asked for goes on elsewhere, or later."""
+
+
 class StorageError(BelvedereError):
     """The files below the database are not as they should be."""
 
@@ -132,6 +205,10 @@ class Damaged(StorageError):
 
 class FormatError(StorageError):
     """The files were written by a newer version."""
+
+
+class ReadOnly(StorageError):
+    """The database is open for reading only; another process may have it open for writing."""
 
 
 class DiskError(StorageError):

@@ -14,7 +14,7 @@ from belvedere.sql.manifest import parse_manifests
 from belvedere.sql.statements import CreateTable
 
 if TYPE_CHECKING:
-    from belvedere.cluster.client.database import ClusterDatabase
+    from belvedere.cli.context import Connected
     from belvedere.embedded.database import Database
 
 
@@ -55,8 +55,12 @@ def apply(ctx: click.Context, files: tuple[str, ...]) -> None:
                     click.echo("{kind} {name}: {action}".format_map(change))
 
 
-def apply_manifests(db: Database | ClusterDatabase, text: str) -> list[dict[str, str]]:
+def apply_manifests(db: Database | Connected, text: str) -> list[dict[str, str]]:
     """Apply every document; what became of each."""
+    from belvedere.gateway.client.database import HttpDatabase
+
+    if isinstance(db, HttpDatabase):
+        return [{name: one[name] for name in ("kind", "name", "action")} for one in db.apply(text)["documents"]]
     before = db.catalog
     db.apply_manifest(text)
     changes = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -17,15 +17,21 @@ if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase
     from belvedere.embedded.database import Database
     from belvedere.embedded.reader import Reader
+    from belvedere.gateway.client.database import HttpDatabase
+
+    Connected: TypeAlias = ClusterDatabase | HttpDatabase
+    AnyDatabase: TypeAlias = Database | Reader | Connected
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 CERTIFICATES = {
-    "certificate": "PEM file of a certificate, for belvedere+tls://…",
+    "certificate": "PEM file of a certificate, for belvedere+tls://… and https://…",
     "key": "PEM file of its key.",
     "authority": "PEM file of the authority that signed the members' certificates.",
 }
 """The files that TLS needs, and what they are; the roles have the same options and variables."""
+BEARER, BEARER_FILE = "BELVEDERE_TOKEN", "BELVEDERE_BEARER_FILE"
+"""Who asks: the token itself, or a file with it."""
 
 
 @dataclass
@@ -34,9 +40,11 @@ class Settings:
 
     path: Path
     url: str | None = None
-    """A cluster instead of a directory."""
+    """A cluster or a gateway instead of a directory."""
     certificates: dict[str, Path] = field(default_factory=dict)
     """For TLS, as far as given; what is not may be in the environment."""
+    bearer: Path | None = None
+    """A file with the token that says who asks."""
     json: bool = False
     statement: str | None = None
 
@@ -48,19 +56,28 @@ class Settings:
             )
 
     @contextmanager
-    def _cluster(self, url: str) -> Iterator[ClusterDatabase]:
+    def _cluster(self, url: str) -> Iterator[Connected]:
         import belvedere
 
-        with belvedere.connect(url, **self._files(url)) as db:
+        with belvedere.connect(url, **self._files(url), **self._bearer(url)) as db:
             yield db
 
     def _files(self, url: str) -> dict[str, Any]:
         """What comes from the environment is for whoever uses TLS; a plain URL is not refused because of it."""
-        known = {name: os.environ.get(_variable(name)) for name in CERTIFICATES} if "+tls:" in url else {}
+        with_tls = "+tls:" in url or url.startswith("https:")
+        known = {name: os.environ.get(_variable(name)) for name in CERTIFICATES} if with_tls else {}
         return known | self.certificates
 
+    def _bearer(self, url: str) -> dict[str, Any]:
+        """As with certificates: what is in the environment is for URLs that it means something to."""
+        found: Path | str | None = self.bearer
+        if found is None and url.startswith(("http:", "https:")):
+            file = os.environ.get(BEARER_FILE)
+            found = Path(file) if file else os.environ.get(BEARER) or None
+        return {} if found is None else {"bearer": found}
+
     @contextmanager
-    def reader(self) -> Iterator[Reader | ClusterDatabase]:
+    def reader(self) -> Iterator[Reader | Connected]:
         """The database for reading; works beside a writer in another process."""
         import belvedere  # the engine is heavy: loaded by the commands that need it
 
@@ -76,7 +93,7 @@ class Settings:
             db.close()
 
     @contextmanager
-    def writer(self, *, create: bool = False) -> Iterator[Database | ClusterDatabase]:
+    def writer(self, *, create: bool = False) -> Iterator[Database | Connected]:
         """The database for writing; a directory is refused while another process writes it."""
         import belvedere
 
@@ -114,6 +131,11 @@ def _set_certificate(ctx: click.Context, parameter: click.Parameter, value: Path
         settings(ctx).certificates[str(parameter.name).removeprefix("tls_")] = value
 
 
+def _set_bearer(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        settings(ctx).bearer = value
+
+
 def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         settings(ctx).json = True
@@ -136,13 +158,23 @@ def certificates(**how: Any) -> Callable[[F], F]:
     return accept
 
 
+def bearer_file(**how: Any) -> Callable[[F], F]:
+    """The option --bearer-file."""
+    file = click.Path(path_type=Path, dir_okay=False, exists=True)
+    told = f"File with the token that says who asks, for https://… [env: {BEARER_FILE}; the token itself: {BEARER}]"
+    return click.option("--bearer-file", type=file, help=told, **how)
+
+
 def database_path(command: F) -> F:
-    """Also accept the global --db, --url and --tls-… after the name of the command."""
+    """Also accept the global --db, --url, --tls-… and --bearer-file after the name of the command."""
     directory = click.option(
         "--db", type=click.Path(path_type=Path), expose_value=False, callback=_set_path, help="The database directory."
     )
-    cluster = click.option("--url", expose_value=False, callback=_set_url, help="A cluster instead: belvedere://…")
-    return directory(cluster(certificates(expose_value=False, callback=_set_certificate)(command)))
+    cluster = click.option(
+        "--url", expose_value=False, callback=_set_url, help="A cluster or a gateway instead: belvedere://…, https://…"
+    )
+    bearer = bearer_file(expose_value=False, callback=_set_bearer)
+    return directory(cluster(certificates(expose_value=False, callback=_set_certificate)(bearer(command))))
 
 
 def common(command: F) -> F:

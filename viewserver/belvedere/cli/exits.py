@@ -24,12 +24,20 @@ INCOMPLETE = 3
 NOT_YET = 4
 INTERRUPTED = 130
 
+_LATER = (
+    errors.NotYet,
+    errors.Locked,
+    errors.Unavailable,
+    errors.TooManyRequests,
+    errors.OutOfTime,
+    errors.Draining,
+)
 DEBUG_VARIABLE = "BELVEDERE_DEBUG"
 
 
 def code_of(error: BaseException) -> int:
     """The exit code that stands for this error."""
-    return NOT_YET if isinstance(error, errors.NotYet | errors.Locked | errors.Unavailable) else REFUSED
+    return NOT_YET if isinstance(error, _LATER) else REFUSED
 
 
 def caret(text: str, line: int, column: int) -> str:

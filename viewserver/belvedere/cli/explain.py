@@ -12,7 +12,7 @@ import click
 from belvedere.cli import apply, context, script
 
 if TYPE_CHECKING:
-    from belvedere.model.statements import Executing
+    from belvedere.cli.context import AnyDatabase
 
 
 @click.command(short_help="Show how a view is maintained: text, JSON or SVG.")
@@ -39,7 +39,7 @@ def explain(ctx: click.Context, views: tuple[str, ...], file: str | None, format
         click.echo(f"{target}: {len(text):,} characters", err=True)
 
 
-def plans(db: Executing, views: tuple[str, ...], format: str) -> str:
+def plans(db: AnyDatabase, views: tuple[str, ...], format: str) -> str:
     """The plans of some views, or of all: texts below each other, a JSON document a line, or one picture."""
     names = views or tuple(db.catalog.views)
     if format == "svg" and len(names) != 1:

@@ -28,7 +28,7 @@ from belvedere.model.token import Token
 from belvedere.sql.catalog import TableDef
 
 if TYPE_CHECKING:
-    from belvedere.model.statements import Executing
+    from belvedere.cli.context import AnyDatabase
 
 SHOWN_PROBLEMS = 20
 
@@ -108,7 +108,7 @@ def load(
         ctx.exit(exits.REFUSED if strict else exits.INCOMPLETE)
 
 
-def base_table(db: Executing, name: str) -> TableDef:
+def base_table(db: AnyDatabase, name: str) -> TableDef:
     """The base table of that name; views cannot be written."""
     found = db.catalog.relation(name)
     if not isinstance(found, TableDef):

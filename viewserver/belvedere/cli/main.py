@@ -37,6 +37,10 @@ COMMANDS = {
     "distributor": ("roles", "distributor"),
     "viewserver": ("roles", "viewserver"),
     "store": ("roles", "store"),
+    "serve": ("serve", "serve"),
+    "gateway": ("gateway", "gateway"),
+    "openapi": ("openapi", "openapi"),
+    "dev": ("dev", "dev"),
     "warm": ("warm", "warm"),
     "completion": ("completion", "completion"),
 }
@@ -84,13 +88,17 @@ class Commands(click.Group):
 @click.option(
     "--url",
     envvar="BELVEDERE_URL",
-    help="A cluster instead: belvedere://HOST:PORT[,…] of its coordinators [env: BELVEDERE_URL].",
+    help="A cluster instead: belvedere://HOST:PORT[,…] of its coordinators, or https://HOST of a gateway "
+    "[env: BELVEDERE_URL].",
 )
 @context.certificates()
+@context.bearer_file()
 @click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of tables for people.")
 @click.version_option(package_name="belvedere", prog_name="belvedere")
 @click.pass_context
-def cli(ctx: click.Context, /, path: Path, url: str | None, as_json: bool, **files: Path | None) -> None:
+def cli(
+    ctx: click.Context, /, path: Path, url: str | None, as_json: bool, bearer_file: Path | None, **files: Path | None
+) -> None:
     """Materialized views over key-value tables: exact and fresh while the tables change.
 
     Start with `belvedere demo`. Exit codes: 0 done, 1 refused, 2 wrong usage, 3 incomplete or verification failed,
@@ -102,7 +110,7 @@ def cli(ctx: click.Context, /, path: Path, url: str | None, as_json: bool, **fil
             raise click.UsageError("--db and --url name two databases; give one of them")
         url = None
     certificates = {name.removeprefix("tls_"): file for name, file in files.items() if file is not None}
-    ctx.obj = context.Settings(path=path, url=url, certificates=certificates, json=as_json)
+    ctx.obj = context.Settings(path=path, url=url, certificates=certificates, bearer=bearer_file, json=as_json)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from belvedere.cli.sql import run_at_prompt
 from belvedere.sql import functions
 
 if TYPE_CHECKING:
-    from belvedere.cli.sql import AnyDatabase
+    from belvedere.cli.context import AnyDatabase
     from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 
 KEYWORDS = """
@@ -110,7 +110,7 @@ class Prompt:
         self.settings = settings
 
     def run(self) -> None:
-        click.echo(f"{self.settings.path}: statements end with ;  \\help for help")
+        click.echo(f"{self.settings.url or self.settings.path}: statements end with ;  \\help for help")
         session: PromptSession[str] = PromptSession(
             history=history(),
             completer=WordCompleter(lambda: self.db.catalog),

@@ -35,6 +35,10 @@ def ranges(ctx: click.Context, table: str, action: str | None, words: tuple[str,
     settings = context.settings(ctx)
     if settings.url is None:
         raise click.UsageError("tables of an embedded database have one range; name a cluster with --url")
+    if settings.url.startswith(("http:", "https:")):
+        raise click.UsageError(
+            "key ranges are looked after by coordinators: name them with --url belvedere://HOST:PORT"
+        )
     if action in ("merge", "move") and len(words) != 2:
         raise click.UsageError(
             f"{action} takes two words: {'two sources' if action == 'merge' else 'a source and a node'}"

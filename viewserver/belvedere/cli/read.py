@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from belvedere.cli import context, exits, output, values
-from belvedere.errors import DataError
+from belvedere.errors import DataError, ViewFailed
 from belvedere.types import Column
 
 if TYPE_CHECKING:
-    from belvedere.model.statements import Executing
+    from belvedere.cli.context import AnyDatabase
+
+T = TypeVar("T")
 
 
-def key_of(db: Executing, relation: str, texts: tuple[str, ...]) -> Any:
+def key_of(db: AnyDatabase, relation: str, texts: tuple[str, ...]) -> Any:
     """Key values given on the command line, in the types of the relation's key columns."""
     columns = db.key_columns(relation)
     return parse_key(relation, columns, texts)
@@ -69,7 +73,22 @@ def token(_: click.Context, __: click.Parameter, text: str | None) -> str | None
 
 
 AFTER = click.option("--after", metavar="TOKEN", callback=token, help="Wait until this write is visible.")
+STALE = click.option(
+    "--allow-stale", is_flag=True, help="Of a view that has failed, the rows that it had before; stderr says so."
+)
 AT = click.option("--at", metavar="EPOCH|TIME", help="Read as of this epoch or UTC time, within the retention.")
+
+
+def possibly_stale(read: Callable[..., T], allow_stale: bool) -> T:
+    """With `--allow-stale`, who reads rows of before learns that they are."""
+    try:
+        return read()
+    except ViewFailed as error:
+        if not allow_stale:
+            raise
+        found = read(allow_stale=True)
+        click.echo(f"{error}. These rows are from before that.", err=True)
+        return found
 
 
 @click.command(short_help="One row of a view by its key.")
@@ -77,14 +96,25 @@ AT = click.option("--at", metavar="EPOCH|TIME", help="Read as of this epoch or U
 @click.argument("key", nargs=-1, required=True)
 @AT
 @AFTER
+@STALE
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for --after.")
 @context.common
 @click.pass_context
-def get(ctx: click.Context, view: str, key: tuple[str, ...], at: str | None, after: str | None, timeout: float) -> None:
+def get(
+    ctx: click.Context,
+    view: str,
+    key: tuple[str, ...],
+    at: str | None,
+    after: str | None,
+    allow_stale: bool,
+    timeout: float,
+) -> None:
     """Print the row of VIEW whose key is KEY (one value per key column). Exit code 1 when there is none."""
     settings = context.settings(ctx)
     with settings.reader() as db:
-        row = db.get(view, key_of(db, view, key), at=moment(at), after=after, timeout=timeout)
+        wanted = key_of(db, view, key)
+        read = functools.partial(db.get, view, wanted, at=moment(at), after=after, timeout=timeout)
+        row = possibly_stale(read, allow_stale)
     if row is None:
         click.echo(f"no row {' '.join(key)} in {view}", err=True)
         ctx.exit(exits.REFUSED)
@@ -116,6 +146,7 @@ def shown(limit: int | None, settings: context.Settings) -> int | None:
 @COLUMNS
 @AT
 @AFTER
+@STALE
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for --after.")
 @context.common
 @click.pass_context
@@ -128,12 +159,14 @@ def lookup(
     columns: str | None,
     at: str | None,
     after: str | None,
+    allow_stale: bool,
     timeout: float,
 ) -> None:
     """Print the rows of VIEW whose key begins with PREFIX (a value for each of its first columns), in key order."""
     settings = context.settings(ctx)
     with settings.reader() as db:
-        table = db.lookup(
+        read = functools.partial(
+            db.lookup,
             view,
             *parse_prefix(view, db.key_columns(view), prefix),
             limit=shown(limit, settings),
@@ -143,6 +176,7 @@ def lookup(
             after=after,
             timeout=timeout,
         )
+        table = possibly_stale(read, allow_stale)
     output.emit_table(table, as_json=settings.json)
 
 
@@ -154,6 +188,7 @@ def lookup(
 @REVERSE
 @COLUMNS
 @AT
+@STALE
 @context.common
 @click.pass_context
 def scan(
@@ -165,12 +200,14 @@ def scan(
     reverse: bool,
     columns: str | None,
     at: str | None,
+    allow_stale: bool,
 ) -> None:
     """Print rows of VIEW in key order. The first columns of a key will do for --start and --stop."""
     settings = context.settings(ctx)
     with settings.reader() as db:
         key = db.key_columns(view)
-        table = db.scan(
+        read = functools.partial(
+            db.scan,
             view,
             start=parse_prefix(view, key, start) or None,
             stop=parse_prefix(view, key, stop) or None,
@@ -179,4 +216,5 @@ def scan(
             columns=names(columns),
             at=moment(at),
         )
+        table = possibly_stale(read, allow_stale)
     output.emit_table(table, as_json=settings.json)

@@ -106,16 +106,17 @@ def bytes_of(text: str) -> int:
 
 def _run(role: str, **settings: Any) -> None:
     from belvedere.cluster.process.lean import do_without_pandas
-    from belvedere.cluster.process.options import ProcessOptions, TlsFiles
+    from belvedere.cluster.process.options import ProcessOptions
 
     do_without_pandas()
     from belvedere.cluster.roles.run import run
     from belvedere.protocol.messages import Role
+    from belvedere.rpc.addresses import Certificates
 
     files = [settings.pop(f"tls_{part}") for part in ("certificate", "key", "authority")]
     if any(files) and not all(files):
         raise click.UsageError("TLS needs all three of --tls-certificate, --tls-key and --tls-authority")
-    tls = TlsFiles(*files) if all(files) else None
+    tls = Certificates(*files) if all(files) else None
     limit = bytes_of(settings.pop("memory_limit"))
     if settings.pop("spare", False):
         from belvedere.cluster.process.spares import wait_for_name

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
@@ -16,11 +16,7 @@ from belvedere.errors import Locked
 from belvedere.model.token import Token
 
 if TYPE_CHECKING:
-    from belvedere.cluster.client.database import ClusterDatabase
-    from belvedere.embedded.database import Database
-    from belvedere.embedded.reader import Reader
-
-    AnyDatabase: TypeAlias = Database | Reader | ClusterDatabase
+    from belvedere.cli.context import AnyDatabase
 
 
 @click.command(short_help="Run SQL: a prompt, -c 'SQL', or a script on stdin.")

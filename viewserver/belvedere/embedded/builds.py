@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from belvedere.embedded.storage.snapshot import StoredSnapshot
 from belvedere.embedded.storage.views import ViewTable, difference
 from belvedere.engine.build import Build
 from belvedere.engine.delta import Delta
 from belvedere.engine.engine import ViewsFailed
-from belvedere.errors import BelvedereError, CatalogError, Closed, Defect, DiskError
+from belvedere.errors import BelvedereError, CatalogError, Closed, Defect, DiskError, ViewFailed
 from belvedere.model import ddl
 from belvedere.model.describe import ViewShape, schema_of, table_of
 from belvedere.model.shapes import shape_of
@@ -54,6 +55,26 @@ class Unbuilt:
 
 
 @dataclass(frozen=True, slots=True)
+class StaleRows:
+    """What a view had before it failed, and at which epoch: for `allow_stale`, until it is dropped or replaced."""
+
+    table: ViewTable
+    epoch: int
+
+    @staticmethod
+    def of(table: ViewTable, epoch: int) -> StaleRows:
+        table.freeze(epoch)
+        return StaleRows(table, epoch)
+
+    @staticmethod
+    def load(value: dict[str, Any], snapshot: StoredSnapshot) -> StaleRows:
+        epoch: int = value["epoch"]
+        rows = ViewTable(ViewShape.of(value), lambda: epoch, value["since"])
+        rows.load(snapshot.arrays(value["file"]))
+        return StaleRows(rows, epoch)
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedView:
     """A view that was in service and is not any more: what `ddl.view_json` wrote of it, and why it is refused."""
 
@@ -61,6 +82,10 @@ class RefusedView:
     reason: str
     failed: int = 0
     """The epoch since which it cannot be computed; 0 if it cannot be read."""
+    stale: StaleRows | None = None
+
+    def error(self) -> ViewFailed:
+        return ViewFailed(self.problem, self.failed)
 
     @property
     def problem(self) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere.embedded import status
+from belvedere.embedded.builds import RefusedView
 from belvedere.embedded.instance import Instance
 from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.pins import Leases
@@ -29,7 +30,7 @@ from belvedere.embedded.storage.ordered import base_range
 from belvedere.embedded.storage.views import Row, ViewTable
 from belvedere.engine.trial import try_out
 from belvedere.engine.vec import Vec
-from belvedere.errors import CatalogError, DataError, DiskError, ViewFailed
+from belvedere.errors import CatalogError, DataError, DiskError
 from belvedere.model import catalog_change, ddl, rows
 from belvedere.model import change_codec as codec
 from belvedere.model.catalog_change import CatalogChange
@@ -79,9 +80,8 @@ class Database(Statements, Writing[Token], Closing):
     def pins(self) -> Leases:
         return self._leases
 
-    def _failed(self) -> Mapping[str, ViewFailed]:
-        refused = list(self._runtime.builds.refused.items())
-        return {name: ViewFailed(view.problem, view.failed) for name, view in refused if view.failed}
+    def _refused(self) -> Mapping[str, RefusedView]:
+        return dict(self._runtime.builds.refused)
 
     def _views(self) -> dict[str, ViewTable]:
         if self._closed:
@@ -142,8 +142,21 @@ class Database(Statements, Writing[Token], Closing):
                 raise refuse_view(relation.name)
         return found
 
+    def written(self, name: str) -> Token | None:
+        """The token of a write by the name of its request; None if there was none within the last hour."""
+        found = self._committer.requests.find(name)
+        return None if found is None else Token(found.epoch)
+
     def _write(
-        self, table: str, read: ReadRows, ts: Any, timeout: float | None, *, ordered: bool, borrowed: bool
+        self,
+        table: str,
+        read: ReadRows,
+        ts: Any,
+        timeout: float | None,
+        *,
+        ordered: bool,
+        borrowed: bool,
+        request: str = "",
     ) -> Token:
         reader = self._reader(table)
         changes = read(reader)
@@ -167,7 +180,7 @@ class Database(Statements, Writing[Token], Closing):
                 raise CatalogError(f"table {written.name!r} became another one; nothing was written, repeat the call")
 
         clocks = 0 if ts is not None else count if ordered and changes.delete is not None else 1
-        entry = GroupEntry(meta, buffer, written.name, changes, count, clocks, on_join=check)
+        entry = GroupEntry(meta, buffer, written.name, changes, count, clocks, request=request, on_join=check)
         return self._committer.submit(entry, timeout=timeout)
 
     # ------------------------------------------------------------------ DDL

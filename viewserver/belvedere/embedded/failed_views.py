@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from belvedere.embedded.builds import RefusedView, Unbuilt, no_room
+from belvedere.embedded.builds import RefusedView, StaleRows, Unbuilt, no_room
 from belvedere.embedded.storage.commit import Group
 from belvedere.embedded.storage.files import Files
 from belvedere.embedded.storage.tail import Gone, LogTail
@@ -128,7 +128,9 @@ class FailedViews:
         gone = {name: reason for name, reason in operation["views"] if name in builds.nodes}
         for name, reason in gone.items():
             value = ddl.view_json(runtime.catalog.views[name])
-            builds.refused[name] = RefusedView(value, reason, operation["epoch"])
+            builds.refused[name] = RefusedView(
+                value, reason, operation["epoch"], StaleRows.of(runtime.tables[name], runtime.committed)
+            )
             del builds.nodes[name]
         for name in gone:
             runtime.catalog = runtime.catalog.without(name)

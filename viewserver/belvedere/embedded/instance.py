@@ -28,6 +28,7 @@ from belvedere.embedded.storage.log import InputLog
 from belvedere.engine.engine import Engine
 from belvedere.errors import BelvedereError, Closed, DiskError, Locked
 from belvedere.model import ddl, rows
+from belvedere.model.requests import Requests
 from belvedere.model.token import Token
 from belvedere.waiting import Waiters, start_thread
 
@@ -52,6 +53,7 @@ class Instance:
         self.rows: dict[str, rows.GivenRows] = {}
         """What checks the rows of each table; changed in the order of the log."""
         self.recovered: dict[str, Any] = {}
+        self._requests: Requests | None = None
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         # `put` is C: not even a finalizer that is interrupted can lose this message
         self._owner = weakref.ref(owner, self._inbox.put)
@@ -155,7 +157,9 @@ class Instance:
             epoch=runtime.committed,
             sequence=runtime.sequence,
             inbox=self._inbox,
+            requests=self._requests,
         )
+        runtime.requests = self.committer.requests.to_json
         runtime.processed = self.committer.processed
         runtime.oldest_pin = lambda: self.leases.oldest(self.clock.now() // 1000)
         runtime.on_stop = self.committer.close
@@ -175,6 +179,7 @@ class Instance:
             return False
         recovery = Recovery(runtime, files, self.log, self.clock, self.given_up)
         recovery.run()
+        self._requests = recovery.requests
         self.recovered = {"records": recovery.records, "rebuilt": recovery.rebuilt}
         self.snapshots = Snapshots(runtime, files, self.log, self.clock, self.leases)
         if recovery.snapshot is not None:

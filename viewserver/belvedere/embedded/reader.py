@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from belvedere.embedded import status
-from belvedere.embedded.builds import RefusedView
+from belvedere.embedded.builds import RefusedView, StaleRows
 from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.pins import ForeignLeases
 from belvedere.embedded.reading import together
@@ -31,9 +32,10 @@ from belvedere.embedded.storage.snapshot import StoredSnapshot
 from belvedere.embedded.storage.tail import ChangelogTail, Gone, LogTail, newest_epoch
 from belvedere.embedded.storage.views import Row, ViewTable
 from belvedere.engine.delta import Changes, Delta
+from belvedere.engine.state.cell_table import new_table
 from belvedere.engine.state.delta_table import DeltaTable
 from belvedere.engine.vec import Vec
-from belvedere.errors import Closed, Damaged, EpochExpired, StorageError, ViewFailed
+from belvedere.errors import Closed, Damaged, EpochExpired, ReadOnly, StorageError
 from belvedere.model import change_codec as codec
 from belvedere.model import ddl
 from belvedere.model.closing import Closing
@@ -42,6 +44,7 @@ from belvedere.model.ranges import KeyRange
 from belvedere.model.statements import NO_PREFIXES, Result
 from belvedere.plan.nodes import Plan, ViewNode
 from belvedere.plan.planner import plan_views
+from belvedere.retry import Backoff, Deadline, poll
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
 
@@ -115,6 +118,9 @@ class Reader(Statements, Closing):
                 table = ViewTable(ViewShape.of(view), lambda: at.epoch, view["since"])
                 table.load(snapshot.arrays(view["file"]))
                 self._tables[view["name"]] = table
+            for view in manifest.get("stale", ()):
+                stale = StaleRows.load(view, snapshot)
+                self._out[view["name"]] = replace(self._out[view["name"]], stale=stale)
         elif first:
             raise Gone("the snapshot")
         self._tail = ChangelogTail(self._files, position)
@@ -164,11 +170,14 @@ class Reader(Statements, Closing):
             tables[name].begin(epoch, rows.get(name, []), quarantine.get(name, []))
             touched.append(tables[name])
         for change in parts:
+            dropped = dict[str, StaleRows]()
             for name in change.meta.get("drops", ()):
-                self._retire(tables.pop(name, None), epoch)
+                if (table := tables.pop(name, None)) is not None:
+                    self._retire(table, epoch)
+                    dropped[name] = StaleRows.of(table, at.epoch)
                 self._out.pop(name, None)
             for name, (reason, since) in change.meta.get("fails", {}).items():
-                self._out[name] = RefusedView({"name": name}, reason, since)
+                self._out[name] = RefusedView({"name": name}, reason, since, dropped.get(name))
             if "catalog" in change.meta:
                 self._catalog_json, self._bound = change.meta["catalog"], None
         self._tables = tables
@@ -207,10 +216,10 @@ class Reader(Statements, Closing):
     def pins(self) -> ForeignLeases:
         return self._leases
 
-    def _failed(self) -> Mapping[str, ViewFailed]:
+    def _refused(self) -> Mapping[str, RefusedView]:
         with self._guard:
             self._refresh()
-            return {name: ViewFailed(view.problem, view.failed) for name, view in self._out.items() if view.failed}
+            return dict(self._out)
 
     def _views(self) -> dict[str, ViewTable]:
         with self._guard:
@@ -240,14 +249,7 @@ class Reader(Statements, Closing):
 
     def _wait_for(self, epoch: int, timeout: float | None) -> bool:
         # the writer is another process: nothing to wait on but its files
-        end = None if timeout is None else time.monotonic() + timeout
-        pause = _FIRST_PAUSE
-        while self.epoch < epoch:
-            if end is not None and time.monotonic() >= end:
-                return False
-            time.sleep(pause if end is None else min(pause, max(0.0, end - time.monotonic())))
-            pause = min(pause * 2, _LONGEST_PAUSE)
-        return True
+        return poll(lambda: self.epoch >= epoch, Deadline(timeout), Backoff(_FIRST_PAUSE, _LONGEST_PAUSE))
 
     def _now_ms(self) -> int:
         return self.options.clock() // 1000
@@ -269,7 +271,7 @@ class Reader(Statements, Closing):
                 sequence = snapshot.manifest["sequence"]
                 for value in snapshot.manifest["catalog"]["tables"]:
                     table = table_of(value)
-                    bases[table.name] = DeltaTable(table)
+                    bases[table.name] = new_table(table)
                     bases[table.name].load(snapshot.table(snapshot.manifest["tables"][table.name]))
             self._log_tail = LogTail(self._files, sequence)
             self._bases = bases
@@ -286,7 +288,7 @@ class Reader(Statements, Closing):
                 table = bases[entry["t"]]
                 parts.setdefault(entry["t"], []).append(codec.decode(table.table, entry, next(buffers)))
             elif entry["op"] == "create_table":
-                bases[entry["table"]["name"]] = DeltaTable(table_of(entry["table"]))
+                bases[entry["table"]["name"]] = new_table(table_of(entry["table"]))
             elif entry["op"] == "add_columns":
                 bases[entry["table"]].add_columns(schema_of(entry["columns"]))
             elif entry["op"] == "drop_table":
@@ -327,7 +329,7 @@ class Reader(Statements, Closing):
         return Plan(tuple(nodes)), None
 
     def _write_statement(self, statement: st.Statement, wait: bool) -> Result:
-        raise StorageError("the database is open for reading only; open it without read_only to change something")
+        raise ReadOnly("the database is open for reading only; open it without read_only to change something")
 
     def status(self) -> dict[str, Any]:
         """What a reading process can tell; rows of tables only where they are quickly counted."""

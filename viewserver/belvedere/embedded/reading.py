@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,9 @@ from belvedere.model.token import Token
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.types import Column
 
+if TYPE_CHECKING:
+    from belvedere.embedded.builds import RefusedView
+
 _SCAN_ROWS = 1 << 17
 Moment = int | datetime | Token | None
 After = Token | int | str | None
@@ -53,6 +56,11 @@ class Reading(KeyReads):
     @abstractmethod
     def epoch(self) -> int:
         """The newest committed epoch."""
+
+    @property
+    def known_epoch(self) -> int:
+        """The newest that a read may have been at."""
+        return self.epoch
 
     @property
     @abstractmethod
@@ -95,14 +103,31 @@ class Reading(KeyReads):
 
     # ------------------------------------------------------------------ names, epochs
 
-    def _failed(self) -> Mapping[str, ViewFailed]:
-        """Views that cannot be computed any more, by name: what whoever reads them is told."""
-        return {}
+    @abstractmethod
+    def _refused(self) -> Mapping[str, RefusedView]:
+        """Views that were in service and are not any more, by name."""
+
+    def _failed(self, name: str) -> RefusedView | None:
+        """The view of that name, if it cannot be computed any more."""
+        views = (view for known, view in self._refused().items() if known.lower() == name.lower())
+        return next((view for view in views if view.failed), None)
 
     def _refuse_failed(self, name: str) -> None:
-        for failed, error in self._failed().items():
-            if failed.lower() == name.lower():
-                raise error
+        view = self._failed(name)
+        if view is not None:
+            raise view.error()
+
+    def _stale(self, name: str, after: After) -> ViewTable | None:
+        """The rows that a view had before it failed; nothing if it did not. Raises if whoever asks has written or read
+        what came later."""
+        view = self._failed(name)
+        if view is None or view.stale is None:
+            return None
+        if after is not None and Token.parse(after).epoch > view.stale.epoch:
+            last = view.stale.epoch
+            later = f"{view.problem}; its rows are those of epoch {last}, and the answer is to include later ones"
+            raise ViewFailed(later, view.failed)
+        return view.stale.table
 
     def _view(self, name: str) -> ViewTable:
         tables = self._views()
@@ -115,7 +140,11 @@ class Reading(KeyReads):
                 raise CatalogError(f"{relation.name!r} is a base table; this works for views only")
         return found
 
-    def _relation(self, name: str, at: Moment = None) -> ViewTable | TableDef:
+    def _relation(
+        self, name: str, at: Moment = None, after: After = None, allow_stale: bool = False
+    ) -> ViewTable | TableDef:
+        if allow_stale and at is None and (stale := self._stale(name, after)) is not None:
+            return stale
         found = self._views().get(name)
         if isinstance(at, int) and (found is None or at < found.since):
             for old in self._retired():
@@ -129,7 +158,7 @@ class Reading(KeyReads):
 
     def key_columns(self, relation: str) -> tuple[Column, ...]:
         """The key of a table or view: what `get` takes, and the order of `scan`."""
-        found = self._relation(relation)
+        found = self._relation(relation, allow_stale=True)
         if isinstance(found, TableDef):
             return tuple(found.columns[i] for i in found.key_positions)
         return order.key_columns(found.shape)
@@ -189,16 +218,24 @@ class Reading(KeyReads):
     # ------------------------------------------------------------------ reads
 
     def get(
-        self, relation: str, key: Any, *, after: After = None, timeout: float | None = None, at: Moment = None
+        self,
+        relation: str,
+        key: Any,
+        *,
+        after: After = None,
+        timeout: float | None = None,
+        at: Moment = None,
+        allow_stale: bool = False,
     ) -> dict[str, Any] | None:
         """The row of that key (a value, a tuple, or a dict), or None.
 
         `after`: a token; the answer includes its write, or NotYet is raised by `timeout` seconds. `at`: an older state,
         that of the newest epoch at or before a number or moment, or the first one that includes a token's write.
+        `allow_stale`: of a view that has failed, the row that it had before, if that includes what `after` asks for.
         """
         if after is not None:
             self.wait(after, timeout)
-        found = self._relation(relation, at)
+        found = self._relation(relation, at, after, allow_stale)
         if isinstance(found, TableDef):
             return self._get_base(found, key, at)
         shape = found.shape
@@ -210,6 +247,23 @@ class Reading(KeyReads):
         else:
             row = self._get_at(found, id, self._moment(at, found))
         return None if row is None else named(shape, row)
+
+    def get_many(
+        self,
+        relation: str,
+        keys: Sequence[Any],
+        *,
+        after: After = None,
+        timeout: float | None = None,
+        at: Moment = None,
+    ) -> list[dict[str, Any] | None]:
+        """The rows of several keys, of a view all at one epoch; see `get`."""
+        if after is not None:
+            self.wait(after, timeout)
+        if isinstance(self._relation(relation, at), TableDef):
+            return [self.get(relation, key, at=at) for key in keys]
+        with self.snapshot(at) as snapshot:
+            return [snapshot.get(relation, key) for key in keys]
 
     def _get_at(self, view: ViewTable, id: np.ndarray, epoch: int) -> Row | None:
         now, row = view.get(id)
@@ -232,25 +286,33 @@ class Reading(KeyReads):
         at: Moment,
         after: After,
         timeout: float | None,
-    ) -> pa.Table:
+        allow_stale: bool = False,
+        keyed: bool = False,
+    ) -> tuple[int, pa.Table]:
         if after is not None:
             self.wait(after, timeout)
-        found = self._relation(relation, at)
+        found = self._relation(relation, at, after, allow_stale)
         if isinstance(found, TableDef):
             _refuse_history(found, at)
             owner = f"table {found.name!r}"
             which = order.positions(found.columns, columns, owner)
+            every = [*which, *found.key_positions] if keyed else which
             range = wanted(key_codec(found.columns, found.key_positions), owner)
-            return _table(self._base_range(found, range, which), arrow_schema(found.columns), which, columns)
+            epoch = self.epoch  # that of the rows, or a moment before
+            rows = self._base_range(found, range, every)
+            return epoch, _table(rows, arrow_schema(found.columns), every, columns is not None or keyed)
         owner = f"view {found.shape.name!r}"
         which = order.positions(found.shape.schema[: found.shape.visible], columns, owner)
+        every = [*which, *found.shape.key] if keyed else which
         range = wanted(found.codec, owner)
         if at is None:
-            _, rows = found.range(range, which)
-            assert rows is not None
+            epoch, read = found.range(range, every)
+            assert read is not None
         else:
-            rows = self._range_at(found, range, which, self._moment(at, found))
-        return _table(rows, found.arrow, which, columns)
+            epoch = self._moment(at, found)
+            read = self._range_at(found, range, every, epoch)
+        schema = arrow_schema(found.shape.schema) if keyed else found.arrow
+        return epoch, _table(read, schema, every, columns is not None or keyed)
 
     def _range_at(self, view: ViewTable, wanted: KeyRange, columns: Sequence[int], epoch: int) -> tuple[Vec, ...]:
         upto, layers = epoch, list[Before]()
@@ -270,17 +332,20 @@ class Reading(KeyReads):
             at = int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
         return Snapshot(self, self.epoch if at is None else at.epoch if isinstance(at, Token) else at)
 
-    def subscribe(self, view: str, *, after: After = None, timeout: float | None = None) -> Subscription:
+    def subscribe(
+        self, view: str, *, after: After = None, timeout: float | None = None, progress: float | None = None
+    ) -> Subscription:
         """Changes of a view, one object per epoch, from after the token (or epoch) on; without one, from now on.
 
         Goes on for ever, or until nothing happened for `timeout` seconds. A stopped one is resumed with the epoch
         of the last change. Raises EpochExpired when the history does not reach back so far, ViewReplaced when the
-        view got other columns.
+        view got other columns. `progress`: seconds after which a change without rows says that nothing happened up to
+        its epoch.
         """
         table = self._view(view)
         start = self.epoch if after is None else Token.parse(after).epoch
         self._check_retained(table, min(start, self.epoch))
-        return Subscription(self, table, start, timeout)
+        return Subscription(self, table, start, timeout, progress)
 
     def quarantine(self, view: str) -> pa.Table:
         """Rows that the view cannot show, with the reason."""
@@ -293,9 +358,9 @@ class Snapshot(SnapshotReads):
         self.epoch = epoch
 
 
-def _table(rows: Sequence[Vec], schema: pa.Schema, which: Sequence[int], chosen: Sequence[str] | None) -> pa.Table:
+def _table(rows: Sequence[Vec], schema: pa.Schema, which: Sequence[int], chosen: bool) -> pa.Table:
     """Columns as an Arrow table, of the schema as a whole or of the chosen part."""
-    if chosen is not None:
+    if chosen:
         schema = pa.schema([schema.field(i) for i in which])
     return pa.Table.from_arrays([v.to_arrow() for v in rows], schema=schema)
 
@@ -331,7 +396,7 @@ def _view_part(view: ViewTable, prefix: Sequence[Any] | None) -> pa.Table:
     every = range(view.shape.visible)
     _, rows = view.range(order.prefix_range(view.codec, prefix, None, False, f"view {view.shape.name!r}"), every)
     assert rows is not None
-    return _table(rows, view.arrow, every, None)
+    return _table(rows, view.arrow, every, False)
 
 
 def _base_part(held: DeltaTable, prefix: Sequence[Any] | None) -> pa.Table:
@@ -342,7 +407,7 @@ def _base_part(held: DeltaTable, prefix: Sequence[Any] | None) -> pa.Table:
     else:
         codec = key_codec(table.columns, table.key_positions)
         rows = base_range(held, order.prefix_range(codec, prefix, None, False, f"table {table.name!r}"), every)
-    return _table(rows, arrow_schema(table.columns), every, None)
+    return _table(rows, arrow_schema(table.columns), every, False)
 
 
 def _all_rows(table: DeltaTable) -> tuple[Vec, ...]:

@@ -7,9 +7,10 @@ it steps exactly to the last epoch that the output changelog still has, and writ
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from belvedere.embedded.builds import RefusedView
+from belvedere.embedded.builds import RefusedView, StaleRows
 from belvedere.embedded.runtime import Runtime, is_ddl
 from belvedere.embedded.storage.changelog import Position
 from belvedere.embedded.storage.commit import Group, GroupEntry, MicroClock
@@ -23,6 +24,7 @@ from belvedere.errors import Closed, Damaged
 from belvedere.model import change_codec as codec
 from belvedere.model import ddl
 from belvedere.model.describe import ViewShape
+from belvedere.model.requests import Requests
 from belvedere.model.shapes import shape_of
 from belvedere.plan.nodes import Plan, ViewNode
 from belvedere.plan.planner import plan_views
@@ -39,8 +41,10 @@ class Recovery:
         clock: MicroClock,
         given_up: Callable[[], bool] = lambda: False,
     ):
+        """`requests` of the result are the names of writes that are remembered."""
         self._runtime, self._files, self._log, self._clock = runtime, files, log, clock
         self._given_up = given_up
+        self.requests = Requests(lambda: clock.now() // 1000)
         self.snapshot: StoredSnapshot | None = None
         self.records = 0
         self.rebuilt = False
@@ -53,6 +57,7 @@ class Recovery:
         manifest: dict[str, Any] = {"epoch": 0, "sequence": 0, "clock": 0, "changelog": None, "pending": None}
         if self.snapshot is not None:
             manifest = self.snapshot.manifest
+            self.requests.load(manifest.get("requests", []))
             self._load(self.snapshot)
         runtime.committed, runtime.sequence = manifest["epoch"], manifest["sequence"]
         self._clock.last = manifest["clock"]
@@ -77,6 +82,9 @@ class Recovery:
         self.history_lost = bool(refused)
         for value, *why in manifest.get("refused", ()):
             runtime.builds.refused[value["name"]] = RefusedView(value, *why)
+        for view in manifest.get("stale", ()):
+            stale = StaleRows.load(view, snapshot)
+            runtime.builds.refused[view["name"]] = replace(runtime.builds.refused[view["name"]], stale=stale)
         for name, table in runtime.catalog.tables.items():
             runtime.engine.add_table(table)
             runtime.engine.tables[name].load(snapshot.table(manifest["tables"][name]))
@@ -179,6 +187,8 @@ class Recovery:
                     f"the input log writes to table {entry['t']!r}, which does not exist at record {record.sequence}"
                 )
             changes = codec.decode(table, entry, next(buffers))
+            if "req" in entry:
+                self.requests.remember(entry["req"], record.epoch)
             entries.append(GroupEntry(entry, None, table.name, changes, len(changes)))
         return Group(record.epoch, record.sequence, tuple(entries), sum(e.rows for e in entries), record.length)
 

@@ -88,6 +88,8 @@ class Runtime:
         self.on_stop: Callable[[str], None] = lambda reason: None
         self.between: Callable[[], None] = lambda: None
         """Called between epochs: snapshots and collection."""
+        self.requests: Callable[[int], list[Any]] = lambda epoch: []
+        """Names of writes up to an epoch that may be repeated, for snapshots."""
         self.failure: str | None = None
         self.waiting_for_room: str | None = None
         self._work = Wakeup()

@@ -18,6 +18,7 @@ from belvedere.embedded.storage.files import Files
 from belvedere.embedded.storage.log import InputLog
 from belvedere.embedded.storage.plans import plan_json
 from belvedere.embedded.storage.snapshot import SnapshotWriter
+from belvedere.embedded.storage.views import ViewTable
 from belvedere.errors import Closed
 from belvedere.model import ddl
 
@@ -99,14 +100,17 @@ class Snapshots:
             "epoch": runtime.committed,
             "sequence": runtime.sequence,
             "clock": self._clock.last,
+            "requests": runtime.requests(runtime.committed),
             "catalog": ddl.catalog_json(runtime.catalog),
             "refused": [[view.value, view.reason, view.failed] for view in runtime.builds.refused.values()],
+            "stale": [
+                {**_view_json(view.stale.table, writer), "epoch": view.stale.epoch}
+                for view in runtime.builds.refused.values()
+                if view.stale is not None
+            ],
             "pending": runtime.builds.pending,
             "tables": {name: writer.add_table(table.dump()) for name, table in runtime.engine.tables.items()},
-            "views": [
-                {**t.shape.to_json(), "since": t.since, "file": writer.add_arrays(t.dump())}
-                for t in runtime.tables.values()
-            ],
+            "views": [_view_json(table, writer) for table in runtime.tables.values()],
             "shapes": [s.to_json() for s in runtime.shapes.values()],
             "plan": plan_json(runtime.engine.plan.views),
             "signature": runtime.engine.signature(runtime.engine.plan.views),
@@ -159,3 +163,7 @@ class Snapshots:
         keep = now - retention if pin is None else min(pin, now - retention)
         never = self.epoch if pin is None else min(pin, self.epoch)
         runtime.changelog.collect(keep, runtime.options.history_bytes, never)
+
+
+def _view_json(table: ViewTable, writer: SnapshotWriter) -> dict[str, Any]:
+    return {**table.shape.to_json(), "since": table.since, "file": writer.add_arrays(table.dump())}

@@ -21,9 +21,9 @@ class Statements(Reading, Executing):
         except (SqlError, CatalogError) as error:
             # names of views that have failed are unknown: whoever uses one is to hear why
             words = set(re.findall(r"\w+", sql.lower()))
-            for name, failed in self._failed().items():
-                if name.lower() in words:
-                    raise failed from error
+            for name, view in self._refused().items():
+                if view.failed and name.lower() in words:
+                    raise view.error() from error
             raise
 
     def _token(self, value: Any) -> Token:

@@ -16,11 +16,15 @@ from belvedere.model.keys import KeyCodec, key_codec
 from belvedere.types import Column, Type
 
 
-def encode_keys(columns: Sequence[Vec], owner: str) -> list[bytes]:
-    """One byte string per row of these key columns."""
+def check_keys(columns: Sequence[Vec], owner: str) -> None:
     for vec in columns:
         if vec.status is not None and not vec.valid.all():
             raise DataError(f"a key of {owner} holds NULL")
+
+
+def encode_keys(columns: Sequence[Vec], owner: str) -> list[bytes]:
+    """One byte string per row of these key columns."""
+    check_keys(columns, owner)
     count = len(columns[0])
     found = _codec(*[vec.type for vec in columns]).encode([vec.to_arrow() for vec in columns], count)
     keys: list[bytes] = found.to_pylist()

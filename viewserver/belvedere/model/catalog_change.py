@@ -116,6 +116,11 @@ def _add_columns(catalog: Catalog, statement: st.AddColumns) -> CatalogChange:
     table = catalog.relation(statement.table)
     if not isinstance(table, TableDef):
         raise CatalogError(f"{table.name!r} is a view; replace it with CREATE OR REPLACE MATERIALIZED VIEW")
+    if table.origin is not None:
+        raise CatalogError(
+            f"table {table.name!r} is in HBase: which cell a new column is can only be said when it is created; create "
+            "another table"
+        )
     known = {c.name.lower() for c in table.columns}
     for column in statement.columns:
         if column.name.lower() in known:

@@ -1,15 +1,22 @@
-"""Chunks of changes on their way from a base table to the engine: log records, pushed requests, and chunks of INPUT.
+"""Chunks of changes on their way from a client to the engine: what it sends, log records, pushed requests, chunks of
+INPUT.
 
-All three are one format, so what was written once is passed on as it is. A chunk holds entries of one table, each a seq
+All are one format, so what the client wrote is passed on as it is: the store puts seq and timestamp into it (`stamped`)
+and looks at nothing but the keys. Columns are laid out anew only where rows of a call belong to several key ranges, and
+where many small entries become one. A chunk holds entries of one table, each a seq
 and its rows; the rows of all entries lie together in columns, so that a thousand small entries cost no more than a big
 one, and cutting by seq is slicing. Only what was written is stored; columns carry their names and types, so nobody on
 the way needs the catalog, and a table may have got columns since.
 
-    "BVC1" | size of head (uint32) | xxh3 of what follows, seeded with that size (uint64) | head | seqs | ends | frame
+    "BVC2" | size of head, entries (uint32) | 4 zeros | xxh3 of head and words, of frame (uint64) | head | words | frame
 
 head: JSON, padded to 8 bytes. `t` table, `n` rows, `e` entries, `c` columns with types, `p` those with a presence
-mask, `k` "put" | "delete" | "mixed". seqs and ends: int64, the seq of each entry and the row behind its last.
-frame: see `model.physical`; columns, presence masks, the mask of deletes if mixed, cell timestamps.
+mask, `k` and `x` as in `change_codec`, `o` 1 if the store's own clock gives the timestamps.
+words: int64, for all entries the seq, then the row behind its last, then (own clock) the timestamp of its first row,
+then 1 if each row is a microsecond after the row before, else 0.
+frame: see `change_codec`; cell timestamps unless `o`.
+The first checksum is seeded with the size and the entries. "BVC1" is read as well: it has no timestamps in its words,
+and one checksum (`magic, size, xxh3`) over all.
 """
 
 from __future__ import annotations
@@ -25,81 +32,21 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from belvedere.engine.delta import Changes
+from belvedere.engine.delta import CellChange, Changes
 from belvedere.engine.vec import Vec, concat, nulls
 from belvedere.errors import Damaged
+from belvedere.model.change_codec import WrittenRow, describe, is_mixed, read
 from belvedere.model.describe import type_of
-from belvedere.model.physical import frame, pack, unframe
+from belvedere.model.physical import pack
 from belvedere.protocol.exactly_once import InputPiece, Seq, SourceEntry, SourceId
 from belvedere.sql.catalog import TableDef
-from belvedere.types import Type
 
-_MAGIC = b"BVC1"
-_HEAD = struct.Struct("<4sIQ")
+_MAGIC, _OLD_MAGIC = b"BVC2", b"BVC1"
+_HEAD, _OLD_HEAD = struct.Struct("<4sIIIQQ"), struct.Struct("<4sIQ")
+_FRAME_DIGEST = struct.Struct("<Q")
 _ALIGN = 8
-Columns = tuple[tuple[str, Type], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class WrittenRow:
-    """Changes with only those columns that some row wrote, by name."""
-
-    names: Columns
-    changes: Changes
-
-    @staticmethod
-    def of(table: TableDef, changes: Changes) -> WrittenRow:
-        names, columns, present = [], [], []
-        for column, vec, mask in zip(table.columns, changes.columns, changes.present, strict=True):
-            if mask is not None and mask.all():
-                mask = None
-            if mask is None or mask.any():
-                names.append((column.name, column.type))
-                columns.append(vec)
-                present.append(mask)
-        return WrittenRow(tuple(names), Changes(tuple(columns), tuple(present), changes.delete, changes.ts))
-
-    def resolve(self, table: TableDef) -> Changes:
-        """With all columns of the table as it is now; those that were not written are absent."""
-        written = {name: (type, i) for i, (name, type) in enumerate(self.names)}
-        count = len(self.changes)
-        columns: list[Vec] = []
-        present: list[np.ndarray | None] = []
-        for column in table.columns:
-            type, at = written.pop(column.name, (column.type, None))
-            if type != column.type:
-                raise Damaged(f"column {column.name!r} of table {table.name!r} is {column.type}, a chunk has {type}")
-            columns.append(nulls(column.type, count) if at is None else self.changes.columns[at])
-            present.append(np.zeros(count, np.bool_) if at is None else self.changes.present[at])
-        if written:
-            raise Damaged(f"a chunk writes columns {', '.join(written)}, which table {table.name!r} does not have")
-        return Changes(tuple(columns), tuple(present), self.changes.delete, self.changes.ts)
-
-    def slice(self, start: int, stop: int) -> WrittenRow:
-        if start == 0 and stop == len(self.changes):
-            return self
-        found = self.changes
-        return WrittenRow(
-            self.names,
-            Changes(
-                tuple(vec.slice(start, stop) for vec in found.columns),
-                tuple(None if mask is None else mask[start:stop] for mask in found.present),
-                None if found.delete is None else found.delete[start:stop],
-                found.ts[start:stop],
-            ),
-        )
-
-    def take(self, index: np.ndarray) -> WrittenRow:
-        found = self.changes
-        return WrittenRow(
-            self.names,
-            Changes(
-                tuple(vec.take(index) for vec in found.columns),
-                tuple(None if mask is None else mask[index] for mask in found.present),
-                None if found.delete is None else found.delete[index],
-                found.ts[index],
-            ),
-        )
+_WORDS = 4
+Buffer = bytes | memoryview
 
 
 def together(parts: Sequence[WrittenRow]) -> WrittenRow:
@@ -124,14 +71,17 @@ def together(parts: Sequence[WrittenRow]) -> WrittenRow:
             tuple(_masks(found, counts, True) for found in masks),
             _masks([part.changes.delete for part in parts], counts, False),
             np.concatenate([part.changes.ts for part in parts]),
+            _masks([part.changes.kind for part in parts], counts, CellChange.PUT),
         ),
     )
 
 
-def _masks(masks: Sequence[np.ndarray | None], counts: Sequence[int], missing: bool) -> np.ndarray | None:
-    if all(mask is None for mask in masks):
+def _masks(masks: Sequence[np.ndarray | None], counts: Sequence[int], missing: bool | CellChange) -> np.ndarray | None:
+    there = [mask for mask in masks if mask is not None]
+    if not there:
         return None
-    filled = [np.full(n, missing) if mask is None else mask for mask, n in zip(masks, counts, strict=True)]
+    dtype = there[0].dtype
+    filled = [np.full(n, missing, dtype) if mask is None else mask for mask, n in zip(masks, counts, strict=True)]
     return np.concatenate(filled)
 
 
@@ -140,31 +90,21 @@ class Content:
 
     def __init__(self, payload: bytes | memoryview) -> None:
         self.payload = payload
-        if len(payload) < _HEAD.size or bytes(payload[:4]) != _MAGIC:
-            raise Damaged(f"{len(payload)} bytes that begin with {bytes(payload[:4])!r} are no chunk of changes")
-        _, size, digest = _HEAD.unpack_from(payload)
-        rest = memoryview(payload)[_HEAD.size :]
-        if xxhash.xxh3_64_intdigest(rest, size) != digest:
-            raise Damaged(f"the checksum over {len(rest)} bytes of a chunk of changes does not hold")
-        self._head: dict[str, Any] = json.loads(bytes(rest[:size]))
+        form = bytes(payload[:4])
+        if len(payload) < _HEAD.size or form not in (_MAGIC, _OLD_MAGIC):
+            raise Damaged(f"{len(payload)} bytes that begin with {form!r} are no chunk of changes")
+        self.old = form == _OLD_MAGIC
+        self.head, self.words, self.frame = _old_parts(payload) if self.old else _parts(payload)
+        self._head: dict[str, Any] = json.loads(bytes(self.head))
         self.table: str = self._head["t"]
-        entries = self._head["e"]
-        words = np.frombuffer(rest, np.int64, 2 * entries, size)
-        self.seqs, self.ends = words[:entries], words[entries:]
-        self._frame = rest[size + 16 * entries :]
+        self.seqs, self.ends = self.words[0], self.words[1]
+        self.stamps = self.words[2:] if self._head.get("o") else None
+        """Of the store's own clock: first timestamp and step of each entry. None: timestamps are in the frame."""
 
     @cached_property
     def written(self) -> WrittenRow:
-        head = self._head
-        names = tuple((name, type_of(text)) for name, text in head["c"])
-        mixed = head["k"] == "mixed"
-        wanted: list[type] = [np.bool_] * (len(head["p"]) + mixed) + [np.int64]
-        columns, plain = unframe(self._frame, [type for _, type in names], wanted)
-        masks = dict(zip(head["p"], plain, strict=False))
-        present = tuple(masks.get(name) for name, _ in names)
-        count: int = head["n"]
-        delete = plain[-2] if mixed else np.ones(count, np.bool_) if head["k"] == "delete" else None
-        return WrittenRow(names, Changes(tuple(columns), present, delete, plain[-1]))
+        names = tuple((name, type_of(text)) for name, text in self._head["c"])
+        return read(self._head, names, self.frame, self.stamps, self.ends)
 
     def entries(self) -> list[SourceEntry]:
         starts = [0, *self.ends.tolist()]
@@ -179,6 +119,40 @@ class Content:
         return self.written.slice(ends[first], ends[stop])
 
 
+def _parts(payload: bytes | memoryview) -> tuple[memoryview, np.ndarray, memoryview]:
+    """Head, words and frame; nothing is believed before its checksum."""
+    _, size, entries, zeros, digest, of_frame = _HEAD.unpack_from(payload)
+    begin, end = _HEAD.size + size, _HEAD.size + size + 8 * _WORDS * entries
+    described, frame = memoryview(payload)[_HEAD.size : end], memoryview(payload)[end:]
+    if zeros or _digest(described, size, entries) != digest or xxhash.xxh3_64_intdigest(frame) != of_frame:
+        raise Damaged(f"the checksums over {len(payload)} bytes of a chunk of changes do not hold")
+    words = np.frombuffer(payload, np.int64, _WORDS * entries, begin).reshape(_WORDS, entries)
+    return described[:size], words, frame
+
+
+def _old_parts(payload: bytes | memoryview) -> tuple[memoryview, np.ndarray, memoryview]:
+    _, size, digest = _OLD_HEAD.unpack_from(payload)
+    rest = memoryview(payload)[_OLD_HEAD.size :]
+    if xxhash.xxh3_64_intdigest(rest, size) != digest:
+        raise Damaged(f"the checksum over {len(rest)} bytes of a chunk of changes does not hold")
+    entries = json.loads(bytes(rest[:size]))["e"]
+    words = np.frombuffer(rest, np.int64, 2 * entries, size).reshape(2, entries)
+    return rest[:size], words, rest[size + words.nbytes :]
+
+
+def _packed(head: Buffer, words: np.ndarray, frame: Buffer, of_frame: int | None = None) -> bytes:
+    described = b"".join([head, words.tobytes()])
+    if of_frame is None:
+        of_frame = xxhash.xxh3_64_intdigest(frame)
+    size, entries = len(head), words.shape[1]
+    opening = _HEAD.pack(_MAGIC, size, entries, 0, _digest(described, size, entries), of_frame)
+    return b"".join([opening, described, frame])
+
+
+def _digest(described: Buffer, size: int, entries: int) -> int:
+    return xxhash.xxh3_64_intdigest(described, size << 32 | entries)
+
+
 @dataclass(frozen=True)
 class ChunkRows:
     """The rows of one entry of a chunk, not looked at yet."""
@@ -191,34 +165,52 @@ class ChunkRows:
         return self.count
 
 
-def build(table: str, seqs: Sequence[int], counts: Sequence[int], written: WrittenRow) -> bytes:
-    """A chunk of entries with these seqs and so many rows each."""
-    changes = written.changes
-    masks = [(name, mask) for (name, _), mask in zip(written.names, changes.present, strict=True) if mask is not None]
-    plain = [mask for _, mask in masks]
-    kind = "put"
-    if changes.delete is not None and changes.delete.any():
-        kind = "delete" if changes.delete.all() else "mixed"
-        if kind == "mixed":
-            plain.append(changes.delete)
-    head = {
-        "t": table,
-        "n": len(changes),
-        "e": len(seqs),
-        "c": [[name, str(type)] for name, type in written.names],
-        "p": [name for name, _ in masks],
-        "k": kind,
-    }
+def build(
+    table: str, seqs: Sequence[int], counts: Sequence[int], written: WrittenRow, stamps: np.ndarray | None = None
+) -> bytes:
+    """A chunk of entries with these seqs and so many rows each. `stamps`: first timestamp and step of each entry; else
+    the timestamps are those of the rows."""
+    described, rows = describe(written, stamps is not None)
+    head = {"t": table, "e": len(seqs), "c": [[name, str(type)] for name, type in written.names], **described}
+    if stamps is not None:
+        head["o"] = 1
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGN)
-    numbers = np.array([seqs, np.cumsum(counts)], np.int64).tobytes()
-    rest = b"".join([text, numbers, pack(frame(changes.columns, [*plain, changes.ts]))])
-    return _HEAD.pack(_MAGIC, len(text), xxhash.xxh3_64_intdigest(rest, len(text))) + rest
+    words = np.zeros((_WORDS, len(seqs)), np.int64)
+    words[0], words[1] = seqs, np.cumsum(counts)
+    if stamps is not None:
+        words[2:] = stamps
+    return _packed(text, words, pack(rows))
 
 
-def entry(table: TableDef, seq: Seq, changes: Changes) -> bytes:
-    """A chunk of one entry."""
-    return build(table.name, [seq], [len(changes)], WrittenRow.of(table, changes))
+def entry(table: TableDef, seq: Seq, changes: Changes, *, own_clock: bool = False) -> bytes:
+    """A chunk of one entry. `own_clock`: its timestamps are not looked at, `stamped` gives others: one tick for all
+    rows, or one for each where the order of puts and deletes matters."""
+    return _entry(table.name, seq, WrittenRow.of(table, changes), own_clock)
+
+
+def _entry(table: str, seq: Seq, written: WrittenRow, own_clock: bool) -> bytes:
+    changes = written.changes
+    stamps = np.array([[0], [is_mixed(changes)]]) if own_clock else None
+    return build(table, [seq], [len(changes)], written, stamps)
+
+
+def given(payload: bytes | memoryview, own_clock: bool) -> Content:
+    """The entry that a client wrote, ready to be `stamped`: as it is, unless it is one of the version before."""
+    content = Content(payload)
+    if content.old or own_clock != (content.stamps is not None):
+        content = Content(_entry(content.table, Seq(0), content.written, own_clock))
+    return content
+
+
+def stamped(content: Content, seq: Seq, first: int | None) -> bytes:
+    """The chunk of one entry with this seq, and timestamps from `first` on if the own clock gives them."""
+    words = content.words.copy()
+    words[0, 0] = seq
+    if first is not None:
+        words[2, 0] = first
+    (of_frame,) = _FRAME_DIGEST.unpack_from(content.payload, _HEAD.size - _FRAME_DIGEST.size)
+    return _packed(content.head, words, content.frame, of_frame)
 
 
 def join(payloads: Sequence[bytes]) -> bytes:
@@ -228,7 +220,13 @@ def join(payloads: Sequence[bytes]) -> bytes:
     parts = [Content(payload) for payload in payloads]
     seqs = [seq for part in parts for seq in part.seqs.tolist()]
     counts = [count for part in parts for count in np.diff(part.ends, prepend=0).tolist()]
-    return build(parts[0].table, seqs, counts, together([part.written for part in parts]))
+    stamps = _stamps([part.stamps for part in parts])
+    return build(parts[0].table, seqs, counts, together([part.written for part in parts]), stamps)
+
+
+def _stamps(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    found = [part for part in parts if part is not None]
+    return np.concatenate(found, axis=1) if len(found) == len(parts) else None
 
 
 def parse(payload: bytes | memoryview) -> list[SourceEntry]:
@@ -244,7 +242,8 @@ def encode(source: SourceId, entries: Sequence[SourceEntry]) -> bytes:
         return bytes(first.payload)
     seqs = [entry.seq for entry in entries]
     counts = [len(entry.rows) for entry in entries]
-    return build(first.table, seqs, counts, together([content.rows(i, j) for content, i, j in runs]))
+    stamps = _stamps([None if content.stamps is None else content.stamps[:, i:j] for content, i, j in runs])
+    return build(first.table, seqs, counts, together([content.rows(i, j) for content, i, j in runs]), stamps)
 
 
 def _runs(entries: Sequence[SourceEntry]) -> Iterator[tuple[Content, int, int]]:

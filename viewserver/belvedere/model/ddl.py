@@ -144,6 +144,11 @@ def added_columns(existing: TableDef, wanted: TableDef) -> Schema:
             f"{start} with ties by {existing.ties.value}, not by {wanted.ties.value}; that cannot be changed, since "
             "rows are merged already: create another table"
         )
+    if existing.origin != wanted.origin:
+        raise CatalogError(
+            f"{start} with another place in HBase, or with other cells and encodings of its columns; they cannot be "
+            "changed: create another table"
+        )
     known = {c.name.lower(): c for c in existing.columns}
     listed = {c.name.lower() for c in wanted.columns}
     for column in existing.columns:

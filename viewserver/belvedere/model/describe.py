@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from belvedere.errors import Damaged
-from belvedere.sql.catalog import TableDef, Ties
+from belvedere.sql.catalog import Deletes, TableDef, Ties
+from belvedere.sql.origin import Encoding, Origin, StoredColumn
 from belvedere.types import Column, Kind, Schema, Type
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -32,8 +33,15 @@ def schema_of(columns: list[list[Any]]) -> Schema:
 
 
 def table_json(table: TableDef) -> dict[str, Any]:
-    found = {"name": table.name, "columns": schema_json(table.columns), "key": list(table.key)}
-    return found if table.ties is Ties.LINEAGE else {**found, "ties": table.ties.value}
+    found: dict[str, Any] = {"name": table.name, "columns": schema_json(table.columns), "key": list(table.key)}
+    if table.ties is not Ties.LINEAGE:
+        found["ties"] = table.ties.value
+    if table.deletes is not Deletes.ROWS:
+        found["deletes"] = table.deletes.value
+    if table.origin is not None:
+        columns = [[c.encoding.value, c.family, c.qualifier] for c in table.origin.columns]
+        found["origin"] = {"table": table.origin.table, "columns": columns, "set_scope": table.origin.set_scope}
+    return found
 
 
 def table_of(value: dict[str, Any]) -> TableDef:
@@ -41,7 +49,22 @@ def table_of(value: dict[str, Any]) -> TableDef:
         ties = Ties(value.get("ties", Ties.LINEAGE))
     except ValueError as error:
         raise Damaged(f"the catalog names a rule for ties {value['ties']!r} that this program does not know") from error
-    return TableDef(value["name"], schema_of(value["columns"]), tuple(value["key"]), ties)
+    try:
+        deletes = Deletes(value.get("deletes", Deletes.ROWS))
+    except ValueError as error:
+        raise Damaged(f"the catalog names deletes of {value['deletes']!r}, which this program does not know") from error
+    columns = schema_of(value["columns"])
+    return TableDef(value["name"], columns, tuple(value["key"]), ties, deletes, _origin(value.get("origin")))
+
+
+def _origin(value: dict[str, Any] | None) -> Origin | None:
+    if value is None:
+        return None
+    try:
+        columns = tuple(StoredColumn(Encoding(encoding), *cell) for encoding, *cell in value["columns"])
+    except ValueError as error:
+        raise Damaged(f"the catalog names an encoding that this program does not know: {error}") from error
+    return Origin(value["table"], columns, value["set_scope"])
 
 
 @dataclass(frozen=True, slots=True)

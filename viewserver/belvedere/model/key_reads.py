@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -18,18 +19,46 @@ Wanted: TypeAlias = Callable[[KeyCodec, str], KeyRange]
 """The range that is asked for, once the key of the relation (and what to call it in errors) is known."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowPage:
+    """Some rows of a range, all at one epoch. `more`: there are others behind them."""
+
+    rows: pa.Table
+    epoch: int
+    more: bool
+    keys: pa.Table
+    codec: KeyCodec
+
+    def end(self, count: int) -> bytes:
+        """Where a page of only the first `count` rows ends."""
+        last = self.keys.slice(count - 1, 1).combine_chunks()
+        arrays = [column.chunk(0) for column in last.columns]
+        return bytes(self.codec.encode(arrays, 1)[0].as_py())
+
+
 class KeyReads(ABC):
     """Reads in key order."""
 
     @abstractmethod
-    def get(self, relation: str, key: Any, *, at: Any = None) -> dict[str, Any] | None:
+    def get(
+        self, relation: str, key: Any, *, after: Any = None, at: Any = None, allow_stale: bool = False
+    ) -> dict[str, Any] | None:
         """The row of a key."""
 
     @abstractmethod
     def _range(
-        self, relation: str, wanted: Wanted, columns: Sequence[str] | None, at: Any, after: Any, timeout: float | None
-    ) -> pa.Table:
-        """The rows of a range, in its order."""
+        self,
+        relation: str,
+        wanted: Wanted,
+        columns: Sequence[str] | None,
+        at: Any,
+        after: Any,
+        timeout: float | None,
+        allow_stale: bool = False,
+        keyed: bool = False,
+    ) -> tuple[int, pa.Table]:
+        """The rows of a range, in its order, and their epoch. `keyed`: with the columns of the key behind the others,
+        hidden ones included."""
 
     def lookup(
         self,
@@ -41,13 +70,14 @@ class KeyReads(ABC):
         at: Any = None,
         after: Any = None,
         timeout: float | None = None,
+        allow_stale: bool = False,
     ) -> pa.Table:
         """All rows whose key begins with these values, in key order; None is NULL. The rest is as with `scan`."""
 
         def wanted(codec: KeyCodec, owner: str) -> KeyRange:
             return order.prefix_range(codec, prefix, limit, reverse, owner)
 
-        return self._range(relation, wanted, columns, at, after, timeout)
+        return self._range(relation, wanted, columns, at, after, timeout, allow_stale)[1]
 
     def scan(
         self,
@@ -61,16 +91,56 @@ class KeyReads(ABC):
         at: Any = None,
         after: Any = None,
         timeout: float | None = None,
+        allow_stale: bool = False,
     ) -> pa.Table:
         """Rows in key order, from the key `start` to the key `stop` (not included); a prefix of a key will do.
 
         `reverse`: from the greatest key down; `start` and `stop` mean the same. `columns`: only these, in this order.
+        `allow_stale`: of a view that has failed, the rows that it had before, as with `get`.
         """
 
         def wanted(codec: KeyCodec, owner: str) -> KeyRange:
             return order.key_range(codec, start, stop, limit, reverse, owner)
 
-        return self._range(relation, wanted, columns, at, after, timeout)
+        return self._range(relation, wanted, columns, at, after, timeout, allow_stale)[1]
+
+    def page(
+        self,
+        relation: str,
+        *,
+        limit: int,
+        prefix: Sequence[Any] | None = None,
+        start: Any = None,
+        stop: Any = None,
+        beyond: bytes | None = None,
+        reverse: bool = False,
+        columns: Sequence[str] | None = None,
+        at: Any = None,
+        after: Any = None,
+        timeout: float | None = None,
+        allow_stale: bool = False,
+    ) -> RowPage:
+        """Rows as `lookup` (with a prefix) or `scan` gives them, and how to go on. `beyond`: where another page ended
+        (`RowPage.end`); at its epoch the pages are one answer."""
+        codecs: list[KeyCodec] = []
+
+        def wanted(codec: KeyCodec, owner: str) -> KeyRange:
+            codecs.append(codec)
+            if prefix is not None:
+                asked = order.prefix_range(codec, prefix, limit + 1, reverse, owner)
+            else:
+                asked = order.key_range(codec, start, stop, limit + 1, reverse, owner)
+            return asked if beyond is None else asked.beyond(beyond)
+
+        epoch, rows = self._range(relation, wanted, columns, at, after, timeout, allow_stale, keyed=True)
+        codec, visible = codecs[-1], rows.num_columns - len(codecs[-1].columns)
+        return RowPage(
+            rows.select(range(visible)).slice(0, limit),
+            epoch,
+            rows.num_rows > limit,
+            rows.select(range(visible, rows.num_columns)),
+            codec,
+        )
 
 
 class SnapshotReads(Closing):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from belvedere.model.keys import after_prefix
 
@@ -16,6 +16,12 @@ class KeyRange:
     high: bytes | None = None
     limit: int | None = None
     reverse: bool = False
+
+    def beyond(self, key: bytes) -> KeyRange:
+        """What is left of it when all rows up to this key, in its direction, were read."""
+        if self.reverse:
+            return replace(self, high=key if self.high is None else min(key, self.high))
+        return replace(self, low=max(key + b"\0", self.low))
 
     def __contains__(self, key: bytes) -> bool:
         return self.low <= key and (self.high is None or key < self.high)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from belvedere.errors import Closed
+from belvedere.errors import Closed, ViewFailed
 from belvedere.model.closing import Closing
 
 
@@ -23,8 +23,12 @@ class SessionDatabase(Protocol):
 
     @property
     def epoch(self) -> int: ...
+    @property
+    def known_epoch(self) -> int: ...
     def wait(self, token: Any, timeout: float | None = None) -> None: ...
-    def get(self, relation: str, key: Any, *, after: Any = None, timeout: float | None = None) -> Any: ...
+    def get(
+        self, relation: str, key: Any, *, after: Any = None, timeout: float | None = None, allow_stale: bool = False
+    ) -> Any: ...
     def scan(self, relation: str, *, after: Any = None, timeout: float | None = None) -> Any: ...
     def lookup(self, relation: str, *prefix: Any, after: Any = None, timeout: float | None = None) -> Any: ...
     def snapshot(self) -> Any: ...
@@ -44,6 +48,8 @@ class Session(Closing):
         self._token = None if after is None else parse(after)
         self._timeout = timeout
         self._closed = False
+        self._seen = 0
+        """The newest epoch that it may have read at."""
 
     @property
     def token(self) -> Any:
@@ -69,34 +75,59 @@ class Session(Closing):
     def execute(self, sql: str, *, wait: bool = True, timeout: float | None = None) -> Any:
         """As the database's `execute`. A query sees what the session has seen and written."""
         self._catch_up(timeout)
-        result = self._database.execute(sql, wait=wait)
+        result = self._saw(self._database.execute(sql, wait=wait))
         return self._grow(result) if hasattr(result, "joined_with") else result
 
     # ------------------------------------------------------------------ reads
 
-    def get(self, relation: str, key: Any, *, timeout: float | None = None) -> Any:
-        """The row of that key, or None."""
-        return self._database.get(relation, key, after=self._after(), timeout=self._patience(timeout))
+    def get(self, relation: str, key: Any, *, timeout: float | None = None, allow_stale: bool = False) -> Any:
+        """The row of that key, or None. `allow_stale`: also from before a view failed, unless the session has written
+        or read what came later."""
+        return self._read(self._database.get, (relation, key), {}, timeout, allow_stale)
 
-    def lookup(self, relation: str, *prefix: Any, timeout: float | None = None, **options: Any) -> Any:
+    def lookup(
+        self, relation: str, *prefix: Any, timeout: float | None = None, allow_stale: bool = False, **options: Any
+    ) -> Any:
         """All rows whose key begins with these values; options as of the database's `lookup`."""
-        self._refuse_older(options)
-        return self._database.lookup(relation, *prefix, after=self._after(), timeout=self._patience(timeout), **options)
+        return self._read(self._database.lookup, (relation, *prefix), options, timeout, allow_stale)
 
-    def scan(self, relation: str, *, timeout: float | None = None, **options: Any) -> Any:
+    def scan(self, relation: str, *, timeout: float | None = None, allow_stale: bool = False, **options: Any) -> Any:
         """Rows in key order; options as of the database's `scan`."""
-        self._refuse_older(options)
-        return self._database.scan(relation, after=self._after(), timeout=self._patience(timeout), **options)
+        return self._read(self._database.scan, (relation,), options, timeout, allow_stale)
 
     def snapshot(self, *, timeout: float | None = None) -> Any:
         """Several reads at one epoch, which includes what the session has seen and written."""
         self._catch_up(timeout)
-        return self._database.snapshot()
+        return self._saw(self._database.snapshot())
 
     def subscribe(self, view: str, *, timeout: float | None = None) -> Any:
         """Changes of a view, from what the session has seen and written on."""
         self._catch_up(timeout)
-        return self._database.subscribe(view, after=self._database.epoch, timeout=timeout)
+        return self._saw(self._database.subscribe(view, after=self._database.epoch, timeout=timeout))
+
+    def _read(
+        self,
+        call: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        timeout: float | None,
+        allow_stale: bool,
+    ) -> Any:
+        self._refuse_older(options)
+        after, patience = self._after(), self._patience(timeout)
+        try:
+            return self._saw(call(*arguments, after=after, timeout=patience, **options))
+        except ViewFailed:
+            if not allow_stale:
+                raise
+        if self._seen:
+            seen = self._parse(self._seen)
+            after = seen if after is None else after.joined_with(seen)
+        return call(*arguments, after=after, timeout=patience, allow_stale=True, **options)
+
+    def _saw(self, answer: Any) -> Any:
+        self._seen = max(self._seen, self._database.known_epoch)
+        return answer
 
     # ------------------------------------------------------------------
 

@@ -68,11 +68,15 @@ def base_rows(table: TableDef, ids: np.ndarray, values: pa.BinaryArray) -> Delta
         if width > len(types):
             raise Damaged(f"{what}: a stored row has {width} columns, the table {len(types)}")
         at = np.flatnonzero(wide == width)
-        columns, _ = _unpacked(types[:width], rows.take(at))
+        columns, error = _unpacked(types[:width], rows.take(at))
+        if error is not None:  # whether the row is there is not known yet
+            at = at[error == 1]
+            columns = tuple(column.take(np.flatnonzero(error == 1)) for column in columns)
         parts.append(columns + tuple(nulls(t, len(at)) for t in types[width:]))
         order.append(at)
     if not parts:
         return Delta(tuple(empty(t) for t in types), np.ones(0, np.int8), ids)
+    ids = ids[np.sort(np.concatenate(order))]
     if len(parts) == 1:
         return Delta(parts[0], np.ones(len(ids), np.int8), ids)
     back = np.argsort(np.concatenate(order))

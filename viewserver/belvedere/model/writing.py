@@ -22,26 +22,50 @@ class Writing(ABC, Generic[TokenT]):
     """Writes of rows that users give."""
 
     @abstractmethod
+    def written(self, name: str) -> TokenT | None:
+        """The token of a write by the name of its `request`; None if there was none within the last hour."""
+
+    @abstractmethod
     def _write(
-        self, table: str, read: ReadRows, ts: Any, timeout: float | None, *, ordered: bool, borrowed: bool
+        self,
+        table: str,
+        read: ReadRows,
+        ts: Any,
+        timeout: float | None,
+        *,
+        ordered: bool,
+        borrowed: bool,
+        request: str = "",
     ) -> TokenT:
         """Make the changes durable, all or none. `ordered`: puts and deletes are mixed, and a later one of a key wins.
         `borrowed`: the rows may be arrays of the caller, who may change them afterwards."""
 
-    def put(self, table: str, rows: Any, *, ts: Any = None, timeout: float | None = None) -> TokenT:
+    def put(self, table: str, rows: Any, *, ts: Any = None, timeout: float | None = None, request: str = "") -> TokenT:
         """Insert or update rows (dicts, Arrow, pandas, polars). Missing columns are unchanged, None is NULL.
 
         Atomic; returns when durable. `ts`: cell timestamps (microseconds or datetime, for all rows or one per row).
+        `request`: a name, or NAME:DIGEST, under which the call can be repeated within an hour: then nothing is written,
+        and the answer is the same. Another digest under a name is `RequestReused`.
         """
-        return self._write(table, lambda to: to.puts(rows), ts, timeout, ordered=False, borrowed=is_frame(rows))
+        return self._write(
+            table, lambda to: to.puts(rows), ts, timeout, ordered=False, borrowed=is_frame(rows), request=request
+        )
 
-    def delete(self, table: str, keys: Any, *, ts: Any = None, timeout: float | None = None) -> TokenT:
+    def delete(
+        self, table: str, keys: Any, *, ts: Any = None, timeout: float | None = None, request: str = ""
+    ) -> TokenT:
         """Delete rows by key: values, tuples or dicts, or a table with the key columns."""
-        return self._write(table, lambda to: to.deletes(keys), ts, timeout, ordered=False, borrowed=is_frame(keys))
+        return self._write(
+            table, lambda to: to.deletes(keys), ts, timeout, ordered=False, borrowed=is_frame(keys), request=request
+        )
 
-    def write(self, table: str, rows: Any, *, deletes: Any, ts: Any = None, timeout: float | None = None) -> TokenT:
+    def write(
+        self, table: str, rows: Any, *, deletes: Any, ts: Any = None, timeout: float | None = None, request: str = ""
+    ) -> TokenT:
         """Puts and deletes in one atomic, ordered batch: `deletes` has a boolean per row."""
-        return self._write(table, lambda to: to.mixed(rows, deletes), ts, timeout, ordered=True, borrowed=True)
+        return self._write(
+            table, lambda to: to.mixed(rows, deletes), ts, timeout, ordered=True, borrowed=True, request=request
+        )
 
     def _write_rows(self, statement: st.Statement) -> TokenT | None:
         """INSERT and DELETE; None for other statements."""

@@ -5,6 +5,8 @@
 
     a view group:  NEW ──plan with [0, n)──▶ BUILDING ──plan with [n, m)──▶ … ──plan with the last bucket──▶ IN SERVICE
 
+NEW lasts while rows of base tables that were there before are loaded: plans name empty slices then.
+
 Why it is safe: a catalog counts when a plan that names it is in the record, and with it its document and how far each
 build is (`slices`). A successor reads both from that plan; what was only offered is forgotten, and whoever offered it
 is told to look. Versions grow by one, so two changes cannot both be made to the same catalog.
@@ -21,6 +23,8 @@ from belvedere.protocol.messages import Epoch, EpochPlan, Slice
 from belvedere.protocol.ring import BUCKETS
 
 FIRST_SLICE = 1024
+HOLD_READS = 4
+"""The first answer may have been on its way when the table came."""
 SMALLEST_SLICE = 32
 """Of a build, in buckets: it comes to an end in a few hundred epochs however slow they are."""
 
@@ -62,6 +66,8 @@ class CatalogBook:
         """Whether an epoch that builds was seen."""
         self._plain_ms = 0
         """How long epochs take that build nothing; 0 if unknown."""
+        self._holds = 0
+        """How many times INPUT has to be read, with nothing loading, before builds go on."""
 
     def restore(self, last: EpochPlan | None) -> None:
         """As the newest plan in the record has it."""
@@ -89,7 +95,16 @@ class CatalogBook:
     @property
     def is_due(self) -> bool:
         """Whether a plan is wanted that has no changes of tables."""
-        return (self.offer is not None and self.offer.durable) or bool(self.current.building)
+        return (self.offer is not None and self.offer.durable) or (bool(self.current.building) and not self._holds)
+
+    def heard(self, loading: bool) -> None:
+        """INPUT was read: whether rows that were there before are still being loaded. Views wait for them: they would
+        be in service with a part of their rows."""
+        self._holds = HOLD_READS if loading else max(0, self._holds - 1)
+
+    def hold(self) -> None:
+        """A table comes whose rows are to be loaded; what is being read now may not know it yet."""
+        self._holds = HOLD_READS
 
     # ------------------------------------------------------------------ plans
 
@@ -97,7 +112,8 @@ class CatalogBook:
         """What the next plan names, and what it builds."""
         catalog = self.current if self.offer is None or not self.offer.durable else self.offer.taken(self.current)
         parts = sorted(catalog.building.items())
-        return catalog, tuple(Slice(view_group, at, min(BUCKETS, at + self._slice)) for view_group, at in parts)
+        size = 0 if self._holds else self._slice  # an empty slice tells a successor what is being built
+        return catalog, tuple(Slice(view_group, at, min(BUCKETS, at + size)) for view_group, at in parts)
 
     def plan(
         self,
@@ -142,7 +158,7 @@ class CatalogBook:
     def observe(self, plan: EpochPlan, took: int) -> None:
         """Slices of builds grow while epochs are quick, and shrink when they are slow because of them: smaller ones do
         not help where epochs are slow without any."""
-        if not plan.slices:
+        if all(part.first == part.stop for part in plan.slices):
             self._plain_ms = (3 * self._plain_ms + took) // 4 if self._plain_ms else took
             return
         self._timed = True

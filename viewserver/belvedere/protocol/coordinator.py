@@ -489,8 +489,11 @@ class Coordinator:
         self._index = tuple(event.chunks)
         found: list[CoordinatorInstruction] = [
             Note("contradiction", {"source": told.source, "reason": told.reason})
-            for told in self.sources.observe(self._index, event.sources)
+            for told in self.sources.observe(
+                self._index, event.sources, {fact.id for fact in event.sources if fact.durable_end}
+            )
         ]
+        self._catalog.heard(event.loading)
         found += self._tidy_input()
         try:
             bounds = self.pressure.take(self._index, self.sources.planned, self.sources.bounds())
@@ -528,6 +531,8 @@ class Coordinator:
         if refused:
             return [CatalogTaken(event.ticket, self.epochs.last, refused)]
         offer = self._catalog.offer = Offer(event, catalog_document(event.version, self._term, event.ticket))
+        if event.loads:
+            self._catalog.hold()
 
         def written(_: Answer) -> list[CoordinatorInstruction]:
             offer.durable = True

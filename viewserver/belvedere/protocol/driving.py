@@ -259,6 +259,8 @@ class InputRead:
     request: int
     chunks: Sequence[Chunk]
     sources: Sequence[SourceFact]
+    loading: bool = False
+    """Rows of base tables that were there before their log was followed are not all in INPUT and committed yet."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +271,9 @@ class SourceFact:
     parents: frozenset[SourceId]
     last: Seq | None
     node: str = ""
+    durable_end: bool = False
+    """It has ended where what is durable of it ends: at `last`, or at its position if that is greater, since what is
+    committed leaves INPUT."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +289,8 @@ class CatalogOffered:
     """DDL: a new catalog, made from the one with version `version - 1`. `ticket` names the request in `CatalogTaken`.
 
     `stages`: of the new catalog. `view_groups`: those of it that have to be built. `present`: all of them; one that
-    was under construction and is not there any more is given up."""
+    was under construction and is not there any more is given up. `loads`: it has a new table whose rows are elsewhere
+    and will be loaded."""
 
     ticket: int
     version: int
@@ -292,6 +298,7 @@ class CatalogOffered:
     stages: int
     view_groups: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
+    loads: bool = False
 
 
 @dataclass(frozen=True)

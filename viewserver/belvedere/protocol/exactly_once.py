@@ -56,6 +56,10 @@ WriterId = NewType("WriterId", str)
 START = Seq(-1)
 """The position of a source of which nothing has come yet."""
 
+DURABLE_END = Seq((1 << 63) - 1)
+"""In a listing: the source has ended, and everything of it is durable; its last entry is the last one that is in INPUT,
+or in a plan. For systems that do not tell with which seq a log ends."""
+
 
 @dataclass(frozen=True)
 class SourceEntry:

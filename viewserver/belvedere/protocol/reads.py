@@ -30,7 +30,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from belvedere.errors import NotYet
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.protocol.messages import NEVER, Attempt, Epoch
 from belvedere.protocol.ring import Array, MemberId, Ring
@@ -168,7 +167,7 @@ def covers(token: Mapping[SourceId, Seq], positions: Mapping[SourceId, Seq], lis
 
 @dataclass
 class ReadSession:
-    """One reader's. `epoch`: the newest that it has read at."""
+    """One reader's, or that of a client for all who use it. `epoch`: the newest that it has read at."""
 
     epoch: Epoch = NEVER
 
@@ -176,8 +175,3 @@ class ReadSession:
         """The epoch to read at when this one is known to be committed: never below an earlier read."""
         self.epoch = max(self.epoch, committed)
         return self.epoch
-
-    def not_yet(self, token: Mapping[SourceId, Seq], positions: Mapping[SourceId, Seq], lag: float) -> NotYet:
-        """The error for a token that was not covered in time; `lag` in milliseconds."""
-        behind = [source for source, seq in sorted(token.items()) if positions.get(source, START) < seq]
-        return NotYet(f"epoch {self.epoch} does not include the write yet: it is behind in {', '.join(behind)}", lag)

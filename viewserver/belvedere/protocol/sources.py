@@ -29,10 +29,20 @@ Why it is safe:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from belvedere.protocol.exactly_once import START, Chunk, ChunkId, InputPiece, Seq, SourceId, choose, positions
+from belvedere.protocol.exactly_once import (
+    START,
+    Chunk,
+    ChunkId,
+    InputPiece,
+    Seq,
+    SourceId,
+    choose,
+    positions,
+)
 from belvedere.protocol.lineage import (
     Arrived,
     Born,
@@ -63,6 +73,16 @@ class Fact(Protocol):
     def node(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class EndedFact:
+    """A fact whose last seq followed from what is durable."""
+
+    id: SourceId
+    parents: frozenset[SourceId]
+    last: Seq
+    node: str
+
+
 class SourceBook:
     """All sources of a pool, for one leader."""
 
@@ -87,12 +107,17 @@ class SourceBook:
         """Where the next plan begins."""
         return self._planned
 
-    def observe(self, index: Sequence[Chunk], listing: Iterable[Fact]) -> list[LineageContradiction]:
+    def observe(
+        self, index: Sequence[Chunk], listing: Iterable[Fact], durable_ends: Collection[SourceId] = ()
+    ) -> list[LineageContradiction]:
         """The listing, read after all that was told here before, and the INPUT index as of one moment, read not before
         the listing. So what the *last* index held is known to this listing, if to any.
 
+        `durable_ends`: sources that have ended, whose `last` is the greatest seq that INPUT has of them; what is
+        committed may have left INPUT, so they end there or where they are planned.
+
         Returns contradictions that were not reported before; the first fact is believed."""
-        facts, found = self._believe(listing)
+        facts, found = self._believe(self._with_ends(listing, durable_ends))
         self._strays = tuple(c.id for c in self._index if c.source not in facts and c.source not in self._planned)
         changed = not self._heard or facts != self._facts
         self._index, self._arrived = index, positions(index)
@@ -149,6 +174,13 @@ class SourceBook:
         return self._lineage.home(source)
 
     # --- facts
+
+    def _with_ends(self, listing: Iterable[Fact], durable_ends: Collection[SourceId]) -> Iterable[Fact]:
+        for fact in listing:
+            if fact.id in durable_ends and fact.last is not None:
+                yield EndedFact(fact.id, fact.parents, max(fact.last, self._planned.get(fact.id, START)), fact.node)
+            else:
+                yield fact
 
     def _believe(self, listing: Iterable[Fact]) -> tuple[dict[SourceId, Fact], list[LineageContradiction]]:
         facts: dict[SourceId, Fact] = {}

@@ -117,10 +117,14 @@ def execute(document: bytes, sql: str, building: Collection[int] = (), target: T
     statement = parse_statement(sql, batch.catalog)
     if isinstance(statement, st.CreateView) and (why := target.too_short_for(statement.view)):
         raise CatalogError("; ".join(why))
+    if isinstance(statement, st.CreateTable) and (why := target.cannot_have(statement.table)):
+        raise CatalogError("; ".join(why))
     if isinstance(statement, st.Drop) and statement.kind == "view" and batch.catalog.find(statement.name) is None:
         batch.drop_unbuilt(statement.name)
     if not batch.changed:
         batch.add(catalog_change.apply(batch.catalog, statement, batch.failed))
+    if isinstance(statement, st.CreateView) and statement.or_replace:
+        batch.is_wanted(statement.view.name)
     return batch.finish(building)
 
 
@@ -131,6 +135,8 @@ def apply_manifest(
     batch = _Batch(document)
     for content in applicable(text, lambda: batch.catalog, target):
         batch.add(catalog_change.reconcile(batch.catalog, content, batch.failed))
+        if isinstance(content, st.CreateView):
+            batch.is_wanted(content.view.name)
     return batch.finish(building)
 
 
@@ -148,6 +154,7 @@ class _Batch:
         self._names = set(self._content.names)
         self._fresh: dict[str, ViewDef] = {}
         self._dropped: set[str] = set()
+        self._wanted: set[str] = set()
         self.changed = False
         self._compiled = compile(document)
         self.failed = {
@@ -180,6 +187,20 @@ class _Batch:
         """A view that failed while it was built, and of which there is nothing but the reason."""
         if name in failed_builds(self._document):
             self._dropped.add(name)
+            self.changed = True
+
+    def is_wanted(self, name: str) -> None:
+        """The version of the view that is in this catalog now is what users want: later ones that could not be built
+        are of no interest any more, nor are those of its readers. Thus the text of the version in service takes back
+        one that failed."""
+        view = self.catalog.find(name)
+        if not isinstance(view, ViewDef) or view.name in self._fresh or view.name in self.failed:
+            return
+        unbuilt = failed_builds(self._document)
+        if view.name in unbuilt:
+            number = unbuilt[view.name].view.view_group
+            readers = {reader.name for reader in ddl.dependants(self.catalog, view.name)} & unbuilt.keys()
+            self._wanted |= {view.name} | {reader for reader in readers if unbuilt[reader].view.view_group == number}
             self.changed = True
 
     def _create_table(self, table: TableDef) -> None:
@@ -239,12 +260,12 @@ class _Batch:
                 view_groups=(*content.view_groups, ViewGroupDocument(number, self._version, views)),
             )
             gone |= {(name, view_group) for name in self._fresh for view_group in building if view_group < number}
-            gone |= {
-                (view.name, view_group.number)
-                for view_group in content.view_groups
-                for view in view_group.failed
-                if view.name in self._fresh and view.failure is not None and not view.failure.served
-            }
+        gone |= {
+            (view.name, view_group.number)
+            for view_group in content.view_groups
+            for view in view_group.failed
+            if view.name in self._fresh.keys() | self._wanted and view.failure is not None and not view.failure.served
+        }
         return _next(_without_views(content, gone, self._version))
 
 

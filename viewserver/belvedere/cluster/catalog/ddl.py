@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from belvedere import errors
 from belvedere.backend.seam import Documents
 from belvedere.cluster.catalog import catalogs
-from belvedere.cluster.process.loop import Pauses
 from belvedere.cluster.roles.base_tables import adjust
 from belvedere.cluster.transport import calls
 from belvedere.protocol.driving import AmendCatalogs, AmendedCatalog, CatalogOffered, CatalogsAmended, CatalogTaken
 from belvedere.protocol.messages import Epoch
+from belvedere.retry import Backoff
 from belvedere.sql.manifest_target import Target
 
 if TYPE_CHECKING:
@@ -74,20 +74,21 @@ class CatalogService:
         self._answers: dict[int, CatalogTaken] = {}
         self._closed = False
         options = member.options
-        self._target = Target(options.pool, int(options.retention * 1000))
+        follows = member.around.follower is not None
+        self._target = Target(options.pool, int(options.retention * 1000), follows)
 
     # ------------------------------------------------------------------ calls (threads of the transport)
 
     def change(self, request: calls.DdlCall) -> calls.Taken:
         """Carry out what a client asks for; returns when the change is in a plan."""
         with self._one_at_a_time:
-            refused, pauses = "", Pauses()
+            refused, pauses = "", Backoff()
             for _ in range(TRIES):
                 document, building = self._newest()
                 changed = change_catalog(document, request, building, self._target)
                 if changed is None:
                     return self._unchanged(document, building)
-                taken = self._offer(changed)
+                taken = self._offer(changed, self._announce(document, changed))
                 if not taken.refused:
                     return self._taken(changed, taken.epoch)
                 refused = taken.refused
@@ -121,11 +122,25 @@ class CatalogService:
         self._member.require_lead()
         return self._member.machine.catalog
 
-    def _offer(self, document: bytes) -> CatalogTaken:
+    def _announce(self, before: bytes, changed: bytes) -> bool:
+        """Tables of another system are looked at before the catalog has them. Whether there are new ones."""
+        follower = self._member.around.follower
+        if follower is None:
+            return False
+        known = {table.stored.name for table in catalogs.compile(before).tables.values()}
+        tables = [table.stored for table in catalogs.compile(changed).tables.values()]
+        fresh = [table for table in tables if table.name not in known]
+        for table in fresh:
+            follower.announce(table)
+        if fresh:
+            self._member.loads_more()
+        return bool(fresh)
+
+    def _offer(self, document: bytes, loads: bool = False) -> CatalogTaken:
         compiled = catalogs.compile(document)
         ticket = next(self._tickets)
         present = tuple(view_group.number for view_group in compiled.shard.view_groups)
-        offered = CatalogOffered(ticket, compiled.version, document, compiled.stages, compiled.made, present)
+        offered = CatalogOffered(ticket, compiled.version, document, compiled.stages, compiled.made, present, loads)
         self._member.loop.post(lambda: self._member.tell(offered))
         with self._answered:
             self._answered.wait_for(lambda: ticket in self._answers or self._closed, TAKEN_SECONDS)
@@ -164,6 +179,9 @@ class CatalogService:
         base = self._member.around.base
         if base is not None:
             adjust(base, document)
+        follower = self._member.around.follower
+        if follower is not None:
+            follower.recall([table.stored.name for table in catalogs.compile(document).tables.values()])
 
     # ------------------------------------------------------------------ the loop
 

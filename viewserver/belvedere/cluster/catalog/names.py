@@ -95,6 +95,11 @@ def failed_at(document: bytes, building: Collection[int]) -> Mapping[str, Failed
     return _names_at(document, tuple(sorted(building)))[1]
 
 
+def failed_versions(document: bytes) -> list[FailedVersion]:
+    """All that have failed and are not dropped, whether anybody could read them or not."""
+    return _failed(_with_shapes(document))
+
+
 def failed_builds(document: bytes) -> Mapping[str, FailedVersion]:
     """The newest version of each view, where that one failed before it was complete."""
     content = _with_shapes(document)

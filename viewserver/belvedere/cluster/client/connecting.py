@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from belvedere.backend.addresses import Certificates
 from belvedere.backend.opening import open_backend, served_url, shared_url
 from belvedere.backend.seam import Backend
 from belvedere.cluster.client.database import TIMEOUT, ClusterDatabase
-from belvedere.cluster.transport.flight import FlightClient, Tls
 from belvedere.errors import DataError
+from belvedere.rpc.addresses import Certificates
+from belvedere.rpc.client import RpcClient
 
 SCHEMES = {"belvedere": "grpc", "belvedere+tls": "grpc+tls"}
 EXAMPLE = "belvedere://host:port[,host:port…], the addresses of one or more coordinators"
@@ -32,11 +32,10 @@ def connect(
     if store:
         shared_url(store)
     tls = _tls(url, certificate, key, authority)
-    caller = FlightClient(tls=tls)
+    caller = RpcClient(tls=tls)
 
     def open_store(address: str) -> Backend:
-        files = None if tls is None else Certificates(tls.certificate, tls.key, tls.authority)
-        return open_backend(store or served_url(address), timeout=timeout, certificates=files)
+        return open_backend(store or served_url(address), timeout=timeout, certificates=tls)
 
     try:
         return ClusterDatabase(seeds, caller, open_store, timeout=timeout, on_close=caller.close, store=store)
@@ -50,7 +49,10 @@ def addresses(url: str) -> list[str]:
     scheme, separator, rest = url.partition("://")
     hosts = [host.strip() for host in rest.rstrip("/").split(",")]
     if not separator or scheme not in SCHEMES:
-        raise DataError(f"{url!r} is no URL of a cluster; it begins with {' or '.join(f'{s}://' for s in SCHEMES)}")
+        begins = " or ".join(f"{s}://" for s in SCHEMES)
+        raise DataError(
+            f"{url!r} is no URL of a cluster; it begins with {begins}; a gateway's begins with https:// or http://"
+        )
     for host in hosts:
         name, colon, port = host.rpartition(":")
         if not name or not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -58,11 +60,11 @@ def addresses(url: str) -> list[str]:
     return [f"{SCHEMES[scheme]}://{host}" for host in hosts]
 
 
-def _tls(url: str, certificate: File, key: File, authority: File) -> Tls | None:
+def _tls(url: str, certificate: File, key: File, authority: File) -> Certificates | None:
     if not url.startswith("belvedere+tls:"):
         if certificate or key or authority:
             raise DataError(f"{url!r}: certificates are for belvedere+tls:// URLs")
         return None
     if not (certificate and key and authority):
         raise DataError(f"{url!r}: members show certificates to each other; give certificate, key and authority")
-    return Tls(Path(certificate), Path(key), Path(authority))
+    return Certificates(Path(certificate), Path(key), Path(authority))

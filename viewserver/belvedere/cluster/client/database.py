@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from belvedere.cluster.catalog.names import FailedVersion, Readable, ReadableView, ServedTable, failed_builds
+from belvedere.cluster.client import stale_rows
 from belvedere.cluster.client.epochs import MAX_AGE, CommittedEpochs, Known
 from belvedere.cluster.client.pins import Pins
-from belvedere.cluster.client.pool import FIRST_PAUSE, LONGEST_PAUSE, Caller, Deadline, Pool, repeat
+from belvedere.cluster.client.pool import Caller, Pool, pauses, repeat
 from belvedere.cluster.client.quarantine import quarantined
 from belvedere.cluster.client.reading import RowReader
 from belvedere.cluster.client.stores import Open, Stores
@@ -35,6 +37,7 @@ from belvedere.errors import (
     DataError,
     EpochExpired,
     NotYet,
+    RequestReused,
     Unavailable,
     ViewFailed,
 )
@@ -52,6 +55,7 @@ from belvedere.model.writing import ReadRows, Writing, refuse_view
 from belvedere.plan.nodes import Plan
 from belvedere.plan.table_names import quarantine_table
 from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.retry import Deadline, Retry
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.types import Column
@@ -102,6 +106,11 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
     # ------------------------------------------------------------------ epochs and names
 
     @property
+    def known_epoch(self) -> int:
+        """The newest that a read may have been at."""
+        return self.epochs.known.epoch
+
+    @property
     def epoch(self) -> int:
         """The newest committed epoch."""
         return self.epochs.newest(self.deadline()).epoch
@@ -119,6 +128,16 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         """Returns when the write is in every view; raises NotYet."""
         if token is not None:
             self._including(ClusterToken.parse(token), self.deadline(timeout))
+
+    def _newest_with(self, token: ClusterToken, deadline: Deadline) -> Known:
+        """As new as a read without a token would be: a token of long ago must not keep a session in the past."""
+        try:
+            known = self.epochs.newest(deadline)
+            if self.epochs.includes(known.committed, token, deadline):
+                return known
+        except Unavailable:
+            pass  # that the write is committed may be known all the same
+        return self._including(token, deadline)
 
     def _including(self, token: ClusterToken, deadline: Deadline) -> Known:
         """An epoch that includes the write."""
@@ -146,19 +165,21 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
 
     def key_columns(self, relation: str) -> tuple[Column, ...]:
         """The key of a table or view: what `get` takes, and the order of `scan`."""
-        return self._read(None, None, None, lambda known, deadline: self._key_columns(relation, known, deadline))
 
-    def _key_columns(self, relation: str, known: Known, deadline: Deadline) -> tuple[Column, ...]:
-        return order.key_columns(self._served(relation, known, deadline).shape)
+        def read(served: Readable, epoch: int, deadline: Deadline, stale: int | None) -> tuple[Column, ...]:
+            return order.key_columns(served.shape)
+
+        return self._read_relation(relation, None, None, None, True, read)
 
     # ------------------------------------------------------------------ reads
 
     def _read(self, at: Moment, after: After, timeout: float | None, body: Callable[[Known, Deadline], T]) -> T:
         """Read something at one epoch, and make sure that all of it was there to be read."""
         deadline = self.deadline(timeout)
-        known = (
-            self._including(ClusterToken.parse(after), deadline) if after is not None else self.epochs.newest(deadline)
-        )
+        if after is None:
+            known = self.epochs.newest(deadline)
+        else:
+            known = self._newest_with(ClusterToken.parse(after), deadline)
         if at is not None:
             known = self.epochs.at(at, deadline)
         pin: Pin | None = None
@@ -194,14 +215,12 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
 
     def _pinned(self, deadline: Deadline) -> tuple[Known, Pin]:
         """The newest epoch and a pin on it."""
-        known = self.epochs.newest(deadline)
+        known, retry = self.epochs.newest(deadline), Retry(deadline=deadline, backoff=pauses())
         while True:
             try:
                 return known, self.pins.pin(known.epoch, deadline)
-            except EpochExpired:
-                if deadline.left(FIRST_PAUSE) < FIRST_PAUSE:
-                    raise
-            time.sleep(FIRST_PAUSE)  # what the store tells may lag behind what is kept
+            except EpochExpired as error:
+                retry.failed(error)  # what the store tells may lag behind what is kept
             known = self.epochs.newest(deadline, 0.0)
 
     def _explain_absence(
@@ -228,26 +247,86 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         if not self.pins.protects(epoch) and self.epochs.horizon(deadline) > epoch:
             raise EpochExpired(f"epoch {epoch} is older than what is kept: its pin could not be renewed in time")
 
+    def _read_relation(
+        self,
+        relation: str,
+        at: Moment,
+        after: After,
+        timeout: float | None,
+        allow_stale: bool,
+        body: Callable[[Readable, int, Deadline, int | None], T],
+    ) -> T:
+        """Read something of one relation: `body` gets it, the epoch to read at, the time, and for
+        stale rows their epoch."""
+
+        def read(known: Known, deadline: Deadline) -> T:
+            return body(self._served(relation, known, deadline), known.epoch, deadline, None)
+
+        try:
+            return self._read(at, after, timeout, read)
+        except ViewFailed as error:
+            if not allow_stale or at is not None:
+                raise
+            deadline = self.deadline(timeout)
+            return stale_rows.read(self.epochs, relation, after, deadline, error, body)
+
     def get(
-        self, relation: str, key: Any, *, after: After = None, timeout: float | None = None, at: Moment = None
+        self,
+        relation: str,
+        key: Any,
+        *,
+        after: After = None,
+        timeout: float | None = None,
+        at: Moment = None,
+        allow_stale: bool = False,
     ) -> dict[str, Any] | None:
         """The row of that key (a value, a tuple, or a dict), or None.
 
         `after`: a token; the answer includes its write, or NotYet is raised by `timeout` seconds. `at`: an older state,
         that of the newest epoch at or before a number or moment, or the first one that includes a token's write.
+        `allow_stale`: of a view that has failed, the row that it had before, if that includes what `after` asks for.
         """
 
-        def read(known: Known, deadline: Deadline) -> dict[str, Any] | None:
-            served = self._served(relation, known, deadline)
+        def read(served: Readable, epoch: int, deadline: Deadline, stale: int | None) -> dict[str, Any] | None:
             shape = served.shape
             kind = "view" if isinstance(served, ReadableView) else "table"
             columns = order.key_columns(shape)
             values = order.key_values(columns, key, f"{kind} {shape.name!r}")
             ids = row_id(order.key_vecs(columns, values, f"key of {kind} {shape.name!r}"))
-            found = self.rows.get(served, ids, known.epoch, deadline)
+            found = self.rows.get(served, ids, epoch, deadline, ask_owner=stale is None)
             return named(shape, _row(found)) if len(found) else None
 
-        return self._read(at, after, timeout, read)
+        return self._read_relation(relation, at, after, timeout, allow_stale, read)
+
+    def get_many(
+        self,
+        relation: str,
+        keys: Sequence[Any],
+        *,
+        after: After = None,
+        timeout: float | None = None,
+        at: Moment = None,
+    ) -> list[dict[str, Any] | None]:
+        """The rows of several keys, all at one epoch; see `get`. Costs a call per owner of them, not one per key."""
+
+        def read(known: Known, deadline: Deadline) -> list[dict[str, Any] | None]:
+            served = self._served(relation, known, deadline)
+            shape = served.shape
+            owner = f"{'view' if isinstance(served, ReadableView) else 'table'} {shape.name!r}"
+            columns = order.key_columns(shape)
+            ids = np.concatenate(
+                [
+                    row_id(order.key_vecs(columns, order.key_values(columns, key, owner), f"key of {owner}"))
+                    for key in keys
+                ]
+            )
+            found = self.rows.get(served, np.unique(ids, axis=0), known.epoch, deadline)
+            by_id = {found.id[i].tobytes(): i for i in range(len(found))}
+            rows = list(zip(*(column.to_arrow().to_pylist() for column in found.columns), strict=True))
+            at_ids = (by_id.get(ids[i].tobytes()) for i in range(len(keys)))
+            return [None if i is None else named(shape, rows[i]) for i in at_ids]
+
+        return self._read(at, after, timeout, read) if keys else []
 
     def _range(
         self,
@@ -257,17 +336,21 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         at: Moment,
         after: After,
         timeout: float | None,
-    ) -> pa.Table:
-        def read(known: Known, deadline: Deadline) -> pa.Table:
-            served = self._served(relation, known, deadline)
+        allow_stale: bool = False,
+        keyed: bool = False,
+    ) -> tuple[int, pa.Table]:
+        def read(served: Readable, epoch: int, deadline: Deadline, stale: int | None) -> tuple[int, pa.Table]:
             shape = served.shape
             owner = f"{'view' if isinstance(served, ReadableView) else 'table'} {shape.name!r}"
             which = order.positions(shape.schema[: shape.visible], columns, owner)
             codec = key_codec(shape.schema, shape.key)
-            rows = self.rows.range(served, codec, wanted(codec, owner), known.epoch, deadline)
-            return to_table(shape, rows).select(which)
+            rows = self.rows.range(served, codec, wanted(codec, owner), epoch, deadline)
+            shown = to_table(shape, rows).select(which)
+            for i in shape.key if keyed else ():
+                shown = shown.append_column(shape.schema[i].name, rows.columns[i].to_arrow())
+            return epoch if stale is None else stale, shown
 
-        return self._read(at, after, timeout, read)
+        return self._read_relation(relation, at, after, timeout, allow_stale, read)
 
     def snapshot(self, at: Moment = None, *, timeout: float | None = None) -> ClusterSnapshot:
         """Several reads at one epoch: `with db.snapshot() as s: s.get(...); s.scan(...)`."""
@@ -277,21 +360,28 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         known = self.epochs.at(at, deadline)
         return ClusterSnapshot(self, known, self.pins.pin(known.epoch, deadline))
 
-    def subscribe(self, view: str, *, after: After = None, timeout: float | None = None) -> ClusterSubscription:
+    def subscribe(
+        self, view: str, *, after: After = None, timeout: float | None = None, progress: float | None = None
+    ) -> ClusterSubscription:
         """Changes of a view, one object per epoch, from after the token (or epoch) on; without one, from now on.
 
         Goes on for ever, or until nothing happened for `timeout` seconds. A stopped one is resumed with the epoch
         of the last change. Raises EpochExpired when the history does not reach back so far, ViewReplaced when the
-        view got other columns.
+        view got other columns. `progress`: seconds (1 at least) after which a change without rows says that nothing
+        happened up to its epoch.
         """
         deadline = self.deadline()
+        start: Known | int
         if after is None:
-            return ClusterSubscription(self, view, self.epochs.newest(deadline, 0.0), timeout)
-        token = ClusterToken.parse(after)
-        known = self._including(token, deadline)
-        if token.positions:
-            return ClusterSubscription(self, view, self.epochs.first_with(token, deadline), timeout)
-        return ClusterSubscription(self, view, known if known.epoch == token.epoch else token.epoch, timeout)
+            start = self.epochs.newest(deadline, 0.0)
+        else:
+            token = ClusterToken.parse(after)
+            known = self._including(token, deadline)
+            if token.positions:
+                start = self.epochs.first_with(token, deadline)
+            else:
+                start = known if known.epoch == token.epoch else token.epoch
+        return ClusterSubscription(self, view, start, timeout, progress)
 
     def quarantine(self, view: str) -> pa.Table:
         """Rows that the view cannot show, with the reason."""
@@ -328,8 +418,21 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
 
     # ------------------------------------------------------------------ writes
 
+    def written(self, name: str) -> ClusterToken | None:
+        """The token of a write by the name of its `request`; None if there was none within the last hour."""
+        found = self.stores(self.deadline()).written(name)
+        return None if found is None else ClusterToken.of(found)
+
     def _write(
-        self, table: str, read: ReadRows, ts: Any, timeout: float | None, *, ordered: bool, borrowed: bool
+        self,
+        table: str,
+        read: ReadRows,
+        ts: Any,
+        timeout: float | None,
+        *,
+        ordered: bool,
+        borrowed: bool,
+        request: str = "",
     ) -> ClusterToken:
         deadline = self.deadline(timeout)
         known = self.epochs.newest(deadline)
@@ -344,22 +447,25 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
             return ClusterToken(known.epoch)
         if ts is not None:
             changes.ts = given.timestamps(ts, len(changes))
-        return self._send(served, changes, ts is None, deadline)
+        return self._send(served, changes, ts is None, request or uuid.uuid4().hex, deadline)
 
-    def _send(self, table: ServedTable, changes: Changes, own_clock: bool, deadline: Deadline) -> ClusterToken:
-        request, pause = uuid.uuid4().hex, FIRST_PAUSE
+    def _send(
+        self, table: ServedTable, changes: Changes, own_clock: bool, request: str, deadline: Deadline
+    ) -> ClusterToken:
+        retry = Retry(deadline=deadline, backoff=pauses())
         while True:
             store = self.stores(deadline)
             try:
                 return ClusterToken.of(store.write_base(table.stored, changes, own_clock, request))
-            except (CatalogError, DataError):
+            except RequestReused:
+                raise
+            except (CatalogError, DataError) as error:
                 # The leader tells the store of a table when the catalog is taken; readers may know it before that.
                 held = store.base_table(table.stored.name)
                 lags = held is None or len(held.columns) < len(table.stored.columns)
-                if not lags or deadline.left(pause) < pause or not self._still_there(table, deadline):
+                if not lags or not self._still_there(table, deadline):
                     raise
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+                retry.failed(error)
 
     def _still_there(self, table: ServedTable, deadline: Deadline) -> bool:
         names = self.epochs.names(self.epochs.newest(deadline, 0.0).committed, deadline)

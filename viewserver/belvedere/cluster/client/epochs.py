@@ -15,13 +15,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from belvedere import errors
 from belvedere.cluster.catalog.document import Document, dump
 from belvedere.cluster.catalog.names import FailedVersion, Readable, ServedTable, failed_at, names_at
-from belvedere.cluster.client.pool import Deadline, Pool, repeat
+from belvedere.cluster.client.pool import Pool, repeat
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.client.token import ClusterToken
 from belvedere.cluster.coordination.clock import now
@@ -31,6 +31,8 @@ from belvedere.plan.nodes import Plan
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.pins import HORIZONS, horizon_of
+from belvedere.protocol.reads import ReadSession, covers
+from belvedere.retry import Deadline
 from belvedere.sql.catalog import Catalog, unknown_relation
 
 MAX_AGE = 0.05
@@ -66,6 +68,7 @@ class CommittedEpochs:
         """`max_age`: seconds for which the newest epoch is believed to be the newest."""
         self._pool, self._stores, self._max_age = pool, stores, max_age
         self._lock = threading.Lock()
+        self._session = ReadSession()
         self._newest = Known(calls.CommittedRow(), None)
         self._heard = float("-inf")
         self._silent_until = float("-inf")
@@ -133,7 +136,7 @@ class CommittedEpochs:
     def _hear(self, known: Known) -> None:
         with self._lock:
             self._heard, self.trouble = now(), ""
-            if known.epoch >= self._newest.epoch:
+            if self._session.at(known.epoch) == known.epoch:
                 # An answer that waited was true when it was given, later than it was asked for; too old is safe.
                 self._newest = known
 
@@ -143,14 +146,16 @@ class CommittedEpochs:
         """Whether the epoch includes the write."""
         if committed.epoch < token.epoch:
             return False
-        unknown = []
-        for source, seq in token.positions:
-            reached = committed.positions.get(source)
-            if reached is None:
-                unknown.append(source)
-            elif reached < seq:
-                return False
-        return all(committed.epoch >= self._ended_by(source, deadline) for source in unknown)
+        positions = committed.positions
+        unknown_last = dict(sorted(token.positions, key=lambda one: one[0] not in positions))  # they cost a question
+        return covers(unknown_last, positions, _Unended(self, committed.epoch, deadline))
+
+    def covered(self, token: ClusterToken, epoch: int, deadline: Deadline) -> bool:
+        """Whether an epoch before the newest is known to include the write."""
+        if token.epoch > epoch or not token.positions:
+            return token.epoch <= epoch
+        found = calls.read_committed(self._stores(deadline), epoch)
+        return found is not None and self.includes(found, ClusterToken(0, token.positions), deadline)
 
     def _ended_by(self, source: SourceId, deadline: Deadline) -> float:
         """An epoch that has all of a source without a position; infinity if it is not known to have ended.
@@ -194,6 +199,18 @@ class CommittedEpochs:
                 f"epoch {epoch} is not committed yet; the newest is {newest.epoch}", float(epoch - newest.epoch)
             )
         return newest if epoch == newest.epoch else self.published(epoch, deadline)
+
+    def exactly(self, epoch: int, deadline: Deadline) -> Known:
+        """This epoch itself, though its commit may never be published: rows are read by its number, names mean what
+        they do in the newest published one up to it. For who was told of it, and sees to it that it is kept."""
+        newest = self.newest(deadline)
+        if epoch >= newest.epoch:
+            return self.at(epoch, deadline)
+        try:
+            committed = self.as_published(epoch, deadline).committed
+        except errors.EpochExpired:
+            return self.published(epoch, deadline)  # raises, and says what is kept
+        return Known(replace(committed, epoch=Epoch(epoch)), None)
 
     def first_with(self, token: ClusterToken, deadline: Deadline) -> Known:
         """The first epoch that includes the write, for those who want to hear of everything after it."""
@@ -349,3 +366,15 @@ class CommittedEpochs:
 
         names = plan.names_at(self.document(committed, deadline), committed.building)
         return Plan(tuple(one.node for one in names.values() if isinstance(one, plan.ServedView)))
+
+
+@dataclass(frozen=True)
+class _Unended:
+    """Sources that are not known to have ended by an epoch, each asked for when somebody wants to know."""
+
+    epochs: CommittedEpochs
+    epoch: Epoch
+    deadline: Deadline
+
+    def __contains__(self, source: object) -> bool:
+        return self.epoch < self.epochs._ended_by(SourceId(str(source)), self.deadline)

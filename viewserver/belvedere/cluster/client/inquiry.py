@@ -8,12 +8,12 @@ from typing import Any
 
 from belvedere import errors
 from belvedere.cluster.transport import calls
-from belvedere.cluster.transport.flight import FlightClient
+from belvedere.rpc.client import RpcClient
 
 
 def status_of(coordinators: Sequence[str], timeout: float) -> dict[str, Any]:
     """The status as the leader tells it; `{"error": …}` if none does."""
-    client = FlightClient()
+    client = RpcClient()
     reasons = []
     try:
         for address in coordinators:

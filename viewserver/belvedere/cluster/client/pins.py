@@ -14,12 +14,12 @@ import uuid
 from collections import deque
 
 from belvedere import errors
-from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.coordination.clock import now
 from belvedere.model.pin import Pin, PinKey
 from belvedere.protocol import pins as protocol
 from belvedere.protocol.messages import Epoch
+from belvedere.retry import Deadline
 from belvedere.waiting import Waiters, Wakeup, start_thread
 
 MARGIN_MS = 5_000

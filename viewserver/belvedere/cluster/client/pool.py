@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -16,6 +15,7 @@ from belvedere import errors
 from belvedere.cluster.transport import calls
 from belvedere.protocol.messages import Generation, Role
 from belvedere.protocol.ring import MemberId, Ring, RingVersion
+from belvedere.retry import Backoff, Deadline, Retry
 
 T = TypeVar("T")
 
@@ -23,8 +23,6 @@ CALL_SECONDS = 5.0
 """How long one try of a call may take."""
 LOOK_SECONDS = 1.0
 """How long it may take to look whether somebody else is there after a call failed."""
-FIRST_PAUSE = 0.02
-LONGEST_PAUSE = 0.5
 
 
 class Caller(Protocol):
@@ -33,54 +31,15 @@ class Caller(Protocol):
     def call(self, address: str, name: str, request: bytes, timeout: float) -> bytes: ...
 
 
-class Deadline:
-    """A moment by which a call must be done; None: it may take for ever. `renewable`: nobody asked for just this time,
-    so it begins anew with every part of a long answer."""
-
-    def __init__(self, seconds: float | None, *, renewable: bool = False) -> None:
-        self.seconds, self.renewable = seconds, renewable
-        self._end = None if seconds is None else time.monotonic() + seconds
-
-    def progressed(self) -> None:
-        """A part of what was asked for has come."""
-        if self.renewable and self.seconds is not None:
-            self._end = time.monotonic() + self.seconds
-
-    def left(self, most: float) -> float:
-        return most if self._end is None else max(0.0, min(most, self._end - time.monotonic()))
-
-    @property
-    def over(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
-
-
-class CallDeadline:
-    """Pauses between tries, longer ones with time, until the call's time is up."""
-
-    def __init__(self, what: str, deadline: Deadline) -> None:
-        self._what, self._deadline = what, deadline
-        self._pause = FIRST_PAUSE
-
-    def wait(self, error: errors.Unavailable) -> None:
-        """Before the next try; raises the error if there is no time for one."""
-        if self._deadline.left(self._pause) < self._pause:
-            raise type(error)(f"{self._what}: gave up after {self._deadline.seconds:g} s: {error}") from error
-        time.sleep(self._pause)
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
-
-    def progressed(self) -> None:
-        self._pause = FIRST_PAUSE
-        self._deadline.progressed()
+def pauses() -> Backoff:
+    """Between the tries of a client's call."""
+    return Backoff(0.02, 0.5)
 
 
 def repeat(what: str, deadline: Deadline, attempt: Callable[[float], T]) -> T:
     """Do it until it does not raise `Unavailable` (`attempt` gets the seconds that one try may take), with pauses."""
-    patience = CallDeadline(what, deadline)
-    while True:
-        try:
-            return attempt(max(deadline.left(CALL_SECONDS), 0.001))
-        except errors.Unavailable as error:
-            patience.wait(error)
+    retry = Retry(what, deadline=deadline, backoff=pauses())
+    return retry.run(lambda: attempt(max(deadline.left(CALL_SECONDS), 0.001)))
 
 
 class Pool:

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from belvedere import errors
 from belvedere.cluster.catalog.names import Readable, ReadableView
-from belvedere.cluster.client.pool import Deadline, Pool
+from belvedere.cluster.client.pool import Pool
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.transport import calls
 from belvedere.engine.delta import Delta, concat_deltas, empty_delta
@@ -26,9 +27,12 @@ from belvedere.model.ranges import KeyRange
 from belvedere.model.stored_rows import base_rows, view_rows
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.ring import BUCKETS, buckets_of
+from belvedere.retry import Deadline
 
 OWNER_SECONDS = 1.0
 """How long a view server may take for an answer before the store is asked instead."""
+ASKED_OF_OWNERS = 1024
+"""More rows at once are asked of the store alone."""
 RANGE_ROWS = 1 << 16
 """Rows that are asked for at a time."""
 SILENT_SECONDS = 3.0
@@ -43,11 +47,15 @@ class RowReader:
         self._silent: dict[str, float] = {}
         """Addresses that did not answer, and until when they are not asked (monotonic)."""
 
-    def get(self, served: Readable, ids: np.ndarray, epoch: int, deadline: Deadline) -> Delta:
+    def get(
+        self, served: Readable, ids: np.ndarray, epoch: int, deadline: Deadline, *, ask_owner: bool = True
+    ) -> Delta:
         """The rows of these ids, those that exist."""
         values = None
-        if isinstance(served, ReadableView) and len(ids) == 1:
+        if ask_owner and isinstance(served, ReadableView) and len(ids) == 1:
             values = self._known_by_owner(served, ids, epoch, deadline)
+        elif isinstance(served, ReadableView) and len(ids) <= ASKED_OF_OWNERS:
+            values = self._known_by_owners(served, ids, epoch, deadline)
         if values is None:
             values = self.values(served.rows_table, ids, epoch, deadline)
         return decode(served, ids, values)
@@ -89,6 +97,27 @@ class RowReader:
     def rows(self, served: Readable, epoch: int, deadline: Deadline) -> Delta:
         parts = list(self.pieces(served, epoch, deadline))
         return concat_deltas(parts) if parts else empty_delta(served.shape.schema)
+
+    def _known_by_owners(self, served: ReadableView, ids: np.ndarray, epoch: int, deadline: Deadline) -> pa.BinaryArray:
+        """Each owner is asked for what it remembers, the store for the rest."""
+        groups: dict[str, list[int]] = {}
+        for at, bucket in enumerate(buckets_of(ids).tolist()):
+            owner = self._pool.owner(bucket)
+            groups.setdefault(owner[0] if owner is not None else "", []).append(at)
+        values: list[Any] = [None] * len(ids)
+        unknown: list[int] = []
+        for places in groups.values():
+            known = self._known_by_owner(served, ids[places], epoch, deadline)
+            if known is None:
+                unknown += places
+                continue
+            for at, value in zip(places, known.to_pylist(), strict=True):
+                values[at] = value
+        if unknown:
+            stored = self.values(served.rows_table, ids[unknown], epoch, deadline)
+            for at, value in zip(unknown, stored.to_pylist(), strict=True):
+                values[at] = value
+        return pa.array(values, pa.binary())
 
     def _known_by_owner(
         self, served: ReadableView, ids: np.ndarray, epoch: int, deadline: Deadline

@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
+from belvedere.backend.scanning import Piece, resumed_scan
 from belvedere.backend.seam import Backend, BaseTables, SourceInfo, Store
-from belvedere.cluster.client.pool import LOOK_SECONDS, CallDeadline, Deadline, Pool, repeat
+from belvedere.cluster.client.pool import LOOK_SECONDS, Pool, pauses, repeat
 from belvedere.engine.delta import Changes
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Seq, SourceId
-from belvedere.protocol.ring import buckets_of
+from belvedere.retry import Deadline, Retry
 from belvedere.sql.catalog import TableDef
 
 T = TypeVar("T")
@@ -138,6 +139,11 @@ class PatientStore:
 
         return self._connected(f"writing to table {table.name!r}", write)
 
+    def written(self, name: str) -> Mapping[SourceId, Seq] | None:
+        return self._connected(
+            "asking for a write", lambda to: _base(to).within(seconds_for(self._deadline)).written(name)
+        )
+
     def base_table(self, name: str) -> TableDef | None:
         return self._connected(
             f"asking for table {name!r}",
@@ -156,34 +162,16 @@ class PatientStore:
         """All of it at once: who wants much asks for it in parts."""
         return self._try(f"reading {table!r}", lambda store: list(store.range(table, wanted, below)))
 
-    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        """A scan that breaks off goes on behind the last row that came: rows are ordered by bucket and id."""
-        last: np.ndarray | None = None
-        patience = CallDeadline(f"scanning {table!r}", self._deadline)
-        while True:
-            start = first if last is None else int(buckets_of(last[None])[0])
+    def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[Piece]:
+        def begin(bucket: int) -> Iterator[Piece]:
             try:
                 store = _bounded(self._stores.connection(self._deadline), self._deadline)
-                for piece in store.scan(table, start, stop, below):
-                    ids, values = _behind(last, *piece)
-                    if len(ids):
-                        last = ids[-1].copy()
-                        patience.progressed()
-                        yield ids, values
-                return
-            except errors.Unavailable as error:
+                yield from store.scan(table, bucket, stop, below)
+            except errors.Unavailable:
                 self._stores.failed(self._deadline)
-                patience.wait(error)
+                raise
+
+        return resumed_scan(begin, first, Retry(f"scanning {table!r}", deadline=self._deadline, backoff=pauses()))
 
     def usage(self) -> Mapping[str, int]:
         return self._try("asking for sizes", lambda store: store.usage())
-
-
-def _behind(last: np.ndarray | None, ids: np.ndarray, values: pa.BinaryArray) -> tuple[np.ndarray, pa.BinaryArray]:
-    """Without rows that came before."""
-    if last is None or not len(ids):
-        return ids, values
-    bucket, buckets = buckets_of(last[None])[0], buckets_of(ids)
-    later = (ids[:, 0] > last[0]) | ((ids[:, 0] == last[0]) & (ids[:, 1] > last[1]))
-    start = int(np.count_nonzero((buckets < bucket) | ((buckets == bucket) & ~later)))
-    return ids[start:], values.slice(start)

@@ -16,16 +16,19 @@ import pyarrow as pa
 from belvedere import errors
 from belvedere.cluster.catalog.names import ReadableView
 from belvedere.cluster.client.epochs import Known
-from belvedere.cluster.client.pool import Deadline
 from belvedere.cluster.client.reading import decode
 from belvedere.cluster.transport import calls
 from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.model.pin import Pin
+from belvedere.model.shapes import arrow_schema
 from belvedere.model.view_change import ViewChange
+from belvedere.retry import Deadline
 
 if TYPE_CHECKING:
     from belvedere.cluster.client.database import ClusterDatabase
 
+LEAST_SECONDS = 1.0
+"""A leader that is asked has so long for its answer."""
 READ_ROWS = 1 << 14
 """Rows that are read at once."""
 
@@ -34,8 +37,16 @@ class ClusterSubscription:
     """An iterator over changes. It pins what it has not seen yet, until it is closed; it closes itself when there is
     nothing more to come: nothing happened for `timeout`, the history is gone, the view is another one."""
 
-    def __init__(self, database: ClusterDatabase, name: str, after: Known | int, timeout: float | None) -> None:
-        self._database, self._timeout = database, timeout
+    def __init__(
+        self,
+        database: ClusterDatabase,
+        name: str,
+        after: Known | int,
+        timeout: float | None,
+        progress: float | None = None,
+    ) -> None:
+        """`progress`: seconds after which a change without rows says that nothing happened up to its epoch."""
+        self._database, self._timeout, self._progress = database, timeout, progress
         self.epoch = after if isinstance(after, int) else after.epoch
         self._ready: Iterator[tuple[ReadableView, ViewChange]] = iter(())
         self._pin: Pin | None = database.pins.pin(self.epoch)
@@ -53,6 +64,7 @@ class ClusterSubscription:
     def __next__(self) -> ViewChange:
         if self._pin is not None:
             self._database.pins.move(self._pin, self.epoch)
+        progress, start = Deadline(self._progress), self.epoch
         while self._pin is not None:
             try:
                 found = next(self._ready, None)
@@ -64,12 +76,41 @@ class ClusterSubscription:
                 # No interrupt comes between these two: what was not returned is found again by the next call.
                 self._view, self.epoch = view, change.epoch
                 return change
-            known = self._database.epochs.wait(lambda known: known.epoch > self.epoch, Deadline(self._timeout))
+            if self._progress is not None and progress.over and self.epoch > start:
+                return self._nothing()
+            known = self._next_epoch(progress)
             if known is None:
+                if self._progress is not None and progress.over:
+                    return self._nothing()
                 self.close()
                 break
             self._ready = self._changes(known.committed)
         raise StopIteration
+
+    def _next_epoch(self, progress: Deadline) -> Known | None:
+        if self._progress == 0.0:  # to be told at once: look, and do not wait
+            newest = self._database.epochs.newest(self._database.deadline(), 0.0)
+            return newest if newest.epoch > self.epoch else None
+        return self._database.epochs.wait(lambda known: known.epoch > self.epoch, self._wait(progress))
+
+    def _wait(self, progress: Deadline) -> Deadline:
+        """How long the next epoch is waited for."""
+        if self._progress is None:
+            return Deadline(self._timeout)
+        told = max(progress.left(self._progress), LEAST_SECONDS)
+        return Deadline(told if self._timeout is None else min(told, self._timeout))
+
+    def _nothing(self) -> ViewChange:
+        """Nothing happened up to here."""
+        shape = self._view.shape
+        schema = arrow_schema(shape.schema[: shape.visible])
+        return ViewChange(self.epoch, schema.empty_table(), np.zeros(0, np.int8))
+
+    def __enter__(self) -> ClusterSubscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Let go of the history."""

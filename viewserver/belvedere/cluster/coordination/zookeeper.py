@@ -155,6 +155,17 @@ class KazooLink:
             return read_timeout, connect_timeout
 
         connection._connect = connect
+        kazoo_invoke = connection._invoke
+
+        def invoke(timeout: float, *arguments: Any, **options: Any) -> Any:
+            # With one server in its list kazoo waits for the answer to a handshake as long as the session lasts. But a
+            # server that has just begun to listen may accept a connection and never speak on it (seen at one of twelve
+            # restarts). There must be time to ask again. A session that is new has nothing to lose.
+            if self.client._session_id is not None:
+                timeout = min(timeout, self.lease.timeout / 3)
+            return kazoo_invoke(timeout, *arguments, **options)
+
+        connection._invoke = invoke
 
     @property
     def lost(self) -> bool:

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from belvedere import errors
-from belvedere.cluster.process.loop import Pauses
 from belvedere.cluster.process.spares import Spares
 from belvedere.protocol.messages import Role
+from belvedere.retry import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Child:
     environment: Mapping[str, str] = field(default_factory=dict)
     starts: int = 0
     not_before: float = 0.0
-    pauses: Pauses = field(default_factory=lambda: Pauses(0.1, 5.0))
+    pauses: Backoff = field(default_factory=lambda: Backoff(0.1, 5.0))
 
     @property
     def running(self) -> bool:
@@ -100,7 +100,7 @@ class LocalCluster:
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
-        from belvedere.cluster.coordination.local_zookeeper import LocalZooKeeper
+        from belvedere.local.zookeeper import LocalZooKeeper
 
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "logs").mkdir(exist_ok=True)

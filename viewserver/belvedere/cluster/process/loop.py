@@ -117,19 +117,3 @@ class Busy:
         share = (seconds - self._seconds) / passed if passed > 0 else 0.0
         self._seconds, self._at = seconds, now
         return min(1.0, max(0.0, share))
-
-
-class Pauses:
-    """Growing pauses between attempts."""
-
-    def __init__(self, first: float = 0.05, longest: float = 2.0) -> None:
-        self._first, self._longest = first, longest
-        self._next = first
-
-    def next(self) -> float:
-        pause = self._next
-        self._next = min(self._longest, pause * 2)
-        return pause
-
-    def reset(self) -> None:
-        self._next = self._first

@@ -14,6 +14,7 @@ from belvedere.errors import DataError
 from belvedere.protocol.membership import OLDEST_PROTOCOL
 from belvedere.protocol.messages import PROTOCOL, Role
 from belvedere.protocol.pins import LARGEST_STEP_MS
+from belvedere.rpc.addresses import Certificates
 
 TEST_PROTOCOL = "BELVEDERE_TEST_PROTOCOL"
 """For tests of rolling upgrades only: a process that speaks this protocol and the one before it, and that adds a field
@@ -23,15 +24,6 @@ TEST_ENGINE = "BELVEDERE_TEST_ENGINE"
 """The same for engines: a process that has this engine and the one before it (`next_engine`)."""
 TEST_FAILING_VIEW = "BELVEDERE_TEST_FAILING_VIEW"
 """For tests of failed views only: name and view group of a view that a process cannot compute (`failing_view`)."""
-
-
-@dataclass(frozen=True)
-class TlsFiles:
-    """PEM files: this process's certificate and key, and the authority whose certificates it accepts."""
-
-    certificate: Path
-    key: Path
-    authority: Path
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ class ProcessOptions:
     """Of /metrics, /healthz and /readyz; 0 chooses one, None serves nothing."""
     directory: Path | None = None
     """The store's data; in other roles where to spill."""
-    tls: TlsFiles | None = None
+    tls: Certificates | None = None
     session_timeout: float = 4.0
     memory_limit: int = 1 << 30
     backlog_limit: int | None = None

@@ -29,16 +29,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from belvedere import __version__, allocator, errors
-from belvedere.backend.addresses import location
-from belvedere.backend.seam import Backend, BaseTables, Sources, Store
+from belvedere.backend.seam import Backend, BaseTables, Follower, Sources, Store
 from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.coordination.seam import Coordination, SessionState, check_cluster
 from belvedere.cluster.process.health import Health
 from belvedere.cluster.process.logs import Log
-from belvedere.cluster.process.loop import Loop, Pauses, Worker
+from belvedere.cluster.process.loop import Loop, Worker
 from belvedere.cluster.process.metrics import CONTENT_TYPE, Metrics
 from belvedere.cluster.process.options import ProcessOptions
-from belvedere.cluster.process.retrying import Superseded, Troubles
+from belvedere.cluster.process.retrying import Troubles
 from belvedere.cluster.process.signals import bound_the_end
 from belvedere.cluster.transport.peers import Peers
 from belvedere.cluster.transport.seam import Handler, Payload, Transport
@@ -47,6 +46,8 @@ from belvedere.protocol.driving import Note
 from belvedere.protocol.membership import engine_objection
 from belvedere.protocol.messages import Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
+from belvedere.retry import Backoff, Retry, Superseded
+from belvedere.rpc.addresses import location
 
 TICK_SECONDS = 0.1
 """Of roles whose machines know no time: an idle process should cost next to nothing."""
@@ -85,6 +86,8 @@ class Surroundings:
     store_address: str
     base: BaseTables | None
     """The store's base tables, where it has any."""
+    follower: Follower | None
+    """Where base tables are another system's."""
     transport: Transport
     trouble: Troubles
     log: Log
@@ -224,17 +227,12 @@ class Incarnation(abc.ABC):
 
     def _announce(self, member: Member, then: Callable[[], None]) -> None:
         """Write the member's entry, again and again (in the worker)."""
-        pauses = Pauses()
-        while not self.loop.stopped:
-            try:
-                self.around.coordination.join(member)
-            except errors.Unavailable as error:
-                self.around.trouble.zookeeper.set(str(error))
-                time.sleep(pauses.next())
-                continue
-            self.around.trouble.zookeeper.clear()
-            then()
+        retry = Retry(wanted=lambda: not self.loop.stopped, outage=self.around.trouble.zookeeper)
+        try:
+            retry.run(lambda: self.around.coordination.join(member))
+        except Superseded:
             return
+        then()
 
     def _began(self) -> None:
         self.joined = True
@@ -379,7 +377,7 @@ class Process:
         return self.run()
 
     def run(self) -> int:
-        pauses = Pauses(0.1, 5.0)
+        pauses = Backoff(0.1, 5.0)
         while not self._stopping.is_set():
             begun = time.monotonic()
             self.current = None
@@ -432,6 +430,7 @@ class Process:
                     opened.sources,
                     self._store[0] if self._store is not None else "",
                     opened.base,
+                    opened.follower,
                     transport,
                     self.trouble,
                     self.log,
@@ -453,40 +452,35 @@ class Process:
             self._store = None
 
     def _start_coordination(self) -> Coordination:
-        pauses = Pauses()
-        while True:
+        def start() -> Coordination:
             coordination = self._connect(self.options)
             try:
                 coordination.start(CONNECT_SECONDS)
-            except errors.Unavailable as error:
+            except errors.Unavailable:
                 coordination.close()
-                self.trouble.zookeeper.set(str(error))
-                self._tick()
-                if self._stopping.wait(pauses.next()):
-                    raise
-                continue
-            self.trouble.zookeeper.clear()
+                raise
             return coordination
+
+        return Retry(outage=self.trouble.zookeeper, sleep=self._pause).run(start)
 
     def _find_store(self, coordination: Coordination) -> Backend:
         """The store's client: where the options say, or where the member with role store is."""
-        pauses = Pauses()
-        while True:
-            own = str(self.options.directory) if self.options.role is Role.STORE else ""
-            try:
-                address = own or self.options.store or self._listed_store(coordination)
-                if not address:
-                    raise errors.StoreUnavailable(f"pool {self.options.pool!r} has no member with role store yet")
-                found = self._client(address)
-                found.store.identity()
-            except errors.Unavailable as error:
-                self.trouble.store.set(str(error))
-                self._tick()
-                if self._stopping.wait(pauses.next()):
-                    raise
-                continue
-            self.trouble.store.clear()
+        own = str(self.options.directory) if self.options.role is Role.STORE else ""
+
+        def find() -> Backend:
+            address = own or self.options.store or self._listed_store(coordination)
+            if not address:
+                raise errors.StoreUnavailable(f"pool {self.options.pool!r} has no member with role store yet")
+            found = self._client(address)
+            found.store.identity()
             return found
+
+        return Retry(outage=self.trouble.store, sleep=self._pause).run(find)
+
+    def _pause(self, seconds: float) -> bool:
+        """Between two tries; whether the process is to end."""
+        self._tick()
+        return self._stopping.wait(seconds)
 
     def _listed_store(self, coordination: Coordination) -> str:
         """The store of the pool: once there is a record, of no other cluster with the same name."""

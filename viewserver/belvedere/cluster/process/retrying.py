@@ -7,7 +7,6 @@ What the trouble is stays visible meanwhile (`trouble`): status, /readyz and the
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -15,18 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
+from belvedere.backend.scanning import resumed_scan
 from belvedere.backend.seam import InputSize, RowShape, SourceInfo, Store, TableWrite, write_groups
 from belvedere.cluster.process.logs import Log
-from belvedere.cluster.process.loop import Pauses
 from belvedere.model.ranges import KeyRange
 from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
+from belvedere.retry import Retry
 
 T = TypeVar("T")
 TROUBLES = (errors.Unavailable, errors.DiskError)
-
-
-class Superseded(Exception):
-    """Nobody wants the result any more."""
 
 
 class Trouble:
@@ -66,17 +62,10 @@ class Retrying:
         self._store, self._wanted, self.trouble = store, wanted, trouble
 
     def insist(self, call: Callable[[], T]) -> T:
-        pauses = Pauses()
-        while self._wanted():
-            try:
-                found = call()
-            except TROUBLES as error:
-                self.trouble.set(str(error))
-                time.sleep(pauses.next())
-                continue
-            self.trouble.clear()
-            return found
-        raise Superseded
+        return self._retry().run(call)
+
+    def _retry(self) -> Retry:
+        return Retry(on=TROUBLES, wanted=self._wanted, outage=self.trouble)
 
     def identity(self) -> str:
         return self.insist(self._store.identity)
@@ -123,23 +112,7 @@ class Retrying:
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
-        """Bucket by bucket range: a scan that breaks off goes on behind the last id that came."""
-        last: np.ndarray | None = None
-        pauses = Pauses()
-        while self._wanted():
-            try:
-                for ids, values in self._store.scan(table, first, stop, below, only):
-                    ids, values = _after(last, ids, values)
-                    if len(ids):
-                        last = ids[-1].copy()
-                        yield ids, values
-            except TROUBLES as error:
-                self.trouble.set(str(error))
-                time.sleep(pauses.next())
-                continue
-            self.trouble.clear()
-            return
-        raise Superseded
+        return resumed_scan(lambda bucket: self._store.scan(table, bucket, stop, below, only), first, self._retry())
 
     def range(self, table: str, wanted: KeyRange, below: int) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """All of it before the first piece is given: one that breaks off would have to be asked for from a key on."""
@@ -177,18 +150,3 @@ class Retrying:
 
     def close(self) -> None:
         """The store belongs to the process, not to who insists on it."""
-
-
-_BUCKETS = np.uint64(16_384)
-
-
-def _after(last: np.ndarray | None, ids: np.ndarray, values: pa.BinaryArray) -> tuple[np.ndarray, pa.BinaryArray]:
-    """The rows behind `last` in the order of a scan: (bucket, id)."""
-    if last is None or not len(ids):
-        return ids, values
-    bucket, own = ids[:, 0] % _BUCKETS, last[0] % _BUCKETS
-    same = bucket == own
-    beyond = (bucket > own) | (same & (ids[:, 0] > last[0]))
-    beyond |= same & (ids[:, 0] == last[0]) & (ids[:, 1] > last[1])
-    start = int(np.argmax(beyond)) if beyond.any() else len(ids)
-    return ids[start:], values.slice(start)

@@ -13,22 +13,16 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from belvedere.errors import DiskError
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Stage
 from belvedere.protocol.ring import MemberId
+from belvedere.spill import Budget, HeldItem, Spill, as_it_is
 
 Key = tuple[MemberId, int]
 """Sender and number: what tells the batches of a stage apart."""
-
-
-@dataclass(frozen=True)
-class _Spilled:
-    offset: int
-    size: int
 
 
 class BufferedBatch(NamedTuple):
@@ -36,24 +30,17 @@ class BufferedBatch(NamedTuple):
     batches: int
 
 
-_Stages = dict[tuple[Epoch, Attempt, Stage], dict[Key, tuple[Batch, bytes | _Spilled]]]
+_Stages = dict[tuple[Epoch, Attempt, Stage], dict[Key, tuple[Batch, HeldItem[bytes]]]]
 
 
 class BatchBuffer:
     def __init__(self, memory_limit: int, directory: Path | None = None) -> None:
-        self.spills = 0
-        self.spilled_bytes = 0
-        """Batches and bytes that went to the file so far."""
-        self._limit = memory_limit
-        self._directory = directory
+        self.budget = Budget(memory_limit, directory)
+        self._spill: Spill[bytes] = Spill(self.budget, as_it_is, as_it_is)
         self._waiting: dict[Stage, BufferedBatch] = {}
         self._lock = threading.Lock()
         self._stages: _Stages = {}
         self._incomplete: dict[tuple[Epoch, Attempt, Stage], DiskError] = {}
-        self._bytes = 0
-        self._file: IO[bytes] | None = None
-        self._end = 0
-        self._in_file = 0
 
     def put(self, batch: Batch, payload: bytes) -> None:
         """Hold it. The same batch once more changes nothing. `DiskError`: there is no room for it."""
@@ -63,15 +50,11 @@ class BatchBuffer:
             key = (batch.sender, batch.number)
             if key in stage:
                 return
-            if self._bytes + len(payload) > self._limit:
-                try:
-                    stage[key] = (batch, self._spill(payload))
-                except DiskError as error:
-                    self._incomplete[place] = error
-                    raise
-            else:
-                stage[key] = (batch, payload)
-                self._bytes += len(payload)
+            try:
+                stage[key] = (batch, self._hold(payload))
+            except DiskError as error:
+                self._incomplete[place] = error
+                raise
             self._count(batch, 1)
 
     def take(self, epoch: Epoch, attempt: Attempt, stage: Stage) -> Iterator[tuple[Batch, bytes]]:
@@ -85,7 +68,7 @@ class BatchBuffer:
                 raise missing
             for key in sorted(held):
                 batch, payload = held[key]
-                yield batch, self._fetch(payload)
+                yield batch, self._spill.fetch(payload)
                 with self._lock:
                     self._release(*held.pop(key))
         finally:  # whoever gives up before the end needs none of the rest
@@ -114,57 +97,25 @@ class BatchBuffer:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self._bytes
+        return self.budget.used
 
     def close(self) -> None:
         with self._lock:
             self._stages.clear()
             self._incomplete.clear()
             self._waiting.clear()
-            self._bytes = self._in_file = 0
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._spill.close()
 
-    def _spill(self, payload: bytes) -> _Spilled:
-        where = self._directory or tempfile.gettempdir()
+    def _hold(self, payload: bytes) -> HeldItem[bytes]:
         try:
-            return self._append(payload)
+            return self._spill.hold(payload, len(payload))
         except OSError as error:
+            where = self.budget.directory or tempfile.gettempdir()
             raise DiskError(f"no room to spill batches in {where}: {error.strerror}; give it room") from error
 
-    def _append(self, payload: bytes) -> _Spilled:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="belvedere-kept-", dir=self._directory)  # noqa: SIM115 lives long
-            self._end = 0
-        self._file.seek(self._end)
-        self._file.write(payload)
-        self._file.flush()
-        spilled = _Spilled(self._end, len(payload))
-        self._end += len(payload)
-        self._in_file += 1
-        self.spills += 1
-        self.spilled_bytes += len(payload)
-        return spilled
-
-    def _fetch(self, payload: bytes | _Spilled) -> bytes:
-        if isinstance(payload, bytes):
-            return payload
-        with self._lock:
-            assert self._file is not None
-            self._file.seek(payload.offset)
-            return self._file.read(payload.size)
-
-    def _release(self, batch: Batch, payload: bytes | _Spilled) -> None:
+    def _release(self, batch: Batch, held: HeldItem[bytes]) -> None:
         self._count(batch, -1)
-        if isinstance(payload, bytes):
-            self._bytes -= len(payload)
-            return
-        self._in_file -= 1
-        if self._in_file == 0 and self._file is not None:
-            # Nothing in it is needed any more: the disk gets its room back.
-            self._file.close()
-            self._file = None
+        self._spill.release(held)
 
     def _count(self, batch: Batch, sign: int) -> None:
         rows, batches = self._waiting.get(batch.stage, (0, 0))

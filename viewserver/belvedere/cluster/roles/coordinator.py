@@ -11,6 +11,7 @@ Calls of clients come in threads of the transport; whatever they need of the mac
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -21,7 +22,7 @@ from belvedere import errors
 from belvedere.backend.opening import TIMEOUT
 from belvedere.cluster.catalog.ddl import CatalogService, amended_catalogs
 from belvedere.cluster.coordination.seam import SessionState
-from belvedere.cluster.process.loop import Pauses, Worker
+from belvedere.cluster.process.loop import Worker
 from belvedere.cluster.process.process import Incarnation, ProcessEnd, Surroundings
 from belvedere.cluster.roles import quarantine_counts, store_owner
 from belvedere.cluster.roles.failure_detector import GoneProcesses
@@ -30,6 +31,7 @@ from belvedere.cluster.roles.gc_tables import TableGc
 from belvedere.cluster.roles.input_listing import Listing, WaitingInput
 from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.publishing import Unpublished
+from belvedere.cluster.roles.void_rows import VoidRows
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.seam import Handler, Payload
 from belvedere.protocol import coordinator as machines
@@ -75,6 +77,7 @@ from belvedere.protocol.leadership import Leadership
 from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
+from belvedere.retry import Backoff, Retry, Superseded
 
 CAMPAIGN_PAUSE = 0.2
 PUBLISH_PAUSE = 0.2
@@ -83,6 +86,8 @@ WAITING_MS = 300
 SWEEP_SECONDS = 5.0
 QUARANTINE_SECONDS = 5.0
 """How often rows in quarantine are counted."""
+LOADING_SECONDS = 0.25
+"""How long an answer to whether rows are being loaded is good for."""
 QUIET_SECONDS, QUIET_PAUSE = 2.0, 0.04
 """When nothing has come for a while INPUT is read less often: the first change after it waits a little longer."""
 
@@ -111,6 +116,7 @@ class CoordinatorMember(Incarnation):
         self.publisher = self.worker("publisher")
         self.chores = self.worker("chores")
         self.listing = Listing(around.store, around.sources)
+        self._loading, self._loading_at = around.follower is not None, 0.0
         around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
         self.committed = CommittedBoard()
         self.ddl = CatalogService(self)
@@ -118,6 +124,7 @@ class CoordinatorMember(Incarnation):
         gone = "nobody listens at its address"
         self.deaths = GoneProcesses(self.worker("deaths"), lambda member: self._report(Unreachable(member, gone)))
         self.sweep = TableGc(around.store)
+        self.void_rows = VoidRows(around.store)
         self.removals = InputGc(around.store)
         self._sweep_at = self._count_at = 0.0
         self._quarantined: set[str] = set()
@@ -194,14 +201,18 @@ class CoordinatorMember(Incarnation):
         self.overview.close()
 
     def _repair(self) -> None:
-        pauses = Pauses()
-        while not self.loop.stopped and self.machine.phase is machines.CoordinatorPhase.LEADING:
+        def wanted() -> bool:
+            return not self.loop.stopped and self.machine.phase is machines.CoordinatorPhase.LEADING
+
+        def repair() -> None:
             try:
                 self.ddl.repair()
-                return
             except errors.BelvedereError as error:
                 self.log.info("base tables are looked after later", reason=error)
-                time.sleep(pauses.next())
+                raise
+
+        with contextlib.suppress(Superseded):
+            Retry(on=(errors.BelvedereError,), wanted=wanted).run(repair)
 
     def figures(self) -> None:
         before, self._worked = self._worked, self.loop.busy_seconds
@@ -296,7 +307,7 @@ class CoordinatorMember(Incarnation):
             case RemoveDocuments(names):
                 self.removals.add(documents=names)
             case Collect(horizon, tombstones):
-                self._chore(lambda: store.collect(horizon, tombstones))
+                self._chore(functools.partial(self._collect, horizon, tombstones))
                 self._sweep(horizon)
             case ForgetSources(sources):
                 self.publisher.do(functools.partial(self._forget_sources, sources))
@@ -314,13 +325,10 @@ class CoordinatorMember(Incarnation):
 
     def _campaign(self) -> None:
         elected: Callable[[bool], None] = lambda turn: self._report(Elected(turn))  # noqa: E731
-        while not self.loop.stopped:
-            try:
-                self.around.coordination.campaign(self.me, elected)
-                return
-            except errors.Unavailable as error:
-                self.around.trouble.zookeeper.set(str(error))
-                time.sleep(CAMPAIGN_PAUSE)
+        backoff = Backoff(CAMPAIGN_PAUSE, CAMPAIGN_PAUSE)
+        retry = Retry(wanted=lambda: not self.loop.stopped, outage=self.around.trouble.zookeeper, backoff=backoff)
+        with contextlib.suppress(Superseded):
+            retry.run(lambda: self.around.coordination.campaign(self.me, elected))
 
     def _campaign_again(self) -> None:
         self.around.coordination.resign()
@@ -401,10 +409,21 @@ class CoordinatorMember(Incarnation):
 
         (worker or self.store_worker).do(work)
 
-    def _read_input(self) -> tuple[Sequence[Chunk], Sequence[SourceFact]]:
+    def _read_input(self) -> tuple[Sequence[Chunk], Sequence[SourceFact], bool]:
         if self.listing.quiet > QUIET_SECONDS:
             time.sleep(QUIET_PAUSE)
-        return self.listing.read()
+        loading = self._is_loading()  # before INPUT: what was loaded by then is in it
+        return (*self.listing.read(), loading)
+
+    def _is_loading(self) -> bool:
+        follower = self.around.follower
+        if follower is not None and time.monotonic() >= self._loading_at:
+            self._loading_at, self._loading = time.monotonic() + LOADING_SECONDS, follower.loading()
+        return self._loading
+
+    def loads_more(self) -> None:
+        """A table was announced: whoever reads INPUT from now on asks anew."""
+        self._loading_at = 0.0
 
     def _names(self, prefixes: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for prefix in prefixes for name in self.around.store.list_documents(prefix))
@@ -418,6 +437,15 @@ class CoordinatorMember(Incarnation):
                 self.log.info("left for later", reason=error)
 
         self.chores.do(work)
+
+    def _collect(self, horizon: Epoch, tombstones: Epoch) -> None:
+        """What the last good rows of failed views hide behind goes first: if it cannot, nothing is collected."""
+        newest = self.committed.after(-1, 0.0)
+        document = self.around.store.get_document(newest.catalog_document) if newest.catalog else None
+        if newest.epoch >= horizon and (document is not None or not newest.catalog):
+            if document is not None and (rows := self.void_rows.take_back(document, horizon)):
+                self.log.info("void rows of failed views taken back", rows=rows)
+            self.around.store.collect(horizon, tombstones)
 
     def _sweep(self, horizon: Epoch) -> None:
         if time.monotonic() < self._sweep_at:

@@ -10,19 +10,22 @@ this ends, and a backlog needs bounded memory here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
 from belvedere import errors
+from belvedere.backend.seam import OpenSink
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.process.loop import Busy
 from belvedere.cluster.process.next_engine import engines_of
 from belvedere.cluster.process.process import NO_PART, Incarnation, Surroundings
-from belvedere.cluster.process.retrying import Retrying, Superseded
+from belvedere.cluster.process.retrying import Retrying
 from belvedere.cluster.roles.overview import MEMBER
 from belvedere.cluster.roles.work import DistributorWork, failure, newest_catalog
 from belvedere.cluster.transport import calls
@@ -35,9 +38,13 @@ from belvedere.protocol.exactly_once import Chunk, RequestId, SourceEntry, Sourc
 from belvedere.protocol.flow import Distributor
 from belvedere.protocol.messages import Generation, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
+from belvedere.retry import Retry, Superseded
 
 INPUT_THREADS = 4
 """Chunks of different sources that are written at the same time; the store commits them together."""
+WRITE_BYTES = 8 << 20
+WRITE_CHUNKS = 256
+"""What one write to INPUT takes along of what waits."""
 PUSH_SECONDS = 20.0
 BACKLOG_BYTES = 64 << 20
 BACKLOG_PAUSE = 0.002
@@ -62,10 +69,13 @@ class DistributorMember(Incarnation):
         )
         self.sender = self.worker("send")
         self.inputs = [self.worker(f"input {number}") for number in range(INPUT_THREADS)]
+        self.sinks = self.worker("sink")
         self.busy = Busy(self.sender, *self.inputs)
         self._requests = itertools.count(1)
         self._distributing: Distribute | None = None
         self._told = (0, 0, 0, 0)
+        self._unwritten: deque[tuple[Chunk, tuple[SourceEntry, ...]]] = deque()
+        self.sink: OpenSink | None = None
         around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
 
     @property
@@ -84,9 +94,24 @@ class DistributorMember(Incarnation):
 
     def began(self) -> None:
         self.inputs[0].do(self._restore)
+        if self.around.follower is not None:
+            self.sinks.do(self._open_sink)
 
     def closed(self) -> None:
         self.pushes.close()
+        if self.sink is not None:
+            self.sink.close()
+
+    def _open_sink(self) -> None:
+        """In a thread of its own, again and again until it is there."""
+        assert self.around.follower is not None
+        follower = self.around.follower
+        retry = Retry(
+            on=(errors.BelvedereError,), wanted=lambda: not self.loop.stopped, outage=self.around.trouble.store
+        )
+        with contextlib.suppress(Superseded):
+            self.sink = retry.run(lambda: follower.sink(self.push_all))
+            self.log.info("takes log entries")
 
     # ------------------------------------------------------------------ pushes
 
@@ -97,42 +122,64 @@ class DistributorMember(Incarnation):
 
     def push(self, source: SourceId, entries: Sequence[SourceEntry]) -> None:
         """Returns when all of it is durable; raises when the pusher must send it again."""
+        self.push_all([(source, entries)])
+
+    def push_all(self, runs: Sequence[tuple[SourceId, Sequence[SourceEntry]]]) -> None:
+        """The same for runs of several sources, which are written together."""
         if self.leave_by is not None:
             raise errors.PeerUnavailable(f"distributor {self.me} is leaving")
         if not self.may_act():
             raise errors.PeerUnavailable(f"distributor {self.me} may have lost its session")
-        request = RequestId(next(self._requests))
-        answer = self.pushes.expect(request, sum(len(entry.rows) for entry in entries))
-        self.loop.post(functools.partial(self._tell_filter, input.ReceivedEntries(request, source, entries)))
-        refused = answer.wait(PUSH_SECONDS)
-        if refused:
-            raise errors.PeerUnavailable(refused)
+        begun = time.monotonic()
+        answers = []
+        for source, entries in runs:
+            request = RequestId(next(self._requests))
+            answers.append(self.pushes.expect(request, sum(len(entry.rows) for entry in entries)))
+            self.loop.post(functools.partial(self._tell_filter, input.ReceivedEntries(request, source, entries)))
+        for answer in answers:
+            refused = answer.wait(max(0.0, begun + PUSH_SECONDS - time.monotonic()))
+            if refused:
+                raise errors.PeerUnavailable(refused)
 
     def _tell_filter(self, event: input.Event) -> None:
         for instruction in self.filter.handle(event):
             match instruction:
                 case input.Write(chunk, entries):
-                    worker = self.inputs[hash(chunk.source) % len(self.inputs)]
-                    worker.do(functools.partial(self._write, chunk, entries))
+                    self._unwritten.append((chunk, entries))
+                    self.inputs[hash(chunk.source) % len(self.inputs)].do(self._write)
                 case input.Acknowledge(request):
                     self.pushes.answer(request, "")
                 case input.Refuse(request, reason):
                     self.pushes.answer(request, reason)
 
-    def _write(self, chunk: Chunk, entries: tuple[SourceEntry, ...]) -> None:
-        """In a thread for INPUT: tried once, the pusher comes again."""
-        payload = chunks.encode(chunk.source, entries)
-        chunk = replace(chunk, size=len(payload), at=int(time.time() * 1000))
+    def _write(self) -> None:
+        """In a thread for INPUT: what waits is written together, and tried once, the pusher comes again. (Of a source
+        one chunk waits at most, so their order does not matter.)"""
+        batch: list[tuple[Chunk, bytes]] = []
+        size = 0
+        while size < WRITE_BYTES and len(batch) < WRITE_CHUNKS:
+            try:
+                chunk, entries = self._unwritten.popleft()
+            except IndexError:
+                break
+            payload = chunks.encode(chunk.source, entries)
+            size += len(payload)
+            batch.append((replace(chunk, size=len(payload), at=int(time.time() * 1000)), payload))
+        if not batch:
+            return  # another thread has taken it along
+        failed = ""
         try:
-            self.around.store.put_chunks([(chunk, payload)])
+            self.around.store.put_chunks(batch)
         except errors.BelvedereError as error:
-            self.around.trouble.store.set(str(error))
-            event: input.Event = input.WriteFailed(chunk.id, str(error))
+            failed = str(error)
+            self.around.trouble.store.set(failed)
         else:
             self.around.trouble.store.clear()
-            self.work.written(chunk.id, payload)
-            event = input.WrittenChunk(chunk.id)
-        self.loop.post(functools.partial(self._tell_filter, event))
+        for chunk, payload in batch:
+            if not failed:
+                self.work.written(chunk.id, payload)
+            event: input.Event = input.WriteFailed(chunk.id, failed) if failed else input.WrittenChunk(chunk.id)
+            self.loop.post(functools.partial(self._tell_filter, event))
 
     def _restore(self) -> None:
         """What is durable already need not be written again."""
@@ -221,6 +268,7 @@ class DistributorMember(Incarnation):
                 "duplicates_dropped": self.filter.dropped.rows,
                 "chunk_hits": work.hits,
                 "chunk_misses": work.misses,
+                **({} if self.sink is None else self.sink.figures_now()),
             },
         }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from belvedere.backend.seam import InputSize, Sources, Store
 from belvedere.protocol.driving import SourceFact
-from belvedere.protocol.exactly_once import START, Chunk, Seq, SourceId
+from belvedere.protocol.exactly_once import DURABLE_END, START, Chunk, Seq, SourceId
 from belvedere.protocol.exactly_once import positions as durable
 
 INPUT_CHUNKS = 4000
@@ -50,6 +50,8 @@ class Listing:
         self._size: InputSize | None = None
         """What INPUT has, if that is more than these chunks."""
         self._reached: dict[SourceId, Seq] = {}
+        self._ends: dict[SourceId, Seq] = {}
+        """Of sources that ended where what is durable ends: the greatest seq that INPUT had then."""
         self._came = clock()
 
     @property
@@ -95,5 +97,14 @@ class Listing:
         return chunks
 
     def _list(self) -> None:
-        self._facts = [SourceFact(s.id, s.parents, s.last, s.node) for s in self._sources.sources()]
+        listed = self._sources.sources()
+        ended = [source.id for source in listed if source.last == DURABLE_END]
+        if any(id not in self._ends for id in ended):
+            # All of INPUT, once for each source that ends: of its first chunks alone no end can be told.
+            found = durable(self._store.chunks())
+            self._ends |= {id: found.get(id, START) for id in ended if id not in self._ends}
+        self._ends = {id: self._ends[id] for id in ended}
+        self._facts = [
+            SourceFact(s.id, s.parents, self._ends.get(s.id, s.last), s.node, s.id in self._ends) for s in listed
+        ]
         self._listed = self._clock()

@@ -95,6 +95,7 @@ class Overview:
         for one in told:
             one["share"] = shares.get(one["id"])
             one["refused"] = self._refused.get(one["id"], "")
+        found["loading"] = self._loading()
         found["members"] = sorted(told, key=lambda one: (one["role"], one["id"]))
         return found
 
@@ -131,6 +132,15 @@ class Overview:
             "shares": shares,
             "present": member.peers.members(),
         }
+
+    def _loading(self) -> dict[str, dict[str, int]]:
+        """Tables of another system whose rows are being read, and how far that is."""
+        follower = self._member.around.follower
+        try:
+            progress = {} if follower is None else follower.load_progress()
+        except errors.Unavailable:
+            return {}
+        return {table: {"ranges": ranges, "read": read} for table, (read, ranges) in progress.items()}
 
     def _waiting_for(self) -> str:
         """Whom the oldest epoch waits for, if that takes longer than usual."""

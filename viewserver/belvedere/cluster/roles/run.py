@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from belvedere.backend.addresses import Certificates
 from belvedere.backend.opening import load_served, open_backend, served_url, shared_url
 from belvedere.backend.seam import Backend, Store
 from belvedere.cluster.coordination.seam import Coordination
@@ -108,16 +107,9 @@ def transport(options: ProcessOptions, member: MemberId, store: Store) -> Transp
         from belvedere.cluster.roles.store import StoreListener
 
         return StoreListener(options, store)
-    from belvedere.cluster.transport.flight import FlightTransport, Tls
+    from belvedere.cluster.transport.flight import FlightTransport
 
-    tls = options.tls
-    return FlightTransport(
-        options.host,
-        options.port,
-        member=member,
-        advertise=options.advertise or None,
-        tls=None if tls is None else Tls(tls.certificate, tls.key, tls.authority),
-    )
+    return FlightTransport(options.host, options.port, member=member, advertise=options.advertise, tls=options.tls)
 
 
 def open_store(options: ProcessOptions, address: str) -> Backend:
@@ -125,7 +117,5 @@ def open_store(options: ProcessOptions, address: str) -> Backend:
         from belvedere.cluster.roles.store import StoreDirectory
 
         return Backend(str(options.directory), StoreDirectory(options))
-    tls = options.tls
-    certificates = None if tls is None else Certificates(tls.certificate, tls.key, tls.authority)
     url = shared_url(options.store) if options.store else served_url(address)
-    return open_backend(url, certificates=certificates, base=options.role is Role.COORDINATOR)
+    return open_backend(url, certificates=options.tls, base=options.role is Role.COORDINATOR)

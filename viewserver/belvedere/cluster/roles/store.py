@@ -6,12 +6,10 @@ open from incarnation to incarnation; a session that is lost costs nothing but a
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Sequence
 
 from belvedere import errors
-from belvedere.backend.addresses import Certificates
 from belvedere.backend.pusher import Pushers
 from belvedere.backend.seam import Store
 from belvedere.backend.served.base_service import BaseService
@@ -20,14 +18,14 @@ from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
 from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.process.process import Incarnation, Surroundings
-from belvedere.cluster.transport.flight import SLOWEST_BYTES_PER_SECOND, FlightClient, Tls, Watch, cut
 from belvedere.cluster.transport.seam import Handler, Payload, Receiver
 from belvedere.model.pushes import PUSH, pack_request
 from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Member, Message, Role
 from belvedere.protocol.ring import MemberId
+from belvedere.rpc.client import RpcClient
+from belvedere.rpc.watch import SLOWEST_BYTES_PER_SECOND, Watch, cut
 
-CLOSE_SECONDS = 3.0
 PUSHERS_CLOSE_SECONDS = 2.0
 NODES = tuple(f"node-{number}" for number in range(4))
 """Threads that push; each has some of the key ranges."""
@@ -40,8 +38,7 @@ class StoreDirectory(LmdbStore):
         assert options.directory is not None
         options.directory.mkdir(parents=True, exist_ok=True)
         super().__init__(options.directory, nodes=NODES, backlog_limit=options.backlog_limit)
-        tls = options.tls
-        self._client = FlightClient(tls=None if tls is None else Tls(tls.certificate, tls.key, tls.authority))
+        self._client = RpcClient(tls=options.tls)
         self._watch = Watch()
         self._patience = options.session_timeout
         self._distributors: Sequence[str] = ()
@@ -82,14 +79,8 @@ class StoreListener:
 
     def __init__(self, options: ProcessOptions, store: Store) -> None:
         assert isinstance(store, StoreDirectory)
-        tls = options.tls
-        self._server = StoreServer(
-            [StoreService(store), BaseService(store.base)],
-            options.host,
-            options.port,
-            None if tls is None else Certificates(tls.certificate, tls.key, tls.authority),
-            options.advertise,
-        )
+        services = [StoreService(store), BaseService(store.base)]
+        self._server = StoreServer(services, options.host, options.port, options.tls, options.advertise)
 
     @property
     def address(self) -> str:
@@ -120,10 +111,7 @@ class StoreListener:
         raise errors.PeerUnavailable("the store calls nobody")
 
     def close(self) -> None:
-        # In a thread: it returns when the last call has ended, and a caller that is frozen does not end its own.
-        closing = threading.Thread(target=self._server.close, name="close the store's port", daemon=True)
-        closing.start()
-        closing.join(CLOSE_SECONDS)
+        self._server.close()
 
 
 class StoreMember(Incarnation):

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from belvedere import errors
 from belvedere.backend.seam import TableWrite
 from belvedere.cluster.catalog import catalogs
-from belvedere.cluster.process.loop import Busy, Pauses
+from belvedere.cluster.process.loop import Busy
 from belvedere.cluster.process.next_engine import engines_of
 from belvedere.cluster.process.process import NO_PART, Incarnation, Surroundings
-from belvedere.cluster.process.retrying import Retrying, Superseded
+from belvedere.cluster.process.retrying import Retrying
 from belvedere.cluster.roles.overview import MEMBER
 from belvedere.cluster.roles.work import Dispatch, ServerWork, failure, newest_catalog, ring_of
 from belvedere.cluster.transport import calls
@@ -44,6 +44,7 @@ from belvedere.protocol.driving import (
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Generation, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId, Ring
 from belvedere.protocol.viewserver import ViewServer, overtaken
+from belvedere.retry import Retry, Superseded
 
 VIEW_ROWS = "view_rows:"
 SUSPENDED_SECONDS = 0.02
@@ -228,23 +229,14 @@ class ViewServerMember(Incarnation):
     def _is_current(self, persist: Persist, wanted: Callable[[], bool]) -> bool:
         """Ask the record, after the last load and before the first write: a server that hangs may have been left out,
         and what it loaded of an epoch that others have committed may have been incomplete."""
-        pauses = Pauses()
-        while wanted():
-            try:
-                found = self.around.coordination.read()
-            except errors.Unavailable as error:
-                self.around.trouble.zookeeper.set(str(error))
-                time.sleep(pauses.next())
-                continue
-            self.around.trouble.zookeeper.clear()
-            state = None if found is None else wire.decode(found.data)
-            assert state is None or isinstance(state, PoolState)
-            reason = overtaken(state, persist.epoch, persist.attempt)
-            if reason:
-                self.log.warning("writes nothing", reason=reason)
-                self._report(WorkFailed(persist.epoch, persist.attempt, reason))
-            return not reason
-        return False
+        found = Retry(wanted=wanted, outage=self.around.trouble.zookeeper).run(self.around.coordination.read)
+        state = None if found is None else wire.decode(found.data)
+        assert state is None or isinstance(state, PoolState)
+        reason = overtaken(state, persist.epoch, persist.attempt)
+        if reason:
+            self.log.warning("writes nothing", reason=reason)
+            self._report(WorkFailed(persist.epoch, persist.attempt, reason))
+        return not reason
 
     def _persisted(self, persist: Persist) -> None:
         if persist.attempt == self._attempt:

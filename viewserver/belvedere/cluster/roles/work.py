@@ -341,7 +341,7 @@ class ServerWork:
         return {"moved_bytes": float(self._moved), "spilled_bytes": float(self._spilled_so_far() - self._spilled)}
 
     def _spilled_so_far(self) -> int:
-        return self.kept.spilled_bytes + self._shard.spilled_bytes
+        return self.kept.budget.spilled_bytes + self._shard.spilled_bytes
 
     def persisted(self, epoch: Epoch) -> None:
         """What `finish` gave for this epoch (and all before) is durable in the store."""
@@ -368,7 +368,7 @@ class ServerWork:
         return {
             **self._shard.figures(),
             "kept_bytes": float(self.kept.nbytes),
-            "kept_spilled_bytes": float(self.kept.spilled_bytes),
+            "kept_spilled_bytes": float(self.kept.budget.spilled_bytes),
         }
 
     def zones(self) -> Mapping[str, Held]:

@@ -22,6 +22,7 @@ from belvedere.engine.delta import Changes
 from belvedere.errors import BelvedereError, Closed, NotYet
 from belvedere.model import change_codec as codec
 from belvedere.model.physical import Buffer
+from belvedere.model.requests import Requests, parted
 from belvedere.model.token import Token
 from belvedere.waiting import Latch, Waiters
 
@@ -40,6 +41,8 @@ class GroupEntry:
     """Timestamps wanted of the database's clock: 0 none, 1 one for all rows, more: one per row."""
     alone: bool = False
     """Wants a record, and so an epoch, of its own (DDL)."""
+    request: str = ""
+    """A name under which it may be repeated (`belvedere.model.requests`)."""
     on_join: Callable[[], object] | None = None
     """Called when the entry is taken, in the order of the log; may refuse it."""
     on_fail: Callable[[], object] | None = None
@@ -115,11 +118,13 @@ class Committer:
         epoch: int = 0,
         sequence: int = 0,
         inbox: SimpleQueue[Any] | None = None,
+        requests: Requests | None = None,
     ):
         self._log, self._clock, self._deliver, self._stop = log, clock, deliver, stop
         self._backlog_rows, self._backlog_bytes = backlog_rows, backlog_bytes
         self._inbox: SimpleQueue[Any] = SimpleQueue() if inbox is None else inbox
         """Entries; anything else asks the thread to end."""
+        self.requests = Requests(lambda: clock.now() // 1000) if requests is None else requests
         self._queue: deque[GroupEntry] = deque()
         """Taken from the inbox, not yet written; of the writing thread."""
         self._room, self._finished = Waiters(), Waiters()
@@ -235,11 +240,22 @@ class Committer:
     def _take(self) -> list[GroupEntry]:
         """The next group: entries up to a DDL operation, or that alone. Each is checked and stamped in its turn."""
         taken: list[GroupEntry] = []
+        names: set[str] = set()
         while self._queue and not (taken and (taken[0].alone or self._queue[0].alone)):
+            name, _ = parted(self._queue[0].request)
+            if name in names:
+                break  # the same write again: it is known when this group is durable
             entry = self._queue.popleft()
             if not entry.claim():
                 continue
             try:
+                if name:
+                    known = self.requests.find(entry.request)
+                    if known is not None:
+                        entry.finish(known.epoch)
+                        self._finished.notify()
+                        continue
+                    entry.meta["req"] = entry.request
                 if entry.on_join is not None:
                     entry.on_join()
             except BelvedereError as refusal:
@@ -248,6 +264,7 @@ class Committer:
                 continue
             self._stamp(entry)
             taken.append(entry)
+            names.update([name] if name else ())
         return taken
 
     def _stamp(self, entry: GroupEntry) -> None:
@@ -276,6 +293,9 @@ class Committer:
         if error is None:
             self.epoch, self.sequence = epoch, sequence
             self.groups += 1
+            for entry in entries:
+                if entry.request:
+                    self.requests.remember(entry.request, epoch)
         else:
             self._taken = before
             self._room.notify()

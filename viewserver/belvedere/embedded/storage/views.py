@@ -137,6 +137,7 @@ class ViewTable:
         """Its history begins at this epoch."""
         self.until: int | None = None
         """From this epoch on another version, or nothing, has its place: kept for those who pinned an older epoch."""
+        self._frozen: int | None = None
         self.lock = threading.Lock()
         self.table = Table([c.type for c in shape.schema])
         self.quarantine = Table([*(c.type for c in shape.schema), INT, INT])
@@ -146,6 +147,10 @@ class ViewTable:
         self._blocked = False
         self.codec = key_codec(shape.schema, shape.key)
         self._rows = OrderedRows(self.table, self.codec, shape.key, self.lock)
+
+    def freeze(self, epoch: int) -> None:
+        """Nothing changes any more: these are the rows of this epoch for ever."""
+        self._frozen = epoch
 
     def __len__(self) -> int:
         return len(self.table)
@@ -227,6 +232,8 @@ class ViewTable:
     # ------------------------------------------------------------------ any thread
 
     def _now(self) -> int:
+        if self._frozen is not None:
+            return self._frozen
         return self._committed() if self.until is None else self.until - 1
 
     @cached_property
