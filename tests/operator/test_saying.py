@@ -81,6 +81,16 @@ CASES: list[tuple[str, dict[str, tuple[str, str]], dict[str, tuple[str, str]]]] 
         {"Accepted": ("True", "Accepted"), "Built": ("False", "Building"), "Ready": ("False", "Building")},
     ),
     (
+        "built before anybody looked: nothing is left to wait for",
+        told(NEW, view=ready(), results={KEY: MADE}),
+        {"Accepted": ("True", "Accepted"), "Built": ("True", "Built"), "Ready": ("True", "Serving")},
+    ),
+    (
+        "changed: the old one serves until the new one is seen",
+        told(NEW, view=ready(), results={KEY: DocumentResult("view", "spend", "changed")}),
+        {"Built": ("False", "Building"), "Ready": ("True", "Serving")},
+    ),
+    (
         "being built anew: the old one serves",
         told(view=ready(progress=40)),
         {"Built": ("False", "Building"), "Ready": ("True", "Serving")},
@@ -185,6 +195,16 @@ def test_builds_have_a_beginning_and_an_end() -> None:
     three = status_of(dataclasses.replace(NEW, status=two), Found(UP, figures(more={"spend": ready()}), NOW + 60))
     assert isinstance(three, MaterializedViewStatus) and three.last_build is not None
     assert (three.last_build.started_at, three.last_build.completed_at) == (stamp(NOW), stamp(NOW + 60))
+
+
+def test_a_view_that_was_made_again_was_built_again() -> None:
+    status = status_of(SPEND, Found(UP, figures(more={"spend": ready()}), NOW))
+    again = status_of(
+        dataclasses.replace(SPEND, status=status),
+        Found(UP, figures(more={"spend": ready()}), NOW + 90, results={KEY: MADE}),
+    )
+    assert isinstance(again, MaterializedViewStatus) and again.last_build is not None
+    assert again.last_build.completed_at == stamp(NOW + 90)
 
 
 def test_a_verification_is_said_and_stays() -> None:

@@ -94,7 +94,7 @@ def _view_status(item: Item, found: Found) -> MaterializedViewStatus:
         conditions=_merged(item, said, found),
         sql_name=item.sql_name,
         applied=_applied(item, found),
-        last_build=_build(before.last_build, said, told, found),
+        last_build=_build(before.last_build, said, told, found, found.results.get(item.key)),
         last_verification=verification,
     )
     if found.figures is None:
@@ -181,9 +181,13 @@ def _built(item: Item, found: Found, told: ViewFigures | None) -> Said | None:
         old = "the version before answers" if told.state == "Ready" else ""
         return no(BUILT, "Building", "; ".join(part for part in (done, old) if part) or "under way")
     result = found.results.get(item.key)
-    if result is not None and result.problem is None and result.action in ("created", "changed"):
-        return no(BUILT, "Building", "begun; the version before answers" if result.action == "changed" else "begun")
-    if item.status.applied == item.digest() or (result is not None and result.action == "unchanged"):
+    if result is not None and result.problem is None and result.action == "changed":
+        return no(BUILT, "Building", "begun; the version before answers")
+    # One that was created and answers is built: a view over little data is there before anybody can look.
+    if result is not None and result.problem is None and result.action == "created" and told.state != "Ready":
+        return no(BUILT, "Building", "begun")
+    has_it = result is not None and result.problem is None
+    if item.status.applied == item.digest() or has_it:
         return yes(BUILT, "Built", f"version {told.version or 1} is in service")
     return None
 
@@ -224,7 +228,11 @@ def _complete(told: ViewFigures) -> Said | None:
 
 
 def _build(
-    before: BuildStatus | None, said: list[Said | None], told: ViewFigures | None, found: Found
+    before: BuildStatus | None,
+    said: list[Said | None],
+    told: ViewFigures | None,
+    found: Found,
+    result: DocumentResult | None,
 ) -> BuildStatus | None:
     built = next((one for one in said if one is not None and one.type == BUILT), None)
     if built is None:
@@ -234,7 +242,8 @@ def _build(
         progress = told.progress if told is not None else None
         begun = before.started_at if under_way and before is not None else stamp(found.now)
         return BuildStatus(begun, None, progress)
-    if built.reason == "Built" and before is None:
+    at_once = result is not None and result.action == "created"
+    if built.reason == "Built" and (before is None or at_once):
         return BuildStatus(stamp(found.now), stamp(found.now), None)
     if built.reason == "Built" and under_way and before is not None:
         return BuildStatus(before.started_at, stamp(found.now), None)
