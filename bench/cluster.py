@@ -1,6 +1,6 @@
 """The cluster of real processes: what a base operation costs, how fresh views are, what scaling interrupts.
 
-    PYTHONPATH=viewserver:. python bench/cluster.py [operations] [part ...]      parts: cost load reads builds
+    PYTHONPATH=viewserver:. python bench/cluster.py [operations] [part ...]      parts: cost load reads ranges builds
 
 Everything runs on one machine: ZooKeeper, coordinator, store, distributor and view servers, this client, and whatever
 else it has to do. CPU seconds per operation mean something on a busy machine, ratios within one run more, times least.
@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -244,13 +245,36 @@ def reads(operations: int) -> dict[str, Any]:
         return found
 
 
+def ranges(operations: int) -> dict[str, Any]:
+    """Reads in key order by one client while nobody writes: a view with a row for each row of R."""
+    with bed(1, query="q1") as cluster:
+        cluster.write(stream_r(operations, GROUPS, seed=2))
+        keys = np.sort(cluster.db.scan("q1", columns=["k"])["k"].to_numpy())
+        starts = np.random.default_rng(5).choice(keys[:-100], 1_000).tolist()
+        found: dict[str, Any] = {"rows": len(keys)}
+        kinds: dict[str, Callable[[int], Any]] = {
+            "get_ms": lambda key: cluster.db.get("q1", key),
+            "lookup_ms": lambda key: cluster.db.lookup("q1", key),
+            "scan_of_100_ms": lambda key: cluster.db.scan("q1", start=key, limit=100),
+        }
+        for name, read in kinds.items():
+            times = []
+            for key in starts:
+                begin = time.perf_counter()
+                read(key)
+                times.append(1000 * (time.perf_counter() - begin))
+            found[name] = [percentile(times, 0.5), percentile(times, 0.99)]
+        _say("ranges", found)
+        return found
+
+
 def builds(rows: int) -> dict[str, Any]:
     """A view over a table of so many rows, built by four servers: how often the store reads each row for it."""
     with bed(4) as cluster:
         stream = stream_r(rows, GROUPS, seed=2)
         cluster.write(stream)
         held = cluster.db.execute("SELECT count(*) AS n FROM r").to_pylist()[0]["n"]
-        before = _scanned(cluster)
+        before = _settled(cluster, held)  # counting them has read them as well
         with cluster.used() as used:
             cluster.db.execute("CREATE MATERIALIZED VIEW built AS SELECT a, count(*) AS n FROM r GROUP BY a")
         read = _settled(cluster, before + held) - before
@@ -298,7 +322,7 @@ def _say(what: str, found: dict[str, Any]) -> None:
     print(f"{what}: {json.dumps(found, default=float)}", flush=True)
 
 
-PARTS = {"cost": cost, "load": load, "reads": reads, "builds": builds}
+PARTS = {"cost": cost, "load": load, "reads": reads, "ranges": ranges, "builds": builds}
 
 
 def main(arguments: list[str]) -> None:

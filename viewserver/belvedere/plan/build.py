@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from belvedere.plan import nodes as n
-from belvedere.plan.exprs import name_columns, references, text
+from belvedere.plan.exprs import name_columns, references
 from belvedere.sql.expr import ColumnRef, Expr, Literal
 from belvedere.sql.query import JoinKind
+from belvedere.sql.text import expr_text
 from belvedere.types import BOOLEAN, INT, Column, Schema
 
 
@@ -24,7 +25,7 @@ def column_of(expr: Expr, schema: Schema) -> Column:
     if isinstance(expr, ColumnRef):
         return schema[expr.index]
     nullable = expr.value is None if isinstance(expr, Literal) else True
-    return Column(text(expr), expr.type, nullable)
+    return Column(expr_text(expr), expr.type, nullable)
 
 
 def projection(

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from belvedere.plan import nodes as n
-from belvedere.plan.exprs import text
 from belvedere.plan.zones import Zone, zones
 from belvedere.sql.expr import Expr
+from belvedere.sql.text import expr_text
 from belvedere.types import Kind, Schema, Type
 
 
@@ -98,7 +98,7 @@ def _shown(node: n.Node) -> tuple[str, str]:
     if isinstance(node, n.DeltaNode):
         return "delta", f"{node.table} ({_names(node.schema, range(len(node.schema)))})"
     if isinstance(node, n.SelectionNode):
-        return "selection", text(node.predicate)
+        return "selection", expr_text(node.predicate)
     if isinstance(node, n.ProjectionNode):
         return "projection", ", ".join(_output(e, c.name) for e, c in zip(node.exprs, node.schema, strict=True))
     if isinstance(node, n.IndexNode):
@@ -114,7 +114,7 @@ def _shown(node: n.Node) -> tuple[str, str]:
     if isinstance(node, n.JoinNode):
         pairs = zip(_list(node.left.schema, node.left.on), _list(node.right.schema, node.right.on), strict=True)
         condition = " and ".join(f"{a} = {b}" for a, b in pairs)
-        residual = "" if node.residual is None else f", residual {text(node.residual)}"
+        residual = "" if node.residual is None else f", residual {expr_text(node.residual)}"
         return "join", f"{node.kind.value} on {condition}{residual}, identity {node.identity.value}"
     if isinstance(node, n.DistinctNode):
         return "distinct", _names(node.schema, node.key)
@@ -133,7 +133,7 @@ def _by(schema: Schema, key: Sequence[int]) -> str:
 
 
 def _output(expr: Expr, name: str) -> str:
-    shown = text(expr)
+    shown = expr_text(expr)
     return name if shown == name else f"{shown} as {name}"
 
 

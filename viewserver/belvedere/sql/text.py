@@ -59,8 +59,8 @@ def _call(call: Call) -> tuple[str, int]:
         sign, strength = SCALARS[name].infix, _BINARY[name]
         return f"{_text(args[0], strength)} {sign} {_text(args[1], strength + 1)}", strength
     if name in ("and", "or"):
-        strength = 2 if name == "and" else 1
-        return f" {name} ".join(_text(a, strength + 1) for a in args), strength
+        # An AND within an OR needs no parentheses, and is read more easily with them.
+        return f" {name} ".join(_text(a, 3) for a in args), 2 if name == "and" else 1
     if name == "not":
         return f"not {_text(args[0], 4)}", 3
     if name in ("is_null", "is_not_null", "is_true"):
