@@ -1,7 +1,7 @@
-"""The paper's queries on this code against an earlier commit of it, in one run: `python -m bench.against COMMIT [names…]`.
+"""The paper's queries on this code and on an earlier commit, in one run: `python -m bench.against COMMIT [names…]`.
 
-Each measurement is a process of its own, the two versions take turns, and the least CPU of all rounds counts: on a machine
-that others use as well, everything that disturbs makes a run dearer and nothing makes it cheaper.
+Each measurement is a process of its own, the two versions take turns, and the least CPU of all rounds counts: on a
+machine that others use as well, everything that disturbs makes a run dearer and nothing makes it cheaper.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def child(sources: Path, commit: str, query: str, operations: int) -> float:
 
 
 def feed(query: str, operations: int) -> list[Cost]:
-    """What it costs to take the stream in with this view, without opening and creating; the first, which loads code, is left out."""
+    """What it costs to take the stream in with this view, without opening and creating. The first loads code: left out."""
     r, s = stream_r(operations, 100_000, zipf=False), stream_s() if query == "q4" else None
     costs = []
     with scratch() as directory:
