@@ -71,7 +71,7 @@ def child(sources: Path, commit: str, query: str, operations: int) -> float:
 
 
 def feed(query: str, operations: int) -> list[Cost]:
-    """What it costs to take the stream in with this view, without opening and creating. The first loads code: left out."""
+    """What it costs to take the stream in with this view, opening left out; the first loads code: not counted."""
     r, s = stream_r(operations, 100_000, zipf=False), stream_s() if query == "q4" else None
     costs = []
     with scratch() as directory:
