@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import belvedere
-from belvedere.backend.opening import open_backend, served_url
+from belvedere.backend.memory import MemoryStore
+from belvedere.backend.opening import leaves_state, open_backend, served_url
 from belvedere.backend.served.base_service import BaseService
 from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
+from belvedere.backend.split_store import SplitStore
 from belvedere.cli.main import cli
 from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.roles import run
-from belvedere.errors import DataError
+from belvedere.errors import CatalogError, DataError
 from belvedere.protocol.messages import Role
 
 
@@ -86,3 +90,32 @@ def test_what_is_no_address_of_a_store_is_refused() -> None:
     assert served_url("grpc+tls://h:1") == "served+tls://h:1" and served_url("grpc://[::1]:5") == "served://[::1]:5"
     with pytest.raises(DataError, match="'http://h:1' is no address of a store"):
         served_url("http://h:1")
+
+
+def test_clients_open_an_hbase_without_compiled_kernels() -> None:
+    """Those decode its log, which clients do not take."""
+    code = (
+        "import sys\n"
+        "from belvedere.backend.opening import open_backend\n"
+        "backend = open_backend('hbase://localhost:1/shop')\n"
+        "assert backend.base is None and backend.fed_by is not None\n"
+        "print([name for name in ('numba', 'pandas', 'sqlglot') if name in sys.modules])\n"
+        "backend.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_where_the_state_is_stands_in_the_url() -> None:
+    assert not leaves_state("hbase://zk/shop") and not leaves_state("hbase://zk/shop?state=hbase")
+    assert leaves_state("hbase://zk/shop?state=served") and not leaves_state("served://host:1")
+    with pytest.raises(DataError, match="state is 'lmdb'; it is in hbase or served"):
+        leaves_state("hbase://zk/shop?state=lmdb")
+
+
+def test_views_know_whose_state_they_belong_to() -> None:
+    views = MemoryStore("views")
+    SplitStore(MemoryStore("one"), views).check_owner()
+    SplitStore(MemoryStore("one"), views).check_owner()
+    with pytest.raises(CatalogError, match="whose state is in 'one', and here it is in 'other'; give the pool another"):
+        SplitStore(MemoryStore("other"), views).check_owner()

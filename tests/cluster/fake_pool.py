@@ -56,6 +56,7 @@ class Written:
 @dataclass
 class FakePool:
     retention_ms: int = 60_000
+    store_url: str = ""
     slice: int = BUCKETS // 2
     hub: Hub = field(default_factory=Hub)
     store: MemoryStore = field(default_factory=lambda: MemoryStore(previous_images=True))
@@ -209,7 +210,8 @@ class FakePool:
         ]
         leader = self.believed.get(asked.member, self.leader.member)
         generation = Generation(Attempt(1), Term(1), leader, 1, (SERVER,), ())
-        return calls.Topology(CLUSTER, leader, (*self.strangers, *members), generation, self.retention_ms)
+        present = (*self.strangers, *members)
+        return calls.Topology(CLUSTER, leader, present, generation, self.retention_ms, self.store_url)
 
     def _require_lead(self, asked: LoopbackTransport) -> None:
         if asked is not self.leader:
@@ -299,7 +301,7 @@ class FakePool:
     # ------------------------------------------------------------------ clients
 
     def connect(self, timeout: float = 10.0, max_age: float = 0.0) -> ClusterDatabase:
-        def open_store(address: str) -> Backend:
+        def open_store(_: str, address: str) -> Backend:
             return Backend(address, self.store, cast(BaseTables, self))
 
         caller = self.hub.transport(MemberId("client"))

@@ -363,7 +363,7 @@ def test_a_client_goes_to_the_store_that_it_was_told(pool: FakePool, db: Cluster
     create(pool, db, ORDERS)
     opened: list[str] = []
 
-    def open_store(url: str) -> Backend:
+    def open_store(url: str, _: str) -> Backend:
         opened.append(url)
         return Backend(url, pool.store)
 
@@ -372,6 +372,26 @@ def test_a_client_goes_to_the_store_that_it_was_told(pool: FakePool, db: Cluster
     with ClusterDatabase(seeds, caller, open_store, max_age=0.0, store="served://elsewhere:1") as told:
         assert told.scan("orders").num_rows == 0
     assert opened == ["served://elsewhere:1"]
+
+
+def test_a_client_goes_where_the_leader_says(pool: FakePool, db: ClusterDatabase) -> None:
+    """And to the member with role store as well, where the backend leaves the state to it."""
+    create(pool, db, ORDERS)
+    opened: list[tuple[str, str]] = []
+
+    def open_store(url: str, address: str) -> Backend:
+        opened.append((url, address))
+        return Backend(url, pool.store)
+
+    seeds = [coordinator.address for coordinator in pool.coordinators]
+    for url in ("hbase://zk:2181/shop", "hbase://zk:2181/shop?state=served"):
+        pool.store_url = url
+        caller = pool.hub.transport(MemberId(f"client of {url}"))
+        with ClusterDatabase(seeds, caller, open_store, max_age=0.0) as told:
+            assert told.scan("orders").num_rows == 0
+    (alone, nobody), (beside, member) = opened
+    assert (alone, nobody, beside) == ("hbase://zk:2181/shop", "", "hbase://zk:2181/shop?state=served")
+    assert member == STORE_ADDRESS
 
 
 def test_a_range_of_a_base_table_costs_what_it_returns(pool: FakePool, db: ClusterDatabase) -> None:
@@ -580,7 +600,7 @@ def test_members_of_another_cluster_in_a_pool_of_the_same_name_are_not_asked(poo
         Member(MemberId("boss"), Role.COORDINATOR, pool.server.address, cluster="theirs"),
     )
 
-    def open_store(address: str) -> Backend:
+    def open_store(_: str, address: str) -> Backend:
         opened.append(address)
         return Backend(address, pool.store, cast(BaseTables, pool))
 

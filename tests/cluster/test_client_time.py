@@ -126,7 +126,7 @@ def remote(pool: FakePool) -> Iterator[ClusterDatabase]:
     """A client whose store is behind a connection that would wait for long."""
     server = StoreServer([StoreService(pool.store)])
 
-    def open_store(address: str) -> Backend:
+    def open_store(_: str, address: str) -> Backend:
         store = FlightStore(server.address, timeout=60.0)
         return Backend(address, store, cast(BaseTables, pool), store.within)
 

@@ -49,7 +49,7 @@ def db(store: LmdbStore) -> Iterator[ClusterDatabase]:
     server = StoreServer([StoreService(store), BaseService(store.base)])
     client = BaseClient(server.address)
 
-    def open_store(address: str) -> Backend:
+    def open_store(_: str, address: str) -> Backend:
         return Backend(address, pool.store, client)
 
     seeds = [coordinator.address for coordinator in pool.coordinators]

@@ -20,12 +20,13 @@ from belvedere.backend.served.client import FlightStore
 from belvedere.backend.served.lmdb_store import LmdbStore
 from belvedere.backend.served.server import StoreServer
 from belvedere.backend.served.service import StoreService
+from belvedere.backend.split_store import SplitStore
 from tests.backend.conformance.dated import DatedStore
 
-KINDS = ["memory", "images", "lmdb", "small", "flight"]
+KINDS = ["memory", "images", "lmdb", "small", "flight", "split"]
 HBASE_KINDS = ["hbase-rpc", "hbase-thrift"]
 """`images`: in memory, and asking for previous images. `small`: LMDB whose recent rows go to the tree all the time,
-`lmdb` one where they mostly stay in memory."""
+`lmdb` one where they mostly stay in memory. `split`: LMDB, and another store for what is a view."""
 
 
 def make(kind: str, path: Path, stack: ExitStack, request: pytest.FixtureRequest) -> Store:
@@ -49,6 +50,8 @@ def _make(kind: str, path: Path, stack: ExitStack) -> Store:
         return MemoryStore(previous_images=kind == "images")
     local = LmdbStore(path, map_size=1 << 20, collect_pause=0.0, merge_rows=10 if kind == "small" else 10**6)
     stack.callback(local.close)
+    if kind == "split":
+        return SplitStore(local, MemoryStore(previous_images=True), lambda table: table.startswith("v"))
     if kind != "flight":
         return local
     server = StoreServer([StoreService(local)])

@@ -81,7 +81,7 @@ def test_views_wait_until_the_rows_that_were_there_are_in(hbase: LocalHBase, mon
     [
         (("{table}", "no_such_table"), "there is no hbase table 'no_such_table'"),
         (('"d:total"', '"x:total"'), "has no column family 'x'; it has d, n"),
-        ((", setReplicationScope: true", ""), "column family 'd' has REPLICATION_SCOPE 0"),
+        ((", setReplicationScope: true", ""), "has REPLICATION_SCOPE 0: its changes are not in the log for others"),
     ],
 )
 def test_tables_that_cannot_be_followed_are_refused_and_leave_nothing(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from belvedere.backend.seam import Backend
+from belvedere.backend.seam import Backend, SinkPlace
 from belvedere.errors import DataError
 from belvedere.rpc.addresses import Certificates
 
@@ -22,9 +22,18 @@ KNOWN = "memory:, served://host:port or hbase://zk1,zk2:2181/namespace"
 
 
 def open_backend(
-    url: str, *, timeout: float = TIMEOUT, certificates: Certificates | None = None, base: bool = True
+    url: str,
+    *,
+    timeout: float = TIMEOUT,
+    certificates: Certificates | None = None,
+    base: bool = True,
+    state: str = "",
+    pool: str = "",
+    sink: SinkPlace | None = None,
 ) -> Backend:
-    """The backend that a URL names. `base`: with its base tables, for those who write or administer them."""
+    """The backend that a URL names. `base`: with its base tables, for those who write or administer them. `state`: the
+    URL of the backend that has the state, where this one leaves it to another (`leaves_state`). `pool`: whose member
+    opens it; clients are none, and make nothing. `sink`: for those who take entries of another system's log."""
     scheme, separator, rest = url.partition(":")
     if scheme == "memory" and separator and not rest:
         from belvedere.backend.memory import MemoryStore
@@ -35,10 +44,10 @@ def open_backend(
         return _served(url, _flight_address(url, rest, scheme), timeout, certificates, base)
     if scheme == "hbase" and rest.startswith("//"):
         _need_hbase(url)
-        from belvedere.backend.hbase.opening import open_store
+        from belvedere.backend.hbase.opening import open_hbase
 
-        found = open_store(url, timeout)
-        return Backend(url, found, None, found.within)
+        beside = open_backend(state, timeout=timeout, certificates=certificates, base=False) if state else None
+        return open_hbase(url, timeout, beside, pool, base, sink)
     raise _unknown(url)
 
 
@@ -60,6 +69,16 @@ def shared_url(url: str) -> str:
         raise _unknown(url)
     _flight_address(url, rest, scheme)
     return url
+
+
+def leaves_state(url: str) -> bool:
+    """Whether the state of such a pool is with its member of role store."""
+    if not url.startswith("hbase://"):
+        return False
+    _need_hbase(url)
+    from belvedere.backend.hbase.opening import parse_address
+
+    return parse_address(url).served_state
 
 
 def _need_hbase(url: str) -> None:

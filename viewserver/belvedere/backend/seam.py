@@ -44,6 +44,7 @@ __all__ = [
     "OpenRange",
     "OpenSink",
     "PushEntries",
+    "SinkPlace",
     "RowShape",
     "SourceInfo",
     "Sources",
@@ -254,6 +255,16 @@ class BaseTables(Protocol):
 PushEntries = Callable[[Sequence[tuple[SourceId, Sequence[SourceEntry]]]], None]
 """Gives a distributor entries of several sources, each a run of its log. Returns when all of them are durable; raises
 when they have to come again."""
+
+
+@dataclass(frozen=True)
+class SinkPlace:
+    """Where a process takes what a system pushes: where it listens (port 0 chooses one), and the name of that host for
+    those who push."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertise: str = "localhost"
 
 
 class OpenSink(Protocol):

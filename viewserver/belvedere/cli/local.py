@@ -25,6 +25,12 @@ FIRST_STATUS_SECONDS = 30.0
 @click.option("--distributors", type=click.IntRange(1, 16), default=2, show_default=True, help="How many distributors.")
 @click.option("--coordinators", type=click.IntRange(1, 5), default=1, show_default=True, help="How many coordinators.")
 @click.option(
+    "--store",
+    envvar="BELVEDERE_STORE",
+    default="",
+    help="URL of the backend, hbase://zk1,zk2:2181/namespace [env: BELVEDERE_STORE; default: a store of its own].",
+)
+@click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
     envvar="BELVEDERE_LOCAL",
@@ -36,6 +42,9 @@ FIRST_STATUS_SECONDS = 30.0
 @click.option("--restart/--no-restart", default=True, show_default=True, help="Start again what dies.")
 def local(directory: Path | None, restart: bool, **settings: Any) -> None:
     """Start ZooKeeper, a store, coordinators, distributors and view servers as processes of their own.
+
+    With `--store hbase://…` the pool follows tables of that HBase and keeps its views there; everything else is there,
+    too, or with `?state=served` in a store of its own.
 
     Ctrl-C stops them. In another terminal: `belvedere scale 5 --directory DIR`, `belvedere --url URL status`, or kill
     one of the processes and watch.

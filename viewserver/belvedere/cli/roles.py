@@ -90,7 +90,7 @@ def pool_options(command: F) -> F:
 
 
 def _store_url(command: F) -> F:
-    text = "URL of the backend (served://host:port), if not the pool's member with role store."
+    text = "URL of the backend (hbase://zk1,zk2:2181/namespace), if not the pool's member with role store."
     return _option("--store", "BELVEDERE_STORE", default="", help=text)(command)
 
 
@@ -158,6 +158,13 @@ def coordinator(**settings: Any) -> None:
 @click.command(short_help="A distributor of a pool.")
 @pool_options
 @_store_url
+@_option("--sink-port", "BELVEDERE_SINK_PORT", type=int, default=0, help="Port for the log of HBase; 0 chooses one.")
+@_option(
+    "--sink-advertise",
+    "BELVEDERE_SINK_ADVERTISE",
+    default="",
+    help="Host by which region servers of HBase reach this one, if not the advertised one.",
+)
 def distributor(**settings: Any) -> None:
     """Take changes from the sources, make them durable, send them to the view servers."""
     _run("distributor", **settings)

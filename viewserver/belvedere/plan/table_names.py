@@ -19,6 +19,11 @@ def view_table(view: NamedVersion) -> str:
     return f"view {view.name} {view.version}"
 
 
+def is_view_table(table: str) -> bool:
+    """Whether a store's table has the rows of a view."""
+    return table.startswith("view ")
+
+
 def quarantine_table(view: NamedVersion) -> str:
     """The store's table of the rows that a view cannot show because they failed."""
     return f"quarantine {view.name} {view.version}"

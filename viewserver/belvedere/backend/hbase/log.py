@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from belvedere.backend.hbase.admin import PoolAdmin
+from belvedere.backend.hbase.checks import obstacles
 from belvedere.backend.hbase.client import HBase
 from belvedere.backend.hbase.descriptors import Peer, TableName
 from belvedere.backend.hbase.followed import Ancestry, FollowedBook, FollowedTable
@@ -16,7 +17,7 @@ from belvedere.backend.hbase.loading import LoadBook, is_attempt
 from belvedere.backend.hbase.meta import MetaTable
 from belvedere.backend.hbase.sink import LogSink
 from belvedere.backend.hbase.zookeeper import cluster_key
-from belvedere.backend.seam import BaseTables, OpenRange, PushEntries, SourceInfo, Store
+from belvedere.backend.seam import BaseTables, OpenRange, PushEntries, SinkPlace, SourceInfo, Store
 from belvedere.engine.delta import Changes
 from belvedere.errors import CatalogError
 from belvedere.protocol.exactly_once import Seq, SourceId
@@ -36,13 +37,11 @@ class HBaseLog:
         store: Store,
         *,
         peer: str,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        advertise: str = "localhost",
+        place: SinkPlace | None = None,
     ) -> None:
-        """`peer`: the name of the peer, and of the nodes in ZooKeeper where its sinks are. `host`, `port`: where a sink
-        of this process listens; `advertise`: under which name region servers reach it."""
-        self._where = (host, port, advertise)
+        """`peer`: the name of the peer, and of the nodes in ZooKeeper where its sinks are. `place`: of a sink of this
+        process."""
+        self._place = place or SinkPlace()
         self._hbase, self._admin, self._store, self._peer = hbase, admin, store, peer
         self._book, self._loads = FollowedBook(store), LoadBook(store)
         self._ancestry = Ancestry(self._book, MetaTable(hbase.registry, hbase.pool))
@@ -53,35 +52,16 @@ class HBaseLog:
 
     def sink(self, push: PushEntries) -> LogSink:
         """A sink of this pool, in this process."""
-        host, port, advertise = self._where
-        return LogSink(
-            self._hbase, self._store, self._store, push, base=self._base, host=host, port=port, advertise=advertise
-        )
+        return LogSink(self._hbase, self._store, self._store, push, base=self._base, place=self._place)
 
     # --- tables before they are followed, and until their rows are here
 
     def announce(self, table: TableDef) -> None:
         assert table.origin is not None  # others are refused where a pool follows
         origin = TableName.parse(table.origin.table)
-        found = self._admin.descriptor(origin)
-        if found is None:
-            raise CatalogError(f"there is no hbase table {str(origin)!r}; a base table is of a table that is there")
-        for name in table.origin.families:
-            family = found.family(name)
-            if family is None:
-                there = ", ".join(known.name for known in found.families)
-                raise CatalogError(f"hbase table {str(origin)!r} has no column family {name!r}; it has {there}")
-            if family.ttl is not None:
-                raise CatalogError(
-                    f"hbase table {str(origin)!r}: cells of column family {name!r} expire after {family.ttl} s, and"
-                    " their end is not in the log; such a family cannot be followed"
-                )
-            if family.replication_scope != 1 and not table.origin.set_scope:
-                raise CatalogError(
-                    f"hbase table {str(origin)!r}: column family {name!r} has REPLICATION_SCOPE "
-                    f"{family.replication_scope}, so its changes are not in the log for others; set it to 1, or permit "
-                    "Belvedere to do so: spec.hbase.setReplicationScope: true"
-                )
+        found = obstacles(self._admin, origin, table.origin.families, permitted=table.origin.set_scope)
+        if found:
+            raise CatalogError("; ".join(found))
         self._store.put_document(_ANNOUNCED + table.name, b"")
 
     def recall(self, wanted: Collection[str]) -> None:

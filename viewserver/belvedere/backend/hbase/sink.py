@@ -15,7 +15,7 @@ from belvedere.backend.hbase.rpc_cells import RpcCells
 from belvedere.backend.hbase.sink_server import SinkServer
 from belvedere.backend.hbase.wal import CellDecoder, EntryRun, read_request
 from belvedere.backend.hbase.zookeeper import SinkRegistration
-from belvedere.backend.seam import Documents, Input, PushEntries
+from belvedere.backend.seam import Documents, Input, PushEntries, SinkPlace
 from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.model import chunks
 from belvedere.protocol.exactly_once import SourceEntry, SourceId
@@ -147,12 +147,11 @@ class LogSink:
         push: PushEntries,
         *,
         base: str,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        advertise: str = "localhost",
+        place: SinkPlace | None = None,
         quota_bytes: int = QUOTA_BYTES,
     ) -> None:
-        """`base`: where sinks of this pool are in ZooKeeper. `advertise`: the host's name for region servers."""
+        """`base`: where sinks of this pool are in ZooKeeper."""
+        place = place or SinkPlace()
         self._book = FollowedBook(documents)
         self._ancestry = Ancestry(self._book, MetaTable(hbase.registry, hbase.pool))
         self._loads, cells = LoadBook(documents), RpcCells(hbase.regions, hbase.pool)
@@ -162,9 +161,9 @@ class LogSink:
         self._receiver = EntryReceiver(self._book, self._ancestry, push)
         self.over_quota = False
         self._ending = threading.Event()
-        self._server = SinkServer(self._receive, host, port)
+        self._server = SinkServer(self._receive, place.host, place.port)
         try:
-            self._registration = SinkRegistration(hbase.registry.quorum, base, advertise, self._server.port)
+            self._registration = SinkRegistration(hbase.registry.quorum, base, place.advertise, self._server.port)
         except BelvedereError:
             self._server.close()
             raise

@@ -34,8 +34,9 @@ def connect(
     tls = _tls(url, certificate, key, authority)
     caller = RpcClient(tls=tls)
 
-    def open_store(address: str) -> Backend:
-        return open_backend(store or served_url(address), timeout=timeout, certificates=tls)
+    def open_store(url: str, address: str) -> Backend:
+        member = served_url(address) if address else ""
+        return open_backend(url or member, timeout=timeout, certificates=tls, state=member if url else "")
 
     try:
         return ClusterDatabase(seeds, caller, open_store, timeout=timeout, on_close=caller.close, store=store)

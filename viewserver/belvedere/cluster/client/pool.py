@@ -100,6 +100,10 @@ class Pool:
         known = self._topology
         return known is None or known.generation is None or known.generation.number < generation
 
+    def store_url(self, deadline: Deadline) -> str:
+        """Of the backend, if the pool was given one."""
+        return self.topology(deadline).store
+
     def store_address(self, deadline: Deadline) -> str:
         def find(timeout: float) -> str:
             found = _addresses(self._topology or self.refresh(timeout), Role.STORE)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from belvedere import errors
+from belvedere.backend.opening import leaves_state
 from belvedere.backend.scanning import Piece, resumed_scan
 from belvedere.backend.seam import Backend, BaseTables, SourceInfo, Store
 from belvedere.cluster.client.pool import LOOK_SECONDS, Pool, pauses, repeat
@@ -33,7 +34,8 @@ LEAST_SECONDS = 0.1
 """What one try has, also if the time was spent waiting for a write to come into sight."""
 
 
-Open = Callable[[str], Backend]
+Open = Callable[[str, str], Backend]
+"""From the URL of the backend and the address of the member with role store, either of which may be empty."""
 
 
 def seconds_for(deadline: Deadline) -> float:
@@ -57,24 +59,25 @@ class Stores:
     """The one connection that is in use, and whoever asks with a deadline."""
 
     def __init__(self, pool: Pool, open: Open, url: str = "") -> None:
-        """`url`: where it is, if it is not a member of the pool."""
+        """`url`: where it is, if that is not what the pool says."""
         self._pool, self._open, self._url = pool, open, url
         self._lock = threading.Lock()
-        self._connection: tuple[str, Backend] | None = None
-        """With the address."""
+        self._connection: tuple[tuple[str, str], Backend] | None = None
+        """With its URL and address."""
         self._closed = False
 
     def __call__(self, deadline: Deadline) -> PatientStore:
         return PatientStore(self, deadline)
 
     def connection(self, deadline: Deadline) -> Backend:
-        address = self._url or self._pool.store_address(deadline)
+        url = self._url or self._pool.store_url(deadline)
+        place = url, self._pool.store_address(deadline) if not url or leaves_state(url) else ""
         with self._lock:
             if self._closed:
                 raise errors.Closed("the connection is closed")
-            if self._connection is None or self._connection[0] != address:
+            if self._connection is None or self._connection[0] != place:
                 self._give_up()
-                self._connection = address, self._open(address)
+                self._connection = place, self._open(*place)
             return self._connection[1]
 
     def failed(self, deadline: Deadline) -> None:

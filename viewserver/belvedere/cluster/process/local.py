@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from belvedere import errors
+from belvedere.backend.opening import leaves_state, shared_url
 from belvedere.cluster.process.spares import Spares
 from belvedere.protocol.messages import Role
 from belvedere.retry import Backoff
@@ -77,6 +78,8 @@ class ClusterShape:
     retention: float = 60.0
     memory_limit: str = "1GiB"
     restart: bool = True
+    store: str = ""
+    """URL of the backend; if empty, a store of its own."""
     sync: bool = True
     """False: ZooKeeper does not wait for the disk (tests that kill processes, not machines)."""
 
@@ -102,6 +105,8 @@ class LocalCluster:
     def start(self) -> None:
         from belvedere.local.zookeeper import LocalZooKeeper
 
+        if self.shape.store:
+            shared_url(self.shape.store)
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "logs").mkdir(exist_ok=True)
         self._take_directory()
@@ -114,7 +119,8 @@ class LocalCluster:
         self._listen()
         self._write_control()
         with self._lock:
-            self._add(Role.STORE, 1)
+            if self.keeps_store:
+                self._add(Role.STORE, 1)
             for role, count in (
                 (Role.COORDINATOR, self.shape.coordinators),
                 (Role.DISTRIBUTOR, self.shape.distributors),
@@ -144,6 +150,11 @@ class LocalCluster:
             with contextlib.suppress(OSError):
                 self._forget_control()
             self._lock_file.close()
+
+    @property
+    def keeps_store(self) -> bool:
+        """Whether one of the children is the store."""
+        return not self.shape.store or leaves_state(self.shape.store)
 
     @property
     def url(self) -> str:
@@ -220,6 +231,8 @@ class LocalCluster:
         found = [role.value, "--zookeeper", self._zookeeper.hosts, "--pool", shape.pool, "--name", name]
         found += ["--session-timeout", f"{shape.session_timeout:g}", "--memory-limit", shape.memory_limit]
         found += ["--http-port", "0", "--end-with-parent"]
+        if shape.store and role is not Role.STORE:
+            found += ["--store", shape.store]
         if role is Role.STORE:
             found += ["--port", str(self._port("store")), "--directory", str(self.directory / "store")]
         if role is Role.COORDINATOR:

@@ -41,6 +41,9 @@ class ProcessOptions:
     host: str = "127.0.0.1"
     port: int = 0
     advertise: str = ""
+    sink_port: int = 0
+    sink_advertise: str = ""
+    """Where a distributor takes the log of another system; by which host that one reaches it (else `advertise`)."""
     http_port: int | None = None
     """Of /metrics, /healthz and /readyz; 0 chooses one, None serves nothing."""
     directory: Path | None = None

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from belvedere import __version__, allocator, errors
+from belvedere.backend.opening import leaves_state
 from belvedere.backend.seam import Backend, BaseTables, Follower, Sources, Store
 from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.coordination.seam import Coordination, SessionState, check_cluster
@@ -259,7 +260,8 @@ class Incarnation(abc.ABC):
     def _members(self, members: list[Member]) -> None:
         self.peers.listed(members)
         found = _store_address(members, self.around.cluster)
-        if found and found != self.around.store_address and self.role is not Role.STORE and not self.options.store:
+        moved = found and found != self.around.store_address
+        if moved and self.role is not Role.STORE and _needs_member(self.options):
             self.end(ProcessEnd.MOVED)
         self.members_changed(members)
 
@@ -468,7 +470,8 @@ class Process:
         own = str(self.options.directory) if self.options.role is Role.STORE else ""
 
         def find() -> Backend:
-            address = own or self.options.store or self._listed_store(coordination)
+            elsewhere = "" if _needs_member(self.options) else self.options.store
+            address = own or elsewhere or self._listed_store(coordination)
             if not address:
                 raise errors.StoreUnavailable(f"pool {self.options.pool!r} has no member with role store yet")
             found = self._client(address)
@@ -513,6 +516,11 @@ class Process:
         if objection and self.options.role in (Role.VIEWSERVER, Role.DISTRIBUTOR):
             name = f"{self.options.role.value} {self.options.name}"
             raise errors.Incompatible(f"{name} cannot take part in pool {self.options.pool!r}: {objection}")
+
+
+def _needs_member(options: ProcessOptions) -> bool:
+    """Whether the pool's member of role store has the state, or all of it."""
+    return not options.store or leaves_state(options.store)
 
 
 def _store_address(members: Iterable[Member], cluster: str) -> str:

@@ -73,7 +73,8 @@ class Overview:
         leads, generation = member.in_loop(self._lead)
         leader = member.me if leads else self._recorded_leader()
         retention = int(member.options.retention * 1000)
-        return calls.Topology(member.around.cluster, leader, tuple(member.peers.members()), generation, retention)
+        present, store = tuple(member.peers.members()), member.options.store
+        return calls.Topology(member.around.cluster, leader, present, generation, retention, store)
 
     def _lead(self) -> tuple[bool, Generation | None]:
         machine = self._member.machine

@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from belvedere.backend.opening import load_served, open_backend, served_url, shared_url
-from belvedere.backend.seam import Backend, Store
+from belvedere.backend.opening import leaves_state, load_served, open_backend, served_url, shared_url
+from belvedere.backend.seam import Backend, SinkPlace, Store
 from belvedere.cluster.coordination.seam import Coordination
 from belvedere.cluster.process import logs
 from belvedere.cluster.process.options import TEST_FAILING_VIEW, TEST_PROTOCOL, ProcessOptions
@@ -117,5 +117,18 @@ def open_store(options: ProcessOptions, address: str) -> Backend:
         from belvedere.cluster.roles.store import StoreDirectory
 
         return Backend(str(options.directory), StoreDirectory(options))
-    url = shared_url(options.store) if options.store else served_url(address)
-    return open_backend(url, certificates=options.tls, base=options.role is Role.COORDINATOR)
+    own = shared_url(options.store) if options.store else ""
+    return open_backend(
+        own or served_url(address),
+        certificates=options.tls,
+        base=options.role is Role.COORDINATOR,
+        state=served_url(address) if leaves_state(own) else "",
+        pool=options.pool,
+        sink=_sink_place(options) if options.role is Role.DISTRIBUTOR else None,
+    )
+
+
+def _sink_place(options: ProcessOptions) -> SinkPlace:
+    """Others are reached by the name that region servers resolve; this machine is `localhost` to itself."""
+    reached = options.sink_advertise or options.advertise or options.host
+    return SinkPlace(options.host, options.sink_port, "localhost" if reached == "127.0.0.1" else reached)

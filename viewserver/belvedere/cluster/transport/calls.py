@@ -108,6 +108,8 @@ class Topology:
     """The newest that this coordinator knows of; its ring says which view server owns what."""
     retention_ms: int = 0
     """How long an epoch can be read at least after a later one was committed."""
+    store: str = ""
+    """URL of the backend, if it is not the member of role store."""
 
 
 @dataclass(frozen=True)

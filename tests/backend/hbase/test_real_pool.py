@@ -1,0 +1,36 @@
+"""Whole pools over a real HBase: real processes, an application that writes with happybase, and who reads the views."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from belvedere.backend.hbase.local.cluster import LocalHBase
+from tests.backend.hbase.followed_pool import MANIFEST, UserTable, expected
+from tests.backend.hbase.real_pool import real_pool
+from tests.backend.hbase.server import unique
+
+
+@pytest.mark.parametrize("options", ["", "?state=served"])
+def test_views_over_a_table_that_was_there(hbase: LocalHBase, tmp_path: Path, options: str) -> None:
+    """Rows that were there, those that are written, and deletes of a cell, a column and a row."""
+    table = UserTable(hbase, unique("orders"))
+    try:
+        table.put_many({id: {"customer": id % 7, "total": f"{id % 11}.00", "hits": id} for id in range(500)})
+        with real_pool(hbase, tmp_path, options) as pool:
+            pool.db.apply_manifest(MANIFEST.format(table=table.name))
+            assert {name: pool.rows(name) for name in ("spend", "big")} == expected(table.rows())
+            assert pool.db.get("orders", 3) == {"id": 3, "customer": 3, "total": Decimal("3.00"), "hits": 3}
+            table.put(1, total="100.00")
+            table.put(1000, customer=3)
+            table.delete(2)
+            table.delete(3, "total")
+            table.table.counter_inc(b"\0" * 7 + b"\5", "n:hits", 10)
+            pool.converge(expected(table.rows()))
+            assert pool.db.get("orders", 2) is None
+            assert (pool.cluster.directory / "store").exists() == bool(options)
+            assert any(str(name).startswith(f"{pool.namespace}:spend.") for name in pool.admin.tables(pool.namespace))
+    finally:
+        table.close()
