@@ -320,14 +320,10 @@ def _view(told: Mapping[str, Any], progress: int | None) -> ViewFigures:
     )
 
 
-def _building(told: Mapping[str, Any]) -> list[tuple[str, int | None]]:
-    """Views that are built, with the percent that is done where the pool tells it."""
-    found: list[tuple[str, int | None]] = []
-    for one in told.get("building") or ():
-        if isinstance(one, str):
-            found.append((one, None))
-            continue
-        done, total = one.get("done"), one.get("total")
-        percent = int(100 * done / total) if total and done is not None else None
-        found += [(str(name), percent) for name in one.get("views") or ()]
-    return found
+def _building(told: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Views that are built, with the percent that is done."""
+    return [
+        (str(name), int(100 * one["done"] / one["total"]) if one["total"] else 0)
+        for one in told.get("building") or ()
+        for name in one["views"]
+    ]

@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from belvedere.errors import StoreUnavailable
+from belvedere.gateway import estimates
 from belvedere.gateway.databases import PoolDatabase
 from belvedere.protocol.ring import MemberId
 from tests.cluster.client_pool import create
@@ -170,6 +172,7 @@ import belvedere.gateway.server
 from belvedere.cluster.client.database import ClusterDatabase
 import belvedere.cluster.client.connecting
 from belvedere.gateway import openapi, routes, formats
+from belvedere.gateway import estimates
 from belvedere.gateway.databases import PoolDatabase
 openapi.text(routes.ENDPOINTS)
 import pyarrow as pa
@@ -184,3 +187,49 @@ def test_a_gateway_of_a_pool_starts_without_the_engine() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_a_status_counts_rows_and_not_versions(pooled: Served) -> None:
+    """Each row was written several times; so were the groups of the view."""
+    for total in range(3):
+        rows = [{"id": i, "customer": i % 10, "total": str(total)} for i in range(100)]
+        pooled.db.wait(pooled.db.put("orders", rows))
+    told = pooled.get("/v1/status").json()
+    assert told["tables"]["orders"]["rows"] == 100 and told["tables"]["orders"]["bytes"] > 1000
+    spend = told["views"]["spend"]
+    assert (spend["rows"], spend["quarantined"], spend["complete"]) == (10, 0, True) and spend["bytes"] > 0
+    assert told["building"] == []
+
+
+def test_rows_of_big_tables_are_estimated_from_a_part_of_them(pooled: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimates, "COUNTED", 4000)
+    pooled.db.wait(pooled.db.put("orders", [{"id": i, "customer": i, "total": "1"} for i in range(20_000)]))
+    pooled.db.wait(pooled.db.delete("orders", list(range(10_000))))
+    rows = pooled.get("/v1/status").json()["tables"]["orders"]["rows"]
+    assert abs(rows - 10_000) < 1000 and rows != 10_000
+
+
+def test_tables_are_looked_at_again_when_they_changed_and_some_at_a_time() -> None:
+    looked: list[str] = []
+
+    class Store:
+        def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[tuple[Any, pa.BinaryArray]]:
+            looked.append(table)
+            yield None, pa.array([b"x", None], pa.binary())
+
+    now = [0.0]
+    found = estimates.Estimates(lambda: now[0])
+
+    def look(**versions: int) -> list[str]:
+        looked.clear()
+        found.of(cast(Any, Store()), {table: estimates.Stored(count) for table, count in versions.items()}, 7)
+        return sorted(looked)
+
+    assert look(a=1, b=1, none=0) == ["a", "b"]
+    assert look(a=2, b=1, none=0) == []
+    now[0] = 6.0
+    assert look(a=2, b=1, none=0) == ["a"]
+    now[0] = 61.0
+    assert look(a=2, b=1, none=0) == ["b"]
+    many = {f"t{number}": 1 for number in range(estimates.AT_ONCE + 5)}
+    assert len(look(**many)) == estimates.AT_ONCE and len(look(**many)) == 5

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from belvedere_operator import gateway
 from belvedere_operator.api.condition import Condition, by_type, merged, no, yes
 from belvedere_operator.api.materialized_view import MaterializedViewStatus, VerificationStatus
 from belvedere_operator.api.reading import read, written
@@ -179,7 +180,7 @@ def test_what_was_applied_is_remembered_and_forgotten_with_suspension() -> None:
 
 def test_figures_of_a_view() -> None:
     status = status_of(
-        SPEND, Found(UP, figures(more={"spend": ready(bytes=1536, zones=(("customer",),), since=9)}), NOW)
+        SPEND, Found(UP, figures(more={"spend": ready(bytes=1536, zones=(("customer",),), epoch=9)}), NOW)
     )
     assert isinstance(status, MaterializedViewStatus)
     assert (status.rows, status.size, status.lag, status.epoch) == (3, "1.5KiB", "<1s", 9)
@@ -395,3 +396,15 @@ def test_changes_of_the_number_are_told_with_figures() -> None:
 def test_a_status_survives_being_written_and_read() -> None:
     found = status_of(SPEND, Found(UP, figures(more={"spend": ready(zones=(("a", "b"),))}), NOW))
     assert read(MaterializedViewStatus, written(found), "status") == found
+
+
+def test_a_build_is_read_as_pools_and_embedded_databases_tell_it() -> None:
+    told = {
+        "building": [{"views": ["spend", "top"], "done": 4096, "total": 16384}, {"views": [], "done": 0, "total": 0}]
+    }
+    assert gateway._building(told) == [("spend", 25), ("top", 25)]
+    replaced = figures(more={"spend": ready(progress=25)})
+    status = status_of(SPEND, Found(UP, replaced, NOW))
+    found = by_type(status.conditions)
+    assert (found["Built"].reason, found["Built"].message) == ("Building", "25 % done; the version before answers")
+    assert found["Ready"].status == "True"

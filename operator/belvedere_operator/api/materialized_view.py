@@ -18,14 +18,21 @@ CRON = rf"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{_CRON_FIELD
 class VerifySpec:
     """When the view is recomputed and compared, row by row."""
 
-    schedule: str = prop(
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.schedule) || self.changes", "verify says nothing: give a schedule, changes: true, or both"),
+    )
+    schedule: str | None = prop(
         "Cron schedule (five fields, in UTC, or @daily and the like) of a Job that recomputes the view with an engine "
         "of its own at one epoch and compares every row; its result is the condition Verified.",
-        required=True,
         maxLength=128,
         pattern=CRON,
     )
     deadline: str = prop("How long a verification may take before it is given up.", default="1h", duration=True)
+    changes: bool = prop(
+        "true: a changed query is built aside under a name of its own, recomputed and compared there, and takes its "
+        "place only if no row differs. Until then, and if rows differ, the version before answers.",
+        default=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +142,13 @@ class MaterializedViewStatus:
     plan_version: int | None = prop("The version of the view that is in service; it grows with every change.")
     zones: tuple[ZoneStatus, ...] = prop("The zones of its plan.", default=())
     rows: int | None = prop("Rows, about.")
-    bytes: int | None = prop("Bytes of rows and state, about.")
+    bytes: int | None = prop("Bytes of rows, about.")
     size: str | None = prop("The same for people.")
     lag: str | None = prop("How far it is behind, about.")
-    epoch: int | None = prop("The epoch since which the version in service is.")
+    epoch: int | None = prop("The newest epoch when the figures were taken; of a view that failed, its last good one.")
     quarantined: int | None = prop("Rows that cannot be computed, see `kubectl belvedere quarantine`.")
     dependants: tuple[str, ...] = prop("Names in SQL of the views that read it.", default=())
     last_build: BuildStatus | None = prop("The newest build.")
     last_verification: VerificationStatus | None = prop("The newest verification.")
     applied: str | None = prop("Digest of the description that the pool has.")
-    figures_time: str | None = prop("When the figures (rows, bytes, lag) were taken.", format="date-time")
+    figures_time: str | None = prop("When the figures (rows, bytes, lag, epoch) were taken.", format="date-time")

@@ -6,7 +6,7 @@ from belvedere_operator.api import API_VERSION, durations
 from belvedere_operator.api.materialized_view import VerifySpec
 from belvedere_operator.build.inputs import FLIGHT_PORT, Document, PoolInput
 from belvedere_operator.build.pods import ID
-from belvedere_operator.names import VIEW_LABEL, label_value
+from belvedere_operator.names import TRIAL_LABEL, VIEW_LABEL, label_value
 
 RESULT = "/dev/termination-log"
 """What is written there becomes the message of the pod's end, where the operator reads it."""
@@ -16,10 +16,49 @@ DIFFERENT = 3
 
 def verification(pool: PoolInput, resource: str, uid: str, sql_name: str, spec: VerifySpec, suspend: bool) -> Document:
     """It goes with the view. A run that is still going when the next one is due is not disturbed."""
-    meta = pool.meta(pool.object_name("verify", resource))
+    labels = pool.labels("verify") | {VIEW_LABEL: label_value(resource)}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": _meta(pool, pool.object_name("verify", resource), resource, uid, {}),
+        "spec": {
+            "schedule": spec.schedule,
+            "timeZone": "Etc/UTC",
+            "suspend": suspend,
+            "concurrencyPolicy": "Forbid",
+            "startingDeadlineSeconds": 300,
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 1,
+            "jobTemplate": {"metadata": {"labels": labels}, "spec": _job(pool, sql_name, spec, labels)},
+        },
+    }
+
+
+def trial(pool: PoolInput, resource: str, uid: str, sql_name: str, digest: str, spec: VerifySpec) -> Document:
+    """One run, of the new version of a view. `sql_name`: under which it is built; `digest`: of its text."""
+    more = {TRIAL_LABEL: digest}
+    labels = pool.labels("verify") | {VIEW_LABEL: label_value(resource)} | more
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _meta(pool, trial_job_name(pool, resource, digest), resource, uid, more),
+        "spec": _job(pool, sql_name, spec, labels),
+    }
+
+
+def trial_job_name(pool: PoolInput, resource: str, digest: str) -> str:
+    return pool.object_name("try", resource, digest)
+
+
+def _meta(pool: PoolInput, name: str, resource: str, uid: str, labels: dict[str, str]) -> Document:
+    meta = pool.meta(name)
     owner = {"apiVersion": API_VERSION, "kind": "MaterializedView", "name": resource, "uid": uid, "controller": True}
     meta["ownerReferences"] = [owner]
-    meta["labels"] |= {VIEW_LABEL: label_value(resource)}
+    meta["labels"] |= {VIEW_LABEL: label_value(resource)} | labels
+    return meta
+
+
+def _job(pool: PoolInput, sql_name: str, spec: VerifySpec, labels: dict[str, str]) -> Document:
     url = f"belvedere://{pool.object_name('coordinator')}.{pool.namespace}.svc:{FLIGHT_PORT}"
     container: Document = {
         "name": "verify",
@@ -37,7 +76,6 @@ def verification(pool: PoolInput, resource: str, uid: str, sql_name: str, spec: 
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
-    labels = pool.labels("verify") | {VIEW_LABEL: label_value(resource)}
     pod: Document = {
         "restartPolicy": "Never",
         "serviceAccountName": pool.object_name("pool"),
@@ -46,7 +84,7 @@ def verification(pool: PoolInput, resource: str, uid: str, sql_name: str, spec: 
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
-    job: Document = {
+    return {
         "backoffLimit": 2,
         "activeDeadlineSeconds": max(1, int(durations.seconds(spec.deadline))),
         "ttlSecondsAfterFinished": 86_400,
@@ -60,19 +98,4 @@ def verification(pool: PoolInput, resource: str, uid: str, sql_name: str, spec: 
             ]
         },
         "template": {"metadata": {"labels": labels}, "spec": pod},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": meta,
-        "spec": {
-            "schedule": spec.schedule,
-            "timeZone": "Etc/UTC",
-            "suspend": suspend,
-            "concurrencyPolicy": "Forbid",
-            "startingDeadlineSeconds": 300,
-            "successfulJobsHistoryLimit": 1,
-            "failedJobsHistoryLimit": 1,
-            "jobTemplate": {"metadata": {"labels": labels}, "spec": job},
-        },
     }

@@ -18,6 +18,7 @@ from typing import Any
 
 from belvedere_operator.api.base_table import RETAIN
 from belvedere_operator.api.view_pool import PendingDrop
+from belvedere_operator.decide import trials
 from belvedere_operator.decide.items import TABLE, VIEW, Item, PoolState, name_holders
 from belvedere_operator.decide.ordering import readers_last
 from belvedere_operator.gateway import PoolFigures
@@ -53,6 +54,10 @@ class Plan:
     finalize: tuple[Item, ...] = ()
     drops: tuple[Drop, ...] = ()
     apply: tuple[Item, ...] = ()
+    verify: tuple[Item, ...] = ()
+    """Views whose trial is built and has to be verified."""
+    trying: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """How far trials are: reason and message, by resource."""
     release: tuple[Item, ...] = ()
     waiting: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Why something is not done: reason and message, by resource."""
@@ -71,21 +76,35 @@ def decide(
     now: float,
     pending: Sequence[PendingDrop] = (),
     last: Attempt | None = None,
+    verdicts: Mapping[str, trials.Verdict] | None = None,
 ) -> Plan:
-    """`figures`: what the pool tells, if it is up. `pending`: drops of resources that are gone."""
-    decision = _Decision(pool, figures, now, name_holders(items))
+    """`figures`: what the pool tells, if it is up. `pending`: drops of resources that are gone. `verdicts`: of trials,
+    by their names."""
+    decision = _Decision(pool, figures, now, name_holders(items), verdicts or {})
     there = {name.lower() for name in (*figures.tables, *figures.views)} if figures is not None else set()
     for item in items:
         if not item.paused:
             decision.look_at(item, there)
     decision.old_drops(pending, there)
+    decision.end_trials()
     decision.order_drops()
     return decision.plan(last or Attempt())
 
 
 class _Decision:
-    def __init__(self, pool: PoolState, figures: PoolFigures | None, now: float, holders: Mapping[str, Item]) -> None:
+    def __init__(
+        self,
+        pool: PoolState,
+        figures: PoolFigures | None,
+        now: float,
+        holders: Mapping[str, Item],
+        verdicts: Mapping[str, trials.Verdict],
+    ) -> None:
         self._pool, self._figures, self._now, self._holders = pool, figures, now, holders
+        self._verdicts = verdicts
+        self._trials: set[str] = set()
+        self._verify: list[Item] = []
+        self._trying: dict[tuple[str, str], tuple[str, str]] = {}
         self._finalize: list[Item] = []
         self._release: list[Item] = []
         self._apply: list[Item] = []
@@ -110,8 +129,46 @@ class _Decision:
         elif item.suspended:
             if item.sql_name.lower() in there:
                 self._drops.append(Drop(item.sql_name, item.kind, item))
+        elif self._figures is not None and trials.is_asked_for(item):
+            self._try(item, self._figures)
         elif item.sql_name.lower() not in there or item.status.applied != item.digest():
             self._apply.append(item)
+
+    def _try(self, item: Item, figures: PoolFigures) -> None:
+        """A change that is to be verified before it is in service."""
+        if not trials.has_version_in_service(item, figures):
+            self._apply.append(item)
+            return
+        name = trials.trial_name(item)
+        told, verdict = figures.view(name), self._verdicts.get(name)
+        match trials.next_step(told, verdict):
+            case trials.Step.BUILD:
+                self._trials.add(name)
+                self._trying[item.key] = ("Building", "the new version is built aside; the version before answers")
+                if told is None:
+                    self._apply.append(trials.trial_of(item))
+            case trials.Step.VERIFY:
+                self._trials.add(name)
+                self._trying[item.key] = ("Verifying", "the new version is recomputed; the version before answers")
+                self._verify.append(item)
+            case trials.Step.TAKE:
+                self._trials.add(name)
+                self._apply.append(item)
+            case trials.Step.REFUSE:
+                message = verdict.message if verdict is not None else ""
+                text = f"the new version was not taken: {message}; the version before answers; change the query"
+                self._waiting[item.key] = self._trying[item.key] = (trials.FAILED, text)
+
+    def end_trials(self) -> None:
+        """A trial stays until the version that it was for is in service: the two share state."""
+        if self._figures is None:
+            return
+        for item in self._holders.values():
+            told = self._figures.view(item.sql_name)
+            if item.deleting is None and told is not None and told.progress is not None:
+                self._trials.add(trials.trial_name(item))
+        gone = trials.abandoned(self._figures, self._holders, self._trials)
+        self._drops += [Drop(name, VIEW) for name in gone if name not in {drop.name for drop in self._drops}]
 
     def _let_go(self, item: Item, holder: Item, there: set[str]) -> None:
         """Of a resource that is being deleted."""
@@ -189,6 +246,8 @@ class _Decision:
             finalize=tuple(self._finalize),
             drops=tuple(self._drops) if self._pool.up else (),
             apply=tuple(apply),
+            verify=tuple(self._verify),
+            trying=self._trying,
             release=tuple(self._release),
             waiting=self._waiting,
             pending_drops=tuple(dict.fromkeys(self._pending)),

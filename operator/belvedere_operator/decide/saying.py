@@ -34,6 +34,8 @@ class Found:
     results: Mapping[tuple[str, str], DocumentResult] = field(default_factory=dict)
     """By resource: what became of its document in this round."""
     waiting: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    trying: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """How far the trial of a changed view is: reason and message."""
     verifications: Mapping[str, tuple[bool, VerificationStatus]] = field(default_factory=dict)
     """By name of the view's resource: whether the newest verification found no difference."""
     target_lag_s: float = 2.0
@@ -109,7 +111,7 @@ def _view_status(item: Item, found: Found) -> MaterializedViewStatus:
         bytes=told.bytes,
         size=None if told.bytes is None else size(told.bytes),
         lag=durations.shown(told.lag_ms if told.lag_ms is not None else found.figures.lag_ms),
-        epoch=told.since or told.epoch,
+        epoch=told.epoch,
         quarantined=told.quarantined,
         dependants=tuple(sorted(told.dependants)) or found.figures.dependants(item.sql_name),
         figures_time=stamp(found.now),
@@ -180,6 +182,8 @@ def _built(item: Item, found: Found, told: ViewFigures | None) -> Said | None:
         done = "" if told.progress is None else f"{told.progress} % done"
         old = "the version before answers" if told.state == "Ready" else ""
         return no(BUILT, "Building", "; ".join(part for part in (done, old) if part) or "under way")
+    if item.key in found.trying:
+        return no(BUILT, *found.trying[item.key])
     result = found.results.get(item.key)
     if result is not None and result.problem is None and result.action == "changed":
         return no(BUILT, "Building", "begun; the version before answers")
@@ -238,7 +242,7 @@ def _build(
     if built is None:
         return before
     under_way = before is not None and before.started_at is not None and before.completed_at is None
-    if built.reason == "Building":
+    if built.reason in _UNDER_WAY:
         progress = told.progress if told is not None else None
         begun = before.started_at if under_way and before is not None else stamp(found.now)
         return BuildStatus(begun, None, progress)
@@ -279,7 +283,8 @@ def size(number: int) -> str:
 _TOLD = {ACCEPTED, BUILT, READY, VERIFIED, COMPLETE}
 _BAD_IF_TRUE = {"Stalled", "StoreBound", "HotKey"}
 _TOLD_OF_POOLS = {READY, *_BAD_IF_TRUE}
-_ROUTINE = {"Building", "Starting", "Creating", "Suspended", "Deleting", "NotBuilt", "NotAccepted", "PoolNotReady"}
+_UNDER_WAY = {"Building", "Verifying"}
+_ROUTINE = _UNDER_WAY | {"Starting", "Creating", "Suspended", "Deleting", "NotBuilt", "NotAccepted", "PoolNotReady"}
 
 
 def events_of(before: tuple[Condition, ...], after: tuple[Condition, ...], pool: bool = False) -> list[Event]:
@@ -299,8 +304,8 @@ def events_of(before: tuple[Condition, ...], after: tuple[Condition, ...], pool:
             if was is not None or condition.type in (BUILT, READY):
                 found.append(Event(condition.type, condition.message))
         elif condition.reason in _ROUTINE or condition.status == "Unknown":
-            if condition.reason == "Building":
-                found.append(Event("Building", condition.message))
+            if condition.reason in _UNDER_WAY:
+                found.append(Event(condition.reason, condition.message))
         else:
             found.append(Event(condition.reason, f"{condition.type}: {condition.message}", warning=True))
     return found

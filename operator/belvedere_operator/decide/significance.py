@@ -11,7 +11,7 @@ from typing import Any
 
 from belvedere_operator.times import age_s
 
-FIGURES = ("rows", "bytes", "size", "lag", "figuresTime")
+FIGURES = ("rows", "bytes", "size", "lag", "epoch", "figuresTime")
 EVERY_S = 60.0
 SHARE = 0.1
 

@@ -21,6 +21,7 @@ from belvedere_operator.decide import pool_saying, saying
 from belvedere_operator.decide.items import Item, Phase, PoolState, by_item, item_of
 from belvedere_operator.decide.load import Assessment, Target, assess
 from belvedere_operator.decide.relations import Attempt, Plan, decide
+from belvedere_operator.decide.trials import FAILED, MARK
 from belvedere_operator.gateway import DocumentResult, PoolFigures, PoolRefused, PoolUnreachable, Problem
 from belvedere_operator.kube.client import Kube, KubeError, Resource
 from belvedere_operator.names import (
@@ -162,7 +163,9 @@ class PoolRounds:
             figures=observed.figures,
             assessment=assessment,
             now=now,
-            ready_views=sum(1 for told in observed.figures.views.values() if told.state == "Ready")
+            ready_views=sum(
+                1 for name, told in observed.figures.views.items() if told.state == "Ready" and MARK not in name
+            )
             if observed.figures
             else 0,
             views=sum(1 for item in live if item.kind != "BaseTable"),
@@ -279,10 +282,13 @@ class PoolRounds:
     @staticmethod
     def _pause(observed: _Observed, plan: Plan, results: Sequence[DocumentResult]) -> float:
         figures = observed.figures
-        building = figures is not None and any(told.state == "Building" for told in figures.views.values())
+        building = figures is not None and any(
+            told.state == "Building" or told.progress is not None for told in figures.views.values()
+        )
         changed = any(one.action in ("created", "changed") for one in results) or bool(plan.drops)
         settled = observed.workloads and all(one.settled for one in observed.workloads)
-        return LATER_S if settled and not building and not changed and observed.state.up else SOON_S
+        under_way = building or changed or any(reason != FAILED for reason, _ in plan.trying.values())
+        return LATER_S if settled and not under_way and observed.state.up else SOON_S
 
     # ------------------------------------------------------------------ its tables and views
 
@@ -300,9 +306,9 @@ class PoolRounds:
         now = self._clock()
         by_key = {(one["kind"], one["metadata"]["name"]): one for one in relations}
         memory = self._memory.get(at)
-        plan = decide(
-            items, state, figures, now=now, pending=pending, last=memory.attempt if memory is not None else None
-        )
+        last = memory.attempt if memory is not None else None
+        verdicts = memory.verifications.verdicts(pool, items) if memory is not None and pool is not None else {}
+        plan = decide(items, state, figures, now=now, pending=pending, last=last, verdicts=verdicts)
         for item in plan.finalize:
             self._writing.finalize(by_key[item.key])
         released = {item.key for item in plan.release}
@@ -329,13 +335,17 @@ class PoolRounds:
             figures = self._look_again(at, figures)
         verifications = {}
         if memory is not None and pool is not None:
-            verifications = memory.verifications.tend(pool, [item for item in items if item.key not in released])
+            left = [item for item in items if item.key not in released]
+            verifications = memory.verifications.tend(pool, left, plan.verify)
+        told = by_item(plan.apply, results)
         found = saying.Found(
             pool=state,
             figures=figures,
             now=now,
-            results=by_item(plan.apply, results),
+            # That a trial was taken says nothing of the view itself; that its text was refused does.
+            results={key: one for key, one in told.items() if one.problem is not None or key not in plan.trying},
             waiting=waiting,
+            trying=plan.trying,
             verifications=verifications,
             target_lag_s=lag_s,
         )

@@ -9,10 +9,11 @@ from typing import Any
 from belvedere_operator.api.materialized_view import MaterializedViewSpec, MaterializedViewStatus, VerificationStatus
 from belvedere_operator.build.inputs import PoolInput, selector_text
 from belvedere_operator.build.pool import key
-from belvedere_operator.build.verification import DIFFERENT, verification
+from belvedere_operator.build.verification import DIFFERENT, trial, trial_job_name, verification
+from belvedere_operator.decide import trials
 from belvedere_operator.decide.items import Item
 from belvedere_operator.kube.client import Kube, Resource
-from belvedere_operator.names import VIEW_LABEL, label_value
+from belvedere_operator.names import TRIAL_LABEL, VIEW_LABEL, label_value
 from belvedere_operator.reconcile.objects import PoolObjects
 
 EVERY_S = 30.0
@@ -28,8 +29,39 @@ class Verifications:
         self._looked = float("-inf")
         self._results: dict[str, Result] = {}
 
-    def tend(self, pool: PoolInput, items: Sequence[Item]) -> dict[str, Result]:
-        """Makes and removes CronJobs; results by name of the view."""
+    def verdicts(self, pool: PoolInput, items: Sequence[Item]) -> dict[str, trials.Verdict]:
+        """Of trials whose Job has ended, by the name of the trial."""
+        found = {}
+        for item in items:
+            if trials.is_asked_for(item) and not item.paused:
+                name = trial_job_name(pool, item.name, trials.digest_of(item))
+                verdict = self._verdict(pool, self._kube.get("batch/v1", "Job", pool.namespace, name))
+                if verdict is not None:
+                    found[trials.trial_name(item)] = verdict
+        return found
+
+    def _verdict(self, pool: PoolInput, job: Resource | None) -> trials.Verdict | None:
+        ended = [
+            one
+            for one in ((job or {}).get("status") or {}).get("conditions") or ()
+            if one["type"] in ("Complete", "Failed") and one["status"] == "True"
+        ]
+        if job is None or not ended:
+            return None
+        labels = {name: job["metadata"]["labels"][name] for name in (VIEW_LABEL, TRIAL_LABEL)}
+        selector = selector_text(pool.selector("verify") | labels)
+        results = [result_of(pod) for pod in self._kube.list("v1", "Pod", pool.namespace, labelSelector=selector)]
+        for result in results:
+            if result is not None:
+                return trials.Verdict(result[0], result[1].message or "")
+        if ended[0]["type"] == "Complete":
+            return trials.Verdict(True, "no row differs")
+        text = ended[0].get("message") or ended[0].get("reason") or "no reason was given"
+        again = f"delete Job {job['metadata']['name']} to try again"
+        return trials.Verdict(False, f"it could not be verified: {text}; {again}")
+
+    def tend(self, pool: PoolInput, items: Sequence[Item], tried: Sequence[Item] = ()) -> dict[str, Result]:
+        """Makes and removes CronJobs; results by name of the view. `tried`: views whose trial is to be verified."""
         views = [
             item
             for item in items
@@ -38,9 +70,14 @@ class Verifications:
         wanted = [
             verification(pool, item.name, item.uid, item.sql_name, item.spec.verify, item.suspended)
             for item in views
-            if isinstance(item.spec, MaterializedViewSpec) and item.spec.verify is not None
+            if isinstance(item.spec, MaterializedViewSpec) and item.spec.verify and item.spec.verify.schedule
         ]
-        self._objects.apply(wanted, {})
+        runs = [
+            trial(pool, item.name, item.uid, trials.trial_name(item), trials.digest_of(item), item.spec.verify)
+            for item in tried
+            if isinstance(item.spec, MaterializedViewSpec) and item.spec.verify
+        ]
+        self._objects.apply([*wanted, *runs], {})
         now = self._clock()
         if now - self._looked < EVERY_S:
             return self._results
@@ -59,9 +96,9 @@ class Verifications:
         by_label = {label_value(item.name): item for item in views}
         newest: dict[str, Result] = {}
         for pod in self._kube.list("v1", "Pod", pool.namespace, labelSelector=selector):
-            item = by_label.get((pod["metadata"].get("labels") or {}).get(VIEW_LABEL, ""))
-            result = result_of(pod)
-            if item is None or result is None:
+            labels = pod["metadata"].get("labels") or {}
+            item, result = by_label.get(labels.get(VIEW_LABEL, "")), result_of(pod)
+            if item is None or result is None or TRIAL_LABEL in labels:
                 continue
             known = newest.get(item.name)
             if known is None or (known[1].time or "") < (result[1].time or ""):

@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from belvedere import errors
-from belvedere.cluster.catalog.names import ServedTable
+from belvedere.cluster.catalog.names import Readable, ServedTable
+from belvedere.gateway.estimates import Estimates, Stored
 from belvedere.model.pin import Pin
+from belvedere.plan.table_names import quarantine_table
 from belvedere.sql.catalog import TableDef, ViewDef
 from belvedere.sql.manifest_target import EMBEDDED, Target
 
@@ -160,6 +162,10 @@ class PoolDatabase(GatewayDatabase):
 
     kind = "pool"
 
+    def __init__(self, db: Any, *, read_only: bool = False) -> None:
+        super().__init__(db, read_only=read_only)
+        self._estimates = Estimates()
+
     def newest(self) -> int:
         return int(self.db.epochs.known.epoch)
 
@@ -192,7 +198,36 @@ class PoolDatabase(GatewayDatabase):
     def status(self) -> Mapping[str, Any]:
         found: dict[str, Any] = self.db.status()
         stalled = found.get("stalled")
-        return {**found, "problems": [stalled] if stalled else []}
+        return {**found, **self._counted(found), "problems": [stalled] if stalled else []}
+
+    def _counted(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Tables and views of a status, with rows and bytes."""
+        deadline = self.db.deadline()
+        known = self.db.epochs.newest(deadline)
+        tables, views = dict(told["tables"]), dict(told["views"])
+        places: dict[str, Readable] = {}
+        stored: dict[str, Stored] = {}
+        for name, one in self.db.epochs.names(known.committed, deadline).items():
+            figures = tables.get(name) if isinstance(one, ServedTable) else views.get(name)
+            if figures is not None and "versions" in figures:
+                places[name] = one
+                if isinstance(one, ServedTable):
+                    stored[one.rows_table] = Stored(figures["versions"], one.stored)
+                else:
+                    stored[one.rows_table] = Stored(figures["versions"])
+                    stored[quarantine_table(one.shape)] = Stored(figures["quarantine_versions"])
+        found = self._estimates.of(self.db.stores(deadline), stored, known.epoch)
+        for name, one in places.items():
+            rows = found.get(one.rows_table)
+            sizes = {} if rows is None else {"rows": rows.rows, "bytes": rows.bytes}
+            if isinstance(one, ServedTable):
+                tables[name] = tables[name] | sizes
+                continue
+            failed = found.get(quarantine_table(one.shape))
+            if failed is not None:
+                sizes |= {"quarantined": failed.rows, "complete": failed.rows == 0}
+            views[name] = views[name] | sizes
+        return {"tables": tables, "views": views}
 
     def refresh(self) -> None:
         self.db.epochs.newest(self.db.deadline(), 0.0)
@@ -202,8 +237,7 @@ class PoolDatabase(GatewayDatabase):
         return Target(str(self.db.status()["pool"]), self.db.pool.topology(deadline).retention_ms)
 
     def row_counts(self) -> Mapping[str, int | None]:
-        # versions of rows: more than rows, until old ones are collected
-        return {name: table.get("versions") for name, table in self.db.status()["tables"].items()}
+        return {name: table.get("rows") for name, table in self.status()["tables"].items()}
 
 
 def write_name(principal: str, table: str, key: str) -> str:

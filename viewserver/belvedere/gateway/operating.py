@@ -26,7 +26,8 @@ def status(call: Call) -> Answer:
     told = call.database.status()
     catalog = call.database.db.catalog
     views = told.get("views", {})
-    names = [*catalog.views, *(name for name in views if name not in catalog.views)]
+    building = [name for build in told.get("builds", ()) for name in build["views"]]
+    names = list(dict.fromkeys([*catalog.views, *views, *building]))
     places = _zones(call)
     body = {
         "database": call.database.kind,
@@ -34,7 +35,7 @@ def status(call: Call) -> Answer:
         "problems": list(told.get("problems", ())),
         "tables": {name: _table(told, catalog.tables[name]) for name in catalog.tables},
         "views": {name: _view(call, told, catalog, places, name) for name in names},
-        "building": told.get("builds", told.get("building", [])),
+        "building": told.get("builds", []),
         "detail": told,
     }
     return Answer(values.dumps(_plain(body)))
@@ -74,7 +75,7 @@ def _view(
     figures = told.get("views", {}).get(name, {})
     definition = catalog.views.get(name)
     failed = figures.get("state") == "Failed"
-    building = any(name in build.get("views", ()) for build in told.get("builds", ()) if isinstance(build, Mapping))
+    building = any(name in build["views"] for build in told.get("builds", ()))
     reads = sorted(definition.reads) if isinstance(definition, ViewDef) else []
     quarantined = figures.get("quarantined")
     return {

@@ -217,6 +217,11 @@ class Coordinator:
         current = self._catalog.current
         return current.version, current.document, tuple(current.building)
 
+    @property
+    def built(self) -> dict[int, int]:
+        """How many buckets are built, of each view group that is not complete."""
+        return dict(self._catalog.current.building)
+
     def waits_for(self, longer_than: int) -> tuple[MemberId, ...]:
         """Whom the oldest open epoch waits for, if it has done so for that many milliseconds."""
         silence = self.patience.silence(self._now)

@@ -108,6 +108,15 @@ def failed_builds(document: bytes) -> Mapping[str, FailedVersion]:
     return {name: one for name, one in found.items() if one.view.view_group > versions.get(name, 0)}
 
 
+def views_of(document: bytes, view_groups: Collection[int]) -> Mapping[int, tuple[str, ...]]:
+    """Names of the views of each of these view groups, as far as the catalog knows them."""
+    return {
+        group.number: tuple(view.name for view in group.live)
+        for group in load(document).view_groups
+        if group.number in view_groups
+    }
+
+
 @functools.lru_cache(maxsize=256)
 def _names_at(document: bytes, building: tuple[int, ...]) -> tuple[Mapping[str, Readable], Mapping[str, FailedVersion]]:
     content = _with_shapes(document)

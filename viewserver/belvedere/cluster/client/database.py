@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from belvedere.cluster.catalog.names import FailedVersion, Readable, ReadableView, ServedTable, failed_builds
+from belvedere.cluster.catalog.names import FailedVersion, Readable, ReadableView, ServedTable, failed_builds, views_of
 from belvedere.cluster.client import stale_rows
 from belvedere.cluster.client.epochs import MAX_AGE, CommittedEpochs, Known
 from belvedere.cluster.client.pins import Pins
@@ -55,6 +55,7 @@ from belvedere.model.writing import ReadRows, Writing, refuse_view
 from belvedere.plan.nodes import Plan
 from belvedere.plan.table_names import quarantine_table
 from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.protocol.ring import BUCKETS
 from belvedere.retry import Deadline, Retry
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
@@ -414,7 +415,12 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
             views.setdefault(name, {"version": one.view.shape.version, "state": "Failed", **_failure(one)})
             if views[name].get("state") != "Failed":  # the version before is still there
                 views[name]["failed_build"] = f"version {one.view.shape.version}: {one.failure.reason}"
-        return {**told, "tables": tables, "views": views}
+        built = {int(number): buckets for number, buckets in told.pop("built", {}).items()}
+        builds = [
+            {"views": list(names), "done": built[number], "total": BUCKETS}
+            for number, names in views_of(document, built).items()
+        ]
+        return {**told, "tables": tables, "views": views, "builds": builds}
 
     # ------------------------------------------------------------------ writes
 

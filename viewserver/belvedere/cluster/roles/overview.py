@@ -126,6 +126,7 @@ class Overview:
             "backlog_rows": waiting.rows,
             "catalog": machine.catalog[0],
             "building": list(machine.catalog[2]),
+            "built": {str(number): buckets for number, buckets in machine.built.items()},
             "waiting_for": self._waiting_for(),
             "held_up": self._held_up(),
             "stalled": "" if state is None else state.stalled or member.around.trouble.reason,
