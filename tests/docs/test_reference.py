@@ -87,4 +87,4 @@ def test_manifests_of_the_reference_are_accepted() -> None:
         kinds.append(type(read.content).__name__)
         if isinstance(read.content, CreateTable):
             catalogs.append(catalogs[-1].with_table(read.content.table))
-    assert kinds == ["CreateTable", "CreateView", "ViewPool"]
+    assert kinds == ["CreateTable", "CreateTable", "CreateTable", "CreateView", "ViewPool"]

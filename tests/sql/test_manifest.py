@@ -104,7 +104,7 @@ def changed(old: str, new: str) -> str:
         (
             changed("  key: [id]", "  key: [id]\n  hbase: {table: t}"),
             "document 1, spec.columns[0]: column 'id' needs an encoding",
-            "encodings: text, raw, int, long, double, float, boolean",
+            "encodings: text, raw, short, int, long",
         ),
         (changed("  key: [id]", "  key: [id]\n  store: hbase"), "document 1, spec.store: a base table lives", None),
         (

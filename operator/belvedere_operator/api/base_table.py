@@ -40,8 +40,36 @@ class ColumnSpec:
     )
     encoding: str | None = prop(
         "With hbase: how values stand in cells and row keys.",
-        enum=["text", "raw", "int", "long", "double", "float", "boolean"],
+        enum=[
+            "text", "raw", "short", "int", "long", "millis", "micros", "double", "float", "boolean", "decimal",
+            "json", "avro", "ordered",
+        ],
+    )  # fmt: skip
+    width: int | None = prop(
+        "With hbase, of a column of the key that is text or raw: how many bytes of the row key it has.",
+        minimum=1,
+        maximum=32767,
     )
+    member: str | None = prop(
+        "With hbase: which member of a cell in JSON or Avro the column is, as in customer.address.city.",
+        minLength=1,
+        maxLength=512,
+    )
+    schema: str | None = prop("With hbase: the schema of a cell in Avro, as JSON.", minLength=2, maxLength=65536)
+
+
+@dataclass(frozen=True, slots=True)
+class RowKeySpec:
+    """What stands in row keys beside the columns of the key."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("!has(self.skip) || !has(self.skipTo)", "what is skipped has a length or an end: skip or skipTo"),
+    )
+    skip: int | None = prop(
+        "How many bytes come before the columns, such as a salt or a hash of the key.", minimum=1, maximum=32767
+    )
+    skip_to: str | None = prop("The columns begin behind the first of this text.", minLength=1, maxLength=64)
+    delimiter: str | None = prop("What stands between two columns.", minLength=1, maxLength=64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +86,7 @@ class HBaseTableSpec:
         "Whether Belvedere may set REPLICATION_SCOPE of its families to 1, where it is not; nothing else of the table "
         "is ever changed."
     )
+    row_key: RowKeySpec | None = prop("What stands in row keys beside the columns of the key.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from belvedere.errors import Damaged
 from belvedere.sql.catalog import Deletes, TableDef, Ties
-from belvedere.sql.origin import Encoding, Origin, StoredColumn
+from belvedere.sql.origin import Encoding, Origin, RowKey, StoredColumn
 from belvedere.types import Column, Kind, Schema, Type
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -39,8 +40,10 @@ def table_json(table: TableDef) -> dict[str, Any]:
     if table.deletes is not Deletes.ROWS:
         found["deletes"] = table.deletes.value
     if table.origin is not None:
-        columns = [[c.encoding.value, c.family, c.qualifier] for c in table.origin.columns]
+        columns = [_stored_json(column) for column in table.origin.columns]
         found["origin"] = {"table": table.origin.table, "columns": columns, "set_scope": table.origin.set_scope}
+        if table.origin.row_key != RowKey():
+            found["origin"]["row_key"] = asdict(table.origin.row_key)
     return found
 
 
@@ -61,10 +64,24 @@ def _origin(value: dict[str, Any] | None) -> Origin | None:
     if value is None:
         return None
     try:
-        columns = tuple(StoredColumn(Encoding(encoding), *cell) for encoding, *cell in value["columns"])
+        columns = tuple(_stored(*column) for column in value["columns"])
     except ValueError as error:
         raise Damaged(f"the catalog names an encoding that this program does not know: {error}") from error
-    return Origin(value["table"], columns, value["set_scope"])
+    return Origin(value["table"], columns, value["set_scope"], RowKey(**value.get("row_key", {})))
+
+
+def _stored_json(column: StoredColumn) -> list[Any]:
+    """What few columns have comes last, as fields."""
+    found: list[Any] = [column.encoding.value, column.family, column.qualifier]
+    others = {"width": column.width, "member": list(column.member), "schema": column.schema}
+    given = {name: value for name, value in others.items() if value}
+    return [*found, given] if given else found
+
+
+def _stored(encoding: str, family: str, qualifier: str, others: Mapping[str, Any] | None = None) -> StoredColumn:
+    given = dict(others or {})
+    member = tuple(given.pop("member", ()))
+    return StoredColumn(Encoding(encoding), family, qualifier, member=member, **given)
 
 
 @dataclass(frozen=True, slots=True)

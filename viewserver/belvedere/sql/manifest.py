@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from belvedere.errors import SqlError
 from belvedere.sql.catalog import Catalog, Deletes, TableDef, Ties
-from belvedere.sql.origin_manifest import read_origin
+from belvedere.sql.origin_manifest import IN_HBASE, read_origin
 from belvedere.sql.parser import statements
 from belvedere.sql.reading import read
 from belvedere.sql.statements import CreateTable, CreateView
@@ -59,7 +59,7 @@ METADATA_REFUSED: Reasons = {
 _LIVES = "a base table lives in the database that it is created in, or in HBase"
 _OUTSIDE: Reasons = dict.fromkeys(("store", "cassandra", "embedded"), (_LIVES, "leave it out"))
 _RECLAIM = ("there is no resource whose deletion could drop or retain anything", "leave it out; DROP drops")
-COLUMN_FIELDS = ("name", "type", "nullable", "cell", "encoding")
+COLUMN_FIELDS = ("name", "type", "nullable", *IN_HBASE)
 COLUMN_REFUSED: Reasons = {**_OUTSIDE, "hbase": ("the table is in HBase or is not", "say it in spec.hbase")}
 TABLE_FIELDS = ("name", "columns", "key", "pool", "ties", "hbase")
 TABLE_REFUSED: Reasons = {**_OUTSIDE, "reclaimPolicy": _RECLAIM}

@@ -17,11 +17,24 @@ class Encoding(enum.StrEnum):
     TEXT = "text"
     """UTF-8; what is not a string is read as CAST does."""
     RAW = "raw"
+    SHORT = "short"
     INT = "int"
+    """Also days since 1970."""
     LONG = "long"
+    MILLIS = "millis"
+    """A long: milliseconds since 1970, UTC."""
+    MICROS = "micros"
     DOUBLE = "double"
     FLOAT = "float"
     BOOLEAN = "boolean"
+    DECIMAL = "decimal"
+    """`Bytes.toBytes(BigDecimal)`: four bytes for the scale, and the unscaled number."""
+    JSON = "json"
+    """A value of JSON, or a member of one."""
+    AVRO = "avro"
+    """A value of Avro without a header, or a field of one."""
+    ORDERED = "ordered"
+    """`OrderedBytes`, ascending: in row keys, where parts in this form follow each other without delimiters."""
 
     @property
     def width(self) -> int | None:
@@ -30,27 +43,61 @@ class Encoding(enum.StrEnum):
 
     def reads(self, type: Type) -> bool:
         """Whether values of that type can be read so."""
-        return (self is Encoding.TEXT and type.kind is not Kind.BINARY) or type.kind in _KINDS.get(self, ())
+        if self in _NOT:
+            return type.kind not in _NOT[self]
+        return type.kind in _KINDS[self]
 
 
-_WIDTHS = {Encoding.INT: 4, Encoding.LONG: 8, Encoding.DOUBLE: 8, Encoding.FLOAT: 4, Encoding.BOOLEAN: 1}
+_WIDTHS = {
+    Encoding.SHORT: 2,
+    Encoding.INT: 4,
+    Encoding.LONG: 8,
+    Encoding.MILLIS: 8,
+    Encoding.MICROS: 8,
+    Encoding.DOUBLE: 8,
+    Encoding.FLOAT: 4,
+    Encoding.BOOLEAN: 1,
+}
+_NOT = {Encoding.TEXT: (Kind.BINARY,), Encoding.JSON: (Kind.BINARY,), Encoding.AVRO: ()}
 _KINDS = {
     Encoding.RAW: (Kind.BINARY,),
-    Encoding.INT: (Kind.INT, Kind.BIGINT),
+    Encoding.SHORT: (Kind.INT, Kind.BIGINT),
+    Encoding.INT: (Kind.INT, Kind.BIGINT, Kind.DATE),
     Encoding.LONG: (Kind.BIGINT,),
+    Encoding.MILLIS: (Kind.TIMESTAMP,),
+    Encoding.MICROS: (Kind.TIMESTAMP,),
     Encoding.DOUBLE: (Kind.DOUBLE,),
     Encoding.FLOAT: (Kind.DOUBLE,),
     Encoding.BOOLEAN: (Kind.BOOLEAN,),
+    Encoding.DECIMAL: (Kind.DECIMAL,),
+    Encoding.ORDERED: (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING),
 }
+IN_CELLS_ONLY = (Encoding.DECIMAL, Encoding.JSON, Encoding.AVRO)
+WITH_MEMBERS = (Encoding.JSON, Encoding.AVRO)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column of the key stands in the row key, in the order of the key, and names no family."""
+    """A column of the key stands in the row key, in the order of the key, and names no family; `width`: how many bytes
+    a text or raw part of the row key has. `member`: of a cell in JSON or Avro the names that lead to the value;
+    `schema`: Avro's, as JSON."""
 
     encoding: Encoding
     family: str = ""
     qualifier: str = ""
+    width: int | None = None
+    member: tuple[str, ...] = ()
+    schema: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """What stands in row keys beside the columns. `skip`: bytes before them, such as a salt or a hash; `skip_to`: they
+    begin behind the first of this text. `delimiter`: between two columns."""
+
+    skip: int = 0
+    skip_to: str = ""
+    delimiter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +108,7 @@ class Origin:
     table: str
     columns: tuple[StoredColumn, ...]
     set_scope: bool = False
+    row_key: RowKey = RowKey()
 
     @property
     def families(self) -> tuple[str, ...]:

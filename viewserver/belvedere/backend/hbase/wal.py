@@ -12,15 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from belvedere.backend.hbase.cell_values import read_column, read_keys
+from belvedere.backend.hbase.cell_values import read_columns
+from belvedere.backend.hbase.row_keys import KeyPart, RowKeyReader
 from belvedere.engine.delta import Changes
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.kernels import wal as k
-from belvedere.engine.vec import Vec
 from belvedere.errors import DataError
 from belvedere.model.change_codec import WrittenRow
 from belvedere.model.chunks import build
 from belvedere.sql.catalog import TableDef
+from belvedere.sql.origin import StoredColumn
+from belvedere.types import Type
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,22 +54,33 @@ class EntryRun:
         )  # fmt: skip
 
 
+def key_reader(table: TableDef) -> RowKeyReader:
+    assert table.origin is not None
+    columns, stored = table.columns, table.origin.columns
+    parts = [KeyPart(columns[i].name, columns[i].type, stored[i]) for i in table.key_positions]
+    return RowKeyReader(table.origin, parts)
+
+
 class CellDecoder:
     """Cells of one base table as changes of its columns; cells of columns that it does not map are left out."""
 
     def __init__(self, table: TableDef) -> None:
         assert table.origin is not None
         self.table = table
-        keys = table.key_positions
-        stored = table.origin.columns
-        self._keys = [(table.columns[i], stored[i].encoding) for i in keys]
-        self._columns = [(c, stored[i].encoding) for i, c in enumerate(table.columns) if i not in keys]
-        cells = [stored[i] for i in range(len(table.columns)) if i not in keys]
-        texts = [text.encode() for cell in cells for text in (cell.family, cell.qualifier)]
+        self.keys = key_reader(table)
+        keys, stored = table.key_positions, table.origin.columns
+        self._names_of_key = [(table.columns[i].name, table.columns[i].type) for i in keys]
+        # Several columns may be members of one cell.
+        self._cells: dict[tuple[str, str], list[tuple[str, StoredColumn, Type]]] = {}
+        for place, column in zip(stored, table.columns, strict=True):
+            if place.family:
+                mine = self._cells.setdefault((place.family, place.qualifier), [])
+                mine.append((column.name, place, column.type))
+        texts = [text.encode() for cell in self._cells for text in cell]
         self._names = np.frombuffer(b"".join(texts) or b"\0", np.uint8).copy()
         self._starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-        families = {name: i for i, name in enumerate(dict.fromkeys(cell.family for cell in cells))}
-        self._families = np.array([families[cell.family] for cell in cells], np.int64)
+        families = {name: i for i, name in enumerate(dict.fromkeys(family for family, _ in self._cells))}
+        self._families = np.array([families[family] for family, _ in self._cells], np.int64)
 
     def decode(
         self, data: np.ndarray, begins: np.ndarray, ends: np.ndarray, counts: np.ndarray
@@ -81,7 +94,7 @@ class CellDecoder:
             raise DataError(
                 f"table {self.table.name!r}: the parts of a cell at byte {bad} of a block do not fit into it"
             )
-        columns = len(self._columns)
+        columns = len(self._cells)
         ts, first, stops = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(len(counts), np.int64)
         kind = np.empty(total, np.uint8)
         cell_of, present = np.full((columns, total), -1, np.int64), np.zeros((columns, total), np.uint8)
@@ -114,12 +127,10 @@ class CellDecoder:
     ) -> tuple[WrittenRow, np.ndarray | None]:
         """The changes, and a mask of those whose row key cannot be read, if there are any."""
         count = len(ts)
-        parts = [(encoding, column.type) for column, encoding in self._keys]
-        keys, sound = read_keys(data, cells[first, k.ROW], cells[first, k.ROW_SIZE], parts)
-        names = [(column.name, column.type) for column, _ in self._keys]
-        columns: list[Vec] = keys
-        masks: list[np.ndarray | None] = [None] * len(keys)
-        for i, (column, encoding) in enumerate(self._columns):
+        columns, sound = self.keys.read(data, cells[first, k.ROW], cells[first, k.ROW_SIZE])
+        names = list(self._names_of_key)
+        masks: list[np.ndarray | None] = [None] * len(columns)
+        for i, mine in enumerate(self._cells.values()):
             mask = present[i, :count].view(np.bool_)
             if not mask.any():
                 continue
@@ -127,9 +138,9 @@ class CellDecoder:
             at, size = cells[of, k.VALUE], cells[of, k.VALUE_SIZE]
             if not mask.all() or (of < 0).any():
                 at = np.where(of < 0, -1, at)
-            names.append((column.name, column.type))
-            columns.append(read_column(data, at, size, encoding, column.type))
-            masks.append(None if mask.all() else mask)
+            columns += read_columns(data, at, size, [(stored, type) for _, stored, type in mine])
+            names += [(name, type) for name, _, type in mine]
+            masks += [None if mask.all() else mask] * len(mine)
         changes = Changes(tuple(columns), tuple(masks), None, ts, kind if kind.any() else None)
         return WrittenRow(tuple(names), changes), None if sound.all() else ~sound
 

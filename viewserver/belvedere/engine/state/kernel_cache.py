@@ -47,6 +47,7 @@ MODULES = (
     "state.kernels.merge",
     "state.kernels.cells",
     "state.kernels.wal",
+    "state.kernels.parts",
     "expr.int128",
     "state.kernels.rows",
     "expr.casts.scan",
