@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -31,3 +32,26 @@ def certified(
     openssl("x509", "-req", "-in", str(request), "-CA", str(by[1]), "-CAkey", str(by[0]), "-CAcreateserial",
             "-days", "2", "-extfile", str(names), "-out", str(certificate))  # fmt: skip
     return Certificates(certificate, key, (trusts or by)[1])
+
+
+class Mounted:
+    """A folder as the kubelet keeps it: files are links into a folder of one version, all switched at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._version = folder, 0
+        folder.mkdir()
+        for name in ("tls.crt", "tls.key", "ca.crt"):
+            (folder / name).symlink_to(f"..data/{name}")
+        self.files = Certificates(folder / "tls.crt", folder / "tls.key", folder / "ca.crt", "localhost")
+
+    def hold(self, files: Certificates, *authorities: tuple[Path, Path]) -> None:
+        """A certificate with its key, and these authorities."""
+        self._version += 1
+        version = self.folder / f"..version-{self._version}"
+        version.mkdir()
+        shutil.copy(str(files.certificate), version / "tls.crt")
+        shutil.copy(str(files.key), version / "tls.key")
+        (version / "ca.crt").write_bytes(b"".join(certificate.read_bytes() for _, certificate in authorities))
+        link = self.folder / "..switching"
+        link.symlink_to(version.name)
+        link.rename(self.folder / "..data")

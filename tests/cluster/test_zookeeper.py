@@ -175,7 +175,7 @@ def test_a_server_that_freezes_is_left_for_another_in_the_same_session(world: Zo
 
 
 def test_the_server_that_froze_is_not_the_first_to_be_tried_again(world: ZooKeeperWorld) -> None:
-    link = KazooLink(world.server.hosts, 2.0, None, threading.RLock(), lambda link, state: None)
+    link = KazooLink(world.server.hosts, 2.0, None, None, threading.RLock(), lambda link, state: None)
     tried: list[object] = []
     link._create_connection = lambda **options: tried.append(options["address"])
     link._connect(address=("127.0.0.1", 1))

@@ -56,6 +56,7 @@ def connect(
     certificate: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
     authority: str | os.PathLike[str] | None = None,
+    server_name: str | None = None,
     store: str = "",
     bearer: str | os.PathLike[str] | None = None,
 ) -> ClusterDatabase | HttpDatabase:
@@ -66,6 +67,7 @@ def connect(
     timeout     seconds that a call may take, retries included, where it does not say itself
     certificate, key, authority   PEM files for TLS: this client's own, and who must have signed the members'. For
                 https:// all of them may be left out: then public authorities are trusted
+    server_name the name in the members' certificates, if it is not the host in their addresses (belvedere+tls://)
     store       served://host:port: the backend of the pool, if no member of it has the role store
     bearer      for http(s)://: the token that says who asks, or the Path of a file with it, which may change
     """
@@ -76,6 +78,8 @@ def connect(
 
         if store:
             raise DataError(f"{url!r}: store=… is for belvedere:// URLs; a gateway knows its pool's store")
+        if server_name:
+            raise DataError(f"{url!r}: server_name=… is for belvedere+tls:// URLs; a gateway is known by its host")
         return connect_to_gateway(
             url, timeout=timeout, certificate=certificate, key=key, authority=authority, bearer=bearer
         )
@@ -83,4 +87,12 @@ def connect(
 
     if bearer is not None:
         raise DataError(f"{url!r}: bearer=… is for https:// URLs; members of a cluster show certificates")
-    return connect_to(url, timeout=timeout, certificate=certificate, key=key, authority=authority, store=store)
+    return connect_to(
+        url,
+        timeout=timeout,
+        certificate=certificate,
+        key=key,
+        authority=authority,
+        server_name=server_name,
+        store=store,
+    )

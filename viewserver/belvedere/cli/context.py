@@ -30,6 +30,8 @@ CERTIFICATES = {
     "authority": "PEM file of the authority that signed the members' certificates.",
 }
 """The files that TLS needs, and what they are; the roles have the same options and variables."""
+SERVER_NAME = "BELVEDERE_TLS_SERVER_NAME"
+"""The name that certificates of a pool's members carry; the roles have the same option."""
 BEARER, BEARER_FILE = "BELVEDERE_TOKEN", "BELVEDERE_BEARER_FILE"
 """Who asks: the token itself, or a file with it."""
 
@@ -42,7 +44,7 @@ class Settings:
     url: str | None = None
     """A cluster or a gateway instead of a directory."""
     certificates: dict[str, Path] = field(default_factory=dict)
-    """For TLS, as far as given; what is not may be in the environment."""
+    """For TLS, as far as given; what is not may be in the environment. The name of servers is among them."""
     bearer: Path | None = None
     """A file with the token that says who asks."""
     json: bool = False
@@ -66,6 +68,8 @@ class Settings:
         """What comes from the environment is for whoever uses TLS; a plain URL is not refused because of it."""
         with_tls = "+tls:" in url or url.startswith("https:")
         known = {name: os.environ.get(_variable(name)) for name in CERTIFICATES} if with_tls else {}
+        if "+tls:" in url:
+            known["server_name"] = os.environ.get(SERVER_NAME)
         return known | self.certificates
 
     def _bearer(self, url: str) -> dict[str, Any]:
@@ -146,10 +150,12 @@ def _variable(part: str) -> str:
 
 
 def certificates(**how: Any) -> Callable[[F], F]:
-    """The options --tls-certificate, --tls-key and --tls-authority."""
+    """The options --tls-certificate, --tls-key, --tls-authority and --tls-server-name."""
     file = click.Path(path_type=Path, dir_okay=False, exists=True)
 
     def accept(command: F) -> F:
+        named = "The name in the certificates of members, if not the hosts in their addresses, for belvedere+tls://…"
+        command = click.option("--tls-server-name", help=f"{named} [env: {SERVER_NAME}]", **how)(command)
         for part, what in reversed(CERTIFICATES.items()):
             option = click.option(f"--tls-{part}", type=file, help=f"{what} [env: {_variable(part)}]", **how)
             command = option(command)

@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from belvedere.rpc.addresses import Certificates
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +33,21 @@ def pool_options(command: F) -> F:
                 type=path,
                 help="File with USER:PASSWORD; with it only this user may see or change the pool's nodes.",
             ),
+            _option(
+                "--zookeeper-tls-authority",
+                "BELVEDERE_ZOOKEEPER_TLS_AUTHORITY",
+                type=path,
+                help="PEM file of who signed ZooKeeper's certificates: speak TLS with it.",
+            ),
+            _option(
+                "--zookeeper-tls-certificate",
+                "BELVEDERE_ZOOKEEPER_TLS_CERTIFICATE",
+                type=path,
+                help="PEM file of a certificate, for a ZooKeeper that asks for one.",
+            ),
+            _option(
+                "--zookeeper-tls-key", "BELVEDERE_ZOOKEEPER_TLS_KEY", type=path, help="PEM file of the key of that one."
+            ),
             _option("--pool", "BELVEDERE_POOL", default="default", show_default=True, help="Name of the pool."),
             _option("--name", "BELVEDERE_NAME", default="", help="Name of this process, for people."),
             _option("--host", "BELVEDERE_HOST", default="127.0.0.1", show_default=True, help="Address to listen on."),
@@ -45,6 +63,11 @@ def pool_options(command: F) -> F:
             _option("--tls-certificate", "BELVEDERE_TLS_CERTIFICATE", type=path, help="PEM file of this process."),
             _option("--tls-key", "BELVEDERE_TLS_KEY", type=path, help="PEM file of its key."),
             _option("--tls-authority", "BELVEDERE_TLS_AUTHORITY", type=path, help="PEM file of the authority of all."),
+            _option(
+                "--tls-server-name",
+                "BELVEDERE_TLS_SERVER_NAME",
+                help="The name that certificates of others carry, if not the hosts in their addresses.",
+            ),
             _option(
                 "--session-timeout",
                 "BELVEDERE_SESSION_TIMEOUT",
@@ -114,9 +137,15 @@ def _run(role: str, **settings: Any) -> None:
     from belvedere.rpc.addresses import Certificates
 
     files = [settings.pop(f"tls_{part}") for part in ("certificate", "key", "authority")]
+    server_name = settings.pop("tls_server_name")
     if any(files) and not all(files):
         raise click.UsageError("TLS needs all three of --tls-certificate, --tls-key and --tls-authority")
-    tls = Certificates(*files) if all(files) else None
+    if server_name and not all(files):
+        raise click.UsageError("--tls-server-name is checked in certificates: give those of TLS as well")
+    tls = Certificates(files[0], files[1], files[2], server_name) if all(files) else None
+    settings["zookeeper_tls"] = _zookeeper_tls(
+        *[settings.pop(f"zookeeper_tls_{part}") for part in ("authority", "certificate", "key")]
+    )
     limit = bytes_of(settings.pop("memory_limit"))
     if settings.pop("spare", False):
         from belvedere.cluster.process.spares import wait_for_name
@@ -135,6 +164,18 @@ def _run(role: str, **settings: Any) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _zookeeper_tls(authority: Path | None, certificate: Path | None, key: Path | None) -> Certificates | None:
+    if authority is None:
+        if certificate is not None or key is not None:
+            raise click.UsageError("TLS with ZooKeeper needs --zookeeper-tls-authority: who signed its certificates")
+        return None
+    if (certificate is None) != (key is None):
+        raise click.UsageError("a certificate for ZooKeeper needs its key: give both --zookeeper-tls-… or neither")
+    from belvedere.rpc.addresses import Certificates
+
+    return Certificates(certificate, key, authority)
 
 
 @click.command(short_help="A coordinator of a pool.")

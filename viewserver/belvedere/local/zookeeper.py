@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from belvedere.errors import CoordinationUnavailable
 from belvedere.local.child import Child, Leash, free_port
@@ -46,7 +48,10 @@ class LocalZooKeeper:
         max_session_timeout: int = 60_000,
         sync: bool = True,
         leash: Leash | Path = Leash.OURS,
+        classes: Sequence[Path] = (),
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`classes`, `settings`: beside those that every server has here, for tests of what ZooKeeper can do."""
         self.directory = Path(directory)
         self._wanted_port = port
         self.port = port
@@ -55,6 +60,7 @@ class LocalZooKeeper:
         self._max_session_timeout = max_session_timeout
         self._sync = sync
         self._leash = leash
+        self._classes, self._settings = tuple(classes), dict(settings)
         self._child: Child | None = None
 
     @property
@@ -75,7 +81,7 @@ class LocalZooKeeper:
         """Returns when it serves requests. The port, if it was not given, is chosen at the first start and kept."""
         if self.pid is not None:
             return
-        java, classes = find_java(), find_classes()
+        java, classes = find_java(), [*find_classes(), *self._classes]
         self.directory.mkdir(parents=True, exist_ok=True)
         deadline = Deadline(timeout)
         for attempt in range(1, _PORT_TRIES + 1):
@@ -112,7 +118,12 @@ class LocalZooKeeper:
     def _launch(self, java: str, classes: list[Path], deadline: Deadline) -> bool:
         """False: the port is in use."""
         command = [java, *_JVM, f"-Dzookeeper.forceSync={'yes' if self._sync else 'no'}"]
-        command += ["-cp", os.pathsep.join(map(str, classes)), _MAIN, str(self._write_configuration())]
+        command += [
+            "-cp",
+            os.pathsep.join(map(str, classes)),
+            _MAIN,
+            str(self._write_configuration()),
+        ]
         child = self._child = Child(command, self.directory, self.directory / "zookeeper.log", self._leash)
         serves = False
 
@@ -147,6 +158,7 @@ class LocalZooKeeper:
             "4lw.commands.whitelist": "ruok,srvr,stat,mntr,cons,conf,wchs,wchp",
             "autopurge.snapRetainCount": 3,
             "autopurge.purgeInterval": 1,
+            **self._settings,
         }
         file = self.directory.resolve() / "zoo.cfg"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from belvedere.errors import DataError, DiskError
 
 
 def location(scheme: str, host: str, port: int) -> str:
@@ -34,34 +31,3 @@ class Certificates:
 
 def scheme(tls: Certificates | None) -> str:
     return "grpc" if tls is None else "grpc+tls"
-
-
-def server_options(tls: Certificates | None) -> dict[str, Any]:
-    if tls is None:
-        return {}
-    if tls.certificate is None or tls.key is None:
-        raise DataError("a server with TLS needs a certificate and a key")
-    options: dict[str, Any] = {"tls_certificates": [(_content(tls.certificate), _content(tls.key))]}
-    if tls.authority is not None:
-        options |= {"verify_client": True, "root_certificates": _content(tls.authority)}
-    return options
-
-
-def client_options(tls: Certificates | None) -> dict[str, Any]:
-    if tls is None:
-        return {}
-    options: dict[str, Any] = {}
-    if tls.authority is not None:
-        options["tls_root_certs"] = _content(tls.authority)
-    if tls.certificate is not None and tls.key is not None:
-        options |= {"cert_chain": _content(tls.certificate), "private_key": _content(tls.key)}
-    if tls.server_name:
-        options["override_hostname"] = tls.server_name
-    return options
-
-
-def _content(path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise DiskError(f"TLS file {path} cannot be read: {error.strerror}") from error

@@ -12,6 +12,7 @@ What goes wrong with gRPC, and what is done about it here:
 * A channel that failed waits up to two minutes before it tries again: the pauses are set, and after a failure there is
   a new channel.
 * It repeats requests on its own and writes to stderr. Both are switched off.
+* A connection shows the certificate that it began with, as often as it is made again: new files, new connections.
 * A peer that is frozen accepts and answers nothing, and no deadline ends a call while the socket is full: `watch.py`.
 """
 
@@ -27,9 +28,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from belvedere import errors
-from belvedere.rpc.addresses import Certificates, client_options
+from belvedere.rpc.addresses import Certificates
 from belvedere.rpc.exchange import Exchange, until
 from belvedere.rpc.failures import Failed, first_line, rebuild
+from belvedere.rpc.tls_files import TlsFiles
 
 Payload: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
@@ -60,8 +62,8 @@ class RpcClient:
     ) -> None:
         """`peer`, `unavailable`: what is asked, in messages, and the error if it does not answer."""
         quieten()
-        client_options(tls)  # files that are missing are reported now; they are read again for each connection
-        self._tls, self._peer, self._unavailable = tls, peer, unavailable
+        self._tls = None if tls is None else TlsFiles(tls)
+        self._peer, self._unavailable = peer, unavailable
         self._lock = threading.Lock()
         self._channels: dict[str, flight.FlightClient] = {}
         self._closed = False
@@ -102,8 +104,10 @@ class RpcClient:
         with self._lock:
             if self._closed:
                 raise errors.Closed(f"the client is closed, {address} cannot be asked any more")
+            if self._tls is not None and self._tls.changed():
+                self._channels.clear()  # who uses one still holds it; it shows the certificate that it began with
             if address not in self._channels:
-                options = client_options(self._tls)
+                options = {} if self._tls is None else self._tls.texts.client_options()
                 self._channels[address] = flight.FlightClient(address, generic_options=_CHANNEL, **options)
             return self._channels[address]
 

@@ -25,13 +25,14 @@ def connect(
     certificate: File = None,
     key: File = None,
     authority: File = None,
+    server_name: str | None = None,
     store: str = "",
 ) -> ClusterDatabase:
     """See `belvedere.connect`."""
     seeds = addresses(url)
     if store:
         shared_url(store)
-    tls = _tls(url, certificate, key, authority)
+    tls = _tls(url, certificate, key, authority, server_name)
     caller = RpcClient(tls=tls)
 
     def open_store(url: str, address: str) -> Backend:
@@ -61,11 +62,11 @@ def addresses(url: str) -> list[str]:
     return [f"{SCHEMES[scheme]}://{host}" for host in hosts]
 
 
-def _tls(url: str, certificate: File, key: File, authority: File) -> Certificates | None:
+def _tls(url: str, certificate: File, key: File, authority: File, server_name: str | None) -> Certificates | None:
     if not url.startswith("belvedere+tls:"):
-        if certificate or key or authority:
+        if certificate or key or authority or server_name:
             raise DataError(f"{url!r}: certificates are for belvedere+tls:// URLs")
         return None
     if not (certificate and key and authority):
         raise DataError(f"{url!r}: members show certificates to each other; give certificate, key and authority")
-    return Certificates(Path(certificate), Path(key), Path(authority))
+    return Certificates(Path(certificate), Path(key), Path(authority), server_name)

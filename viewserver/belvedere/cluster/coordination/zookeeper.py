@@ -72,6 +72,7 @@ from belvedere.cluster.coordination.requests import (
 from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.coordination.session import SessionCoordination
 from belvedere.errors import CoordinationUnavailable, Incompatible
+from belvedere.rpc.addresses import Certificates
 
 __all__ = ["Credentials", "ZooKeeperCoordination"]
 
@@ -104,9 +105,12 @@ class ZooKeeperCoordination(SessionCoordination):
         *,
         session_timeout: float = 4.0,
         credentials: Credentials | None = None,
+        tls: Certificates | None = None,
     ) -> None:
+        """`tls`: speak TLS; `authority` must have signed the servers, whose certificates carry the names in `hosts`. A
+        certificate with its key is shown to servers that ask for one."""
         nodes = PoolNodes(hosts, pool, protected=credentials is not None)
-        super().__init__(nodes, session_timeout, partial(KazooLink, nodes.hosts, session_timeout, credentials))
+        super().__init__(nodes, session_timeout, partial(KazooLink, nodes.hosts, session_timeout, credentials, tls))
 
 
 class KazooLink:
@@ -117,6 +121,7 @@ class KazooLink:
         hosts: str,
         timeout: float,
         credentials: Credentials | None,
+        tls: Certificates | None,
         lock: threading.RLock,
         announce: Announce,
     ) -> None:
@@ -142,6 +147,7 @@ class KazooLink:
             handler=handler,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": timeout / 8},
             auth_data=[("digest", f"{credentials.user}:{credentials.password}")] if credentials else None,
+            **_encryption(tls),
         )
         self.client.add_listener(self._changed)
         # kazoo keeps the timeout that the server granted to itself: two thirds of it is what this returns.
@@ -334,6 +340,15 @@ def _plain(request: Request, answer: Any) -> Any:
 
 def _stat(found: ZnodeStat) -> Stat:
     return Stat(found.version, found.mtime, found.ephemeralOwner)
+
+
+def _encryption(tls: Certificates | None) -> dict[str, Any]:
+    """kazoo reads the files for every connection. It trusts public authorities as well, so names are checked."""
+    if tls is None:
+        return {}
+    files = {"ca": tls.authority, "certfile": tls.certificate, "keyfile": tls.key}
+    given = {name: str(path) for name, path in files.items() if path is not None}
+    return {"use_ssl": True, "verify_certs": True, "check_hostname": True} | given
 
 
 def _access_lists(credentials: Credentials | None) -> dict[Access, list[ACL]]:

@@ -34,6 +34,8 @@ class ProcessOptions:
     zookeeper: str
     zookeeper_credentials: Path | None = None
     """A file with USER:PASSWORD; with it the pool's nodes belong to that user alone."""
+    zookeeper_tls: Certificates | None = None
+    """Speak TLS with ZooKeeper: who must have signed its servers, and perhaps what is shown to them."""
     pool: str = "default"
     name: str = ""
     store: str = ""

@@ -85,7 +85,11 @@ def connect(options: ProcessOptions) -> Coordination:
     from belvedere.cluster.coordination.zookeeper import ZooKeeperCoordination
 
     return ZooKeeperCoordination(
-        options.zookeeper, options.pool, session_timeout=options.session_timeout, credentials=credentials(options)
+        options.zookeeper,
+        options.pool,
+        session_timeout=options.session_timeout,
+        credentials=credentials(options),
+        tls=options.zookeeper_tls,
     )
 
 
