@@ -28,6 +28,10 @@ WORKERS = 4
 RELIST_S = 600.0
 ALIVE_WITHIN_S = 120.0
 LOST, DONE = 1, 0
+NO_DEFINITIONS = (
+    "the cluster does not have the definitions of belvedere.dev: install the chart with crds.install=true, or apply "
+    "the files of crds/"
+)
 
 
 @dataclass(slots=True)
@@ -121,8 +125,13 @@ class Operator:
             self._metrics.leads.set(1 if leads else 0)
             if leads and self._leading is None:
                 log.info("this replica leads")
-                self._leading = self._lead()
-                self._leading.start()
+                try:
+                    self._leading = self._lead()
+                    self._leading.start()
+                except KubeError as error:
+                    log.error("it cannot lead: %s", NO_DEFINITIONS if error.missing else error)
+                    self._lease.release()
+                    return LOST
             elif self._leading is not None and not leads:
                 log.error("the lease is lost to %s: this process ends", self._lease.holder or "nobody yet")
                 return LOST

@@ -7,7 +7,7 @@ import json
 import ssl
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
@@ -19,6 +19,8 @@ from belvedere_operator.gateway import DocumentResult, Forecast, Problem
 from belvedere_operator.kube.client import Kube, KubeError
 from belvedere_operator.kube.config import Access, NoCluster, of_kubeconfig
 from belvedere_operator.kube.lease import LeaderLease
+from belvedere_operator.metrics import Metrics
+from belvedere_operator.process import LOST, Leading, Operator
 from belvedere_operator.reconcile.queue import APART_S, LONGEST_PAUSE_S, Queue
 from belvedere_operator.reconcile.resources import Resources
 from belvedere_operator.reconcile.verifications import result_of
@@ -339,3 +341,21 @@ def test_another_provider_of_external_metrics_is_seen(control_plane: Cluster, na
     finally:
         kube.delete(found)
         kube.close()
+
+
+def test_a_leader_without_the_definitions_says_so_and_gives_the_lease_back(caplog: pytest.LogCaptureFixture) -> None:
+    class Lease:
+        holder, pause, released = "", 0.0, False
+
+        def step(self) -> bool:
+            return True
+
+        def release(self) -> None:
+            self.released = True
+
+    def lead() -> Leading:
+        raise KubeError(404, "NotFound", "404 page not found")
+
+    lease = Lease()
+    assert Operator(cast(LeaderLease, lease), lead, Metrics()).run() == LOST
+    assert lease.released and "the cluster does not have the definitions of belvedere.dev" in caplog.text

@@ -1,4 +1,4 @@
-"""Writes what is made from the typed API: `crds/*.yaml` and `docs/reference/resources.md`.
+"""Writes what is made from the typed API: `crds/*.yaml`, the chart's copies of them, and `docs/reference/resources.md`.
 
     python -m belvedere_operator.api.generate [--check] [ROOT]
 
@@ -19,6 +19,8 @@ from belvedere_operator.api.crds import KINDS, Kind, definition
 HEAD = (
     "# Made by `python -m belvedere_operator.api.generate` from the typed API of the operator: change that instead.\n"
 )
+DEFINITIONS = ("crds", "charts/belvedere/files/crds")
+"""Twice: a chart has only what is in its folder, and a symbolic link does not survive every way of copying."""
 PAGE = "docs/reference/resources.md"
 
 
@@ -33,7 +35,7 @@ def crd_text(kind: Kind) -> str:
 
 def files() -> dict[str, str]:
     """Everything that is made, by its path below the root of the repository."""
-    found = {f"crds/{kind.file}": crd_text(kind) for kind in KINDS}
+    found = {f"{folder}/{kind.file}": crd_text(kind) for folder in DEFINITIONS for kind in KINDS}
     return found | {PAGE: page()}
 
 
