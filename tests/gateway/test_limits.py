@@ -186,6 +186,51 @@ def test_a_request_that_takes_too_long_is_ended() -> None:
         blocked.set()
 
 
+def test_a_request_that_was_given_up_is_not_begun_later() -> None:
+    """Its client was told that it took too long: it must not write when a thread becomes free."""
+    blocked = threading.Event()
+    with limited(request_seconds=0.3, threads=1) as served:
+        slow(served, blocked)
+        with ThreadPoolExecutor(1) as other:
+            scan = other.submit(served.get, "/v1/relations/spend/rows")
+            deadline = time.monotonic() + 20
+            while served.server.metrics.value("belvedere_http_at_work") != 1:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            late = served.post(ROWS, {"id": 1}, headers={"belvedere-wait": "0"})
+            assert (late.status_code, late.json()["error"]) == (504, "OutOfTime")
+            blocked.set()
+            scan.result()
+        assert served.post(ROWS, {"id": 2}).status_code == 200  # by the same thread, after the one that was given up
+        assert [row["id"] for row in served.get("/v1/relations/orders/rows").json()["rows"]] == [2]
+
+
+def test_those_who_wait_for_epochs_do_not_hold_up_the_others() -> None:
+    with limited(threads=2, requests_of_caller=32) as served, ThreadPoolExecutor(20) as threads:
+        future = {"belvedere-after": f"e{int(time.time() * 1000) + 3_600_000}", "belvedere-wait": "3"}
+        waiting = [
+            threads.submit(served.http.request, method, path, headers=future)
+            for method, path in [("POST", "/v1/wait"), ("GET", "/v1/relations/spend/row?key=1")] * 8
+        ]
+        deadline = time.monotonic() + 20
+        while served.server.metrics.value("belvedere_http_at_work") != 16:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert served.get("/v1/relations/orders/rows").status_code == 200
+        assert served.post(ROWS, {"id": 1}).status_code == 200
+        assert not any(one.done() for one in waiting), "they still wait, and were passed"
+        assert {one.result().status_code for one in waiting} == {409}
+
+
+@pytest.mark.parametrize("name", ["idempotency-key", "authorization", "content-type"])
+def test_headers_that_contradict_each_other_are_refused(name: str) -> None:
+    with limited() as served:
+        twice = [("content-type", "application/json"), (name, "application/x-ndjson"), (name, "b")]
+        answer = served.http.post(ROWS, content='{"id": 1}', headers=twice)
+        assert (answer.status_code, name in answer.json()["detail"]) == (400, True)
+        assert count(served) == 0
+
+
 def test_subscriptions_are_counted_by_caller() -> None:
     with limited(subscriptions_of_caller=2) as served, contextlib.ExitStack() as streams:
         path = "/v1/relations/spend/changes"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from belvedere.gateway import formats
 from tests.gateway.serving import ARROW, NDJSON, Served
 
 ROWS = "/v1/relations/spend/rows"
@@ -100,6 +102,36 @@ def test_cursors_that_are_none_are_refused(served: Served) -> None:
         assert served.get(ROWS, params={"cursor": wrong}).status_code == 400, wrong
     assert "of 'spend', not of 'orders'" in served.get("/v1/relations/orders/rows", params={"cursor": cursor}).text
     assert "leave that out" in served.get(ROWS, params={"cursor": cursor, "start": "1"}).text
+
+
+def test_a_large_page_is_the_same_as_small_ones(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON is made of so many rows at a time."""
+    path, lines = "/v1/relations/orders/rows?limit=100", {"accept": NDJSON["content-type"]}
+    whole, text = served.get(path).json(), served.get(path, headers=lines).text
+    assert [row["id"] for row in whole["rows"]] == list(range(100))
+    for size in (1, 7, 99, 100):
+        monkeypatch.setattr(formats, "PART_ROWS", size)
+        assert served.get(path).json()["rows"] == whole["rows"]
+        assert served.get(path, headers=lines).text == text
+    assert served.get(f"{path}&start=500").json()["rows"] == []
+
+
+def test_an_epoch_or_a_time_is_read_as_it_was(served: Served) -> None:
+    before = served.get("/v1/relations/spend/rows").json()
+    time.sleep(0.01)  # a millisecond is an epoch
+    then = datetime.now(UTC)
+    time.sleep(0.01)
+    served.db.wait(served.db.put("orders", {"id": 7, "customer": 3, "total": "1.00"}))
+    after = served.get("/v1/relations/spend/rows").json()
+    assert after["rows"] != before["rows"] and after["epoch"] > before["epoch"]
+    berlin = then.astimezone(timezone(timedelta(hours=1)))
+    for at in (before["epoch"], f"e{before['epoch']}", then.isoformat(), berlin.isoformat()):
+        found = served.get("/v1/relations/spend/rows", params={"at": at}).json()
+        assert found["rows"] == before["rows"] and before["epoch"] <= found["epoch"] < after["epoch"], at
+        row = served.get("/v1/relations/spend/row", params={"at": at, "key": 3})
+        assert row.json()["n"] == 10
+        many = served.post("/v1/read", {"reads": [{"relation": "spend", "key": 3}], "at": at}).json()
+        assert many["results"][0]["row"] == row.json()
 
 
 def test_an_epoch_that_is_not_kept_is_gone(served: Served) -> None:

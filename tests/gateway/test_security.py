@@ -6,13 +6,11 @@ import contextlib
 import hashlib
 import json
 import os
-import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from belvedere.errors import DataError, NotAuthenticated
@@ -39,11 +37,6 @@ tokens:
     token: late-0123456789abcdef
     admin: ["*"]
     expires: 2020-01-01T00:00:00Z
-certificates:
-  - subject: "CN=ops,O=Example"
-    read: ["spend"]
-  - san: ops.example
-    admin: ["*"]
 """
 
 
@@ -187,7 +180,12 @@ def test_the_file_is_read_again_and_a_wrong_one_is_not_taken(tmp_path: Path) -> 
         ("tokens: [{name: a, token: 0123456789abcdefg, raed: [x]}]", "'raed'"),
         ("tokens: [{token: 0123456789abcdefg, read: [x]}]", "name is missing"),
         ("certificates: [{subject: a, san: b, read: [x]}]", "one of them"),
-        ("{", "no YAML"),
+        ("{", "not YAML"),
+        ("tokens: []\n---\ntokens: []", "tokens: and certificates:"),
+        ("tokens: [{name: a, token: 0123456789abcdefg, read: [x], read: [y]}]", "twice"),
+        ("tokens: [{name: a, token: 0123456789abcdefg, read: [x], expires: 2027-13-45}]", "month"),
+        ('tokens: [{name: a, token: "0123456789abcdef\\ud800", read: [x]}]', "visible ASCII"),
+        ("[" * 5000, "not YAML"),
     ],
 )
 def test_files_that_are_wrong_are_explained(tmp_path: Path, text: str, says: str) -> None:
@@ -197,9 +195,24 @@ def test_files_that_are_wrong_are_explained(tmp_path: Path, text: str, says: str
         TokenFile(path)
 
 
+@pytest.mark.parametrize("text", ["tokens: [{expires: 2027-13-45}]", "[" * 5000, 'tokens: [{token: "\\ud800"}]', "\0"])
+def test_a_file_that_became_nonsense_fails_no_request(tmp_path: Path, text: str) -> None:
+    path, said, now = tmp_path / "tokens.yaml", list[str](), [0.0]
+    path.write_text(TOKENS)
+    file = TokenFile(path, said.append, monotonic=lambda: now[0])
+    path.write_text(text)
+    now[0] += 2.0
+    assert file.authenticate(Credentials(READER)).name == "reader"
+    assert len(said) == 1 and "stays in force" in said[0]
+
+
 def test_patterns() -> None:
     assert matches("*", "*") and matches("or?ers", "Orders") and matches("by_*", "by_city") and matches("[a]", "[a]")
     assert not matches("orders", "orders2") and not matches("o*", "*") and not matches("[ab]", "a")
+    assert not matches("a", "a\n") and not matches("*x", "a") and not matches("?", "*") and not matches("by_*", "xby_a")
+    assert (
+        not matches("a.c", "abc") and matches("*a*a*a*a*b", "a" * 40 + "b") and not matches("*a" * 30 + "b", "a" * 300)
+    )
     assert Right.READ.value == "read"
 
 
@@ -252,47 +265,30 @@ def test_the_audit_log_has_who_did_what_and_no_values(tmp_path: Path) -> None:
     assert "424242" not in (tmp_path / "old.jsonl").read_text()
 
 
-def test_tls_with_certificates_of_clients_and_a_certificate_that_is_replaced(tmp_path: Path) -> None:
-    from tests.gateway.certificates import Authority
+def test_the_audit_log_has_what_failed_for_it_may_have_happened(tmp_path: Path) -> None:
+    from belvedere.errors import StoreUnavailable
 
-    authority, other = Authority("belvedere test"), Authority("somebody else")
-    authority.write(tmp_path / "ca.pem")
-    authority.issue(tmp_path, "server", sans=("localhost", "127.0.0.1"))
-    authority.issue(tmp_path, "ops", subject=(("CN", "ops"), ("O", "Example")))
-    authority.issue(tmp_path, "boss", sans=("ops.example",))
-    other.issue(tmp_path, "stranger")
-    tls = TlsPaths(tmp_path / "server.pem", tmp_path / "server.key", tmp_path / "ca.pem", optional=True)
-    with guarded(tmp_path, tls=tls) as served:
-        assert served.url.startswith("https://")
+    with guarded(tmp_path) as served:
+        original = served.db.put
 
-        def ask(name: str | None, path: str = "/v1/relations/orders/rows", **headers: str) -> int:
-            context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
-            if name is not None:
-                context.load_cert_chain(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
-            with httpx.Client(verify=context) as client:
-                return client.get(f"{served.url}{path}", headers=headers).status_code
+        def put(*args: Any, **options: Any) -> None:
+            original(*args, **options)
+            raise StoreUnavailable("the answer of the store was lost")
 
-        assert (ask(None), ask("ops"), ask("boss")) == (401, 403, 200)
-        assert ask("ops", "/v1/relations/spend/rows") == 200
-        assert ask(None, authorization=f"Bearer {ADMIN}") == 200
-        with pytest.raises(httpx.TransportError):
-            ask("stranger")
-        serial = peer_serial(served, tmp_path)
-        authority.issue(tmp_path, "server", sans=("localhost", "127.0.0.1"))
-        deadline = time.monotonic() + 20
-        while peer_serial(served, tmp_path) == serial:
-            assert time.monotonic() < deadline, "the new certificate is not used"
-            time.sleep(0.1)
-
-
-def peer_serial(served: Served, directory: Path) -> str:
-    import socket
-
-    context = ssl.create_default_context(cafile=directory / "ca.pem")
-    with socket.create_connection(served.address) as raw, context.wrap_socket(raw, server_hostname="localhost") as tls:
-        found = tls.getpeercert()
-        assert found is not None
-        return str(found["serialNumber"])
+        served.db.put = put
+        headers = {**bearer(WRITER), "content-type": "application/json", "idempotency-key": "k"}
+        answer = served.http.post("/v1/relations/orders/rows", content='{"id": 1}', headers=headers)
+        assert answer.status_code == 503
+        del served.db.put
+        sql = {**bearer(ADMIN), "content-type": "application/sql"}
+        assert served.http.post("/v1/sql", content="DROP TABLE orders", headers=sql).status_code == 409
+        assert served.http.post("/v1/sql", content="SELECT nope FROM orders", headers=sql).status_code == 400
+    told = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [(e["principal"], e["action"], e["relation"], e["problem"]) for e in told] == [
+        ("writer", "put", "orders", "unavailable"),
+        ("admin", "Drop", "orders", "catalog-error"),
+    ]
+    assert (told[0]["rows"], told[0]["key"]) == (1, "k")
 
 
 def test_hooks_decide_in_place_of_the_file(served: Served) -> None:

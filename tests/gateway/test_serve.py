@@ -112,7 +112,7 @@ def test_a_reader_beside_the_writer_serves_reads(tmp_path: Path) -> None:
         (["--host", "0.0.0.0"], "nobody would be authenticated"),
         (["--tls-server-certificate", __file__], "belong together"),
         (["--tls-clients", __file__], "needs --tls-server-certificate"),
-        (["--tokens", __file__], "no YAML"),
+        (["--tokens", __file__], "not YAML"),
         (["--tls-server-certificate", __file__, "--tls-server-key", __file__], "TLS:"),
         (["--audit", "/nowhere/audit"], "cannot be opened"),
     ],

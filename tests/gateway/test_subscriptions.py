@@ -171,12 +171,54 @@ def test_what_cannot_be_subscribed_to_says_so_by_its_status(
     assert served.get("/v1/relations/orders/changes").status_code == 409
 
 
-def read_head(address: tuple[str, int], path: str) -> socket.socket:
+def read_head(address: tuple[str, int], path: str, window: int = 4096) -> socket.socket:
     """A subscriber that has sent its request and reads nothing."""
     made = socket.create_connection(address)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
     made.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return made
+
+
+def read_on(reader: socket.socket) -> tuple[list[int], dict[str, Any]]:
+    """The ids of what is left, and the data of the last event, of a stream that the server has ended."""
+    reader.settimeout(30)
+    told = b""
+    while part := reader.recv(65536):
+        told += part
+    assert told.endswith(b"\r\n0\r\n\r\n"), "the body is whole"
+    lines = told.split(b"\n")
+    assert b"event: end" in lines
+    return [int(line[4:]) for line in lines if line.startswith(b"id: ")], json.loads(
+        [line for line in lines if line.startswith(b"data: ")][-1][6:]
+    )
+
+
+def test_who_reads_on_too_late_learns_why_it_was_ended_and_where_to_go_on() -> None:
+    options = ServerOptions(port=0, limits=Limits(send_seconds=3.0))
+    with embedded(options, ORDERS, SPEND) as served:
+        lazy = read_head(served.address, CHANGES, 1 << 16)
+        try:
+            for number in range(60):
+                last = put(served, *range(500), first=number * 500, total=f"{number}.00")
+            deadline = time.monotonic() + 30
+            while served.server.metrics.value("belvedere_http_subscribers") != 0:
+                assert time.monotonic() < deadline, "it is never ended"
+                time.sleep(0.05)
+            ids, end = read_on(lazy)
+            assert (end["error"], end["resumable"], end["status"]) == ("SlowReader", True, 503)
+            assert ids == sorted(set(ids)) and ids[-1] < last
+            with subscribed(served, CHANGES, headers={"last-event-id": str(ids[-1])}) as events:
+                bag = rows_at(served, ids[-1])
+                until(events, last, bag)
+            assert +bag == now(served)
+        finally:
+            lazy.close()
+
+
+def rows_at(served: Served, epoch: int) -> Bag:
+    from belvedere.gateway import values
+
+    return Counter(tuple(row.values()) for row in values.rows(served.db.scan("spend", at=epoch)))
 
 
 def test_who_does_not_read_is_ended_and_does_not_hold_up_others() -> None:

@@ -97,6 +97,8 @@ def test_values_look_as_the_page_says() -> None:
         (types.BIGINT, 2.0**60),
         (types.DOUBLE, "nan"),
         (types.DOUBLE, "1_0"),
+        (types.DOUBLE, "1e400"),
+        (types.DOUBLE, "-1e400"),
         (types.decimal(38, 2), "1e"),
         (types.decimal(38, 2), "Infinity"),
         (types.decimal(38, 2), 1e20),
@@ -119,6 +121,8 @@ def test_keys_are_values_arrays_or_objects() -> None:
     assert values.key(["Oslo", raw], columns, "key") == ("Oslo", b"x")
     assert values.key({"ID": raw}, columns, "key") == {"ID": b"x"}
     assert values.key("Oslo", columns, "key") == ("Oslo",)
+    with pytest.raises(BadRequest, match="given twice"):
+        values.key({"id": raw, "ID": raw}, columns, "key")
 
 
 def test_json_that_is_none_says_so() -> None:

@@ -66,7 +66,11 @@ class CatalogError(BelvedereError):
 
 
 class UnknownRelation(CatalogError):
-    """There is no table or view of that name."""
+    """There is no table or view of that name. `known`: those that there are, for who may tell only some of them."""
+
+    def __init__(self, message: str, relation: str = "", known: tuple[str, ...] = ()):
+        self.relation, self.known = relation, known
+        super().__init__(message)
 
 
 class Defect(BelvedereError):

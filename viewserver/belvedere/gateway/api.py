@@ -97,6 +97,8 @@ class Call:
     allowed: Callable[[Right, str], None]
     """Raises AccessDenied."""
     may: Callable[[Right, str], bool]
+    in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    """For what waits while others are answered."""
     recheck: Callable[[], Awaitable[None]]
     """Raises if the caller may not go on with what takes long."""
     ended: Callable[[str], None]
@@ -115,11 +117,17 @@ class Call:
     request: str = ""
     gone: threading.Event = field(default_factory=threading.Event)
     """Set when nobody waits for the answer any more."""
+    attempted: Mapping[str, Any] | None = None
+    """What a handler is about to change, for the audit log if it fails."""
 
     def get(self, name: str, default: Any = None) -> Any:
         """A parameter."""
         value = self.params.get(name)
         return default if value is None else value
+
+    def may_see(self, relation: str) -> bool:
+        """Whether the caller may know that there is such a relation: by any right."""
+        return any(self.may(right, relation) for right in Right)
 
 
 Handler = Callable[[Call], Answer]

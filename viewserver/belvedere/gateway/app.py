@@ -14,21 +14,18 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import unquote_to_bytes
 
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from belvedere import errors
-from belvedere.gateway import params, problems, values
+from belvedere.gateway import fanout, head, params, problems, values
 from belvedere.gateway.api import (
-    DEFAULT_WAIT,
     EVENTS,
-    MAX_WAIT,
     Access,
     Answer,
     Call,
@@ -45,15 +42,10 @@ from belvedere.gateway.fanout import Fanouts
 from belvedere.gateway.limits import Limits, Places, Seats
 from belvedere.gateway.metrics import GatewayMetrics
 from belvedere.gateway.snapshots import Snapshots
-from belvedere.sql.catalog import TableDef
+from belvedere.sql.catalog import TableDef, unknown_relation
 
 T = TypeVar("T")
 _REQUEST = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-_KEY = re.compile(r"[!-~]{1,200}\Z")
-_HEADERS = frozenset(
-    b"authorization belvedere-after belvedere-wait belvedere-request idempotency-key last-event-id content-type"
-    b" content-length content-encoding accept origin host x-forwarded-for belvedere-authorization".split()
-)
 STREAM_BYTES = 128 << 10
 _PROBLEM = problems.MEDIA_TYPE
 
@@ -94,6 +86,8 @@ class Application:
         self.draining = asyncio.Event()
         self.trouble: list[str] = ["the database was not asked yet"]
         self._threads = ThreadPoolExecutor(limits.threads, "gateway")
+        # What waits for epochs, builds or others' rights takes no thread from reads that could be answered.
+        self._waiting = ThreadPoolExecutor(limits.requests, "gateway-waiting")
         self._router = Router(list(self._routes(endpoints)), redirect_slashes=False, default=self._nothing_there)
 
     def _routes(self, endpoints: Sequence[Endpoint]) -> Iterator[Route]:
@@ -106,19 +100,22 @@ class Application:
     def close(self) -> None:
         self.snapshots.close()
         self.fanouts.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._waiting):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     # ------------------------------------------------------------------ ASGI
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = _headers(scope)
+        headers, twice = head.headers(scope)
         request = headers.get(b"belvedere-request", b"").decode("latin-1")
         if not _REQUEST.match(request):
             request = secrets.token_hex(8)
         exchange = Exchange(self, scope, receive, send, headers, request)
         try:
+            if twice:
+                raise errors.BadRequest(f"{twice} is there twice, with different values")
             exchange.check_origin()
             # the router sees the path as it came: a slash that was escaped is part of a name
             scope["path"] = scope["raw_path"].decode("ascii", "replace")
@@ -136,21 +133,25 @@ class Application:
 
     # ------------------------------------------------------------------ threads
 
-    async def in_thread(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+    async def in_thread(self, function: Callable[[], T], *, waits: bool = False) -> T:
+        threads = self._waiting if waits else self._threads
+        return await asyncio.get_running_loop().run_in_executor(threads, function)
+
+    async def waiting(self, function: Callable[[], T]) -> T:
+        return await self.in_thread(function, waits=True)
 
     # ------------------------------------------------------------------ who may what
 
     async def principal(self, credentials: Credentials) -> Principal:
         found = self._authenticator.recall(credentials)
         if found is None:
-            found = await self.in_thread(lambda: self._authenticator.authenticate(credentials))
+            found = await self.waiting(lambda: self._authenticator.authenticate(credentials))
         return found
 
     async def require(self, principal: Principal, right: Right, relation: str) -> None:
         found = self._authorizer.recall(principal, right, relation)
         if found is None:
-            await self.in_thread(lambda: self.require_now(principal, right, relation))
+            await self.waiting(lambda: self.require_now(principal, right, relation))
         elif not found.allowed:
             raise errors.AccessDenied(found.reason)
 
@@ -169,6 +170,10 @@ class Application:
 
     def may(self, principal: Principal, right: Right, relation: str) -> bool:
         return self.decide(principal, right, relation).allowed
+
+    def may_see(self, principal: Principal, relation: str) -> bool:
+        """By any right."""
+        return any(self.may(principal, right, relation) for right in Right)
 
     def require_now(self, principal: Principal, right: Right, relation: str) -> None:
         found = self.decide(principal, right, relation)
@@ -211,6 +216,7 @@ class Exchange:
         self._principal: Principal | None = None
         self._relation = ""
         self.origin_is_welcome = False
+        self._streams_events = False
         self._credentials = Credentials()
 
     # ------------------------------------------------------------------ the whole
@@ -221,7 +227,7 @@ class Exchange:
         call_params = self._query(endpoint)
         principal = EVERYBODY_OPEN if endpoint.access is Access.OPEN else await self._who(call_params)
         self._principal = principal
-        names = {name: _path_part(value) for name, value in path.items()}
+        names = {name: head.path_part(value) for name, value in path.items()}
         self._relation = names.get("relation", "")
         await self._may(endpoint, principal)
         if endpoint.changes and app.database.read_only:
@@ -230,7 +236,7 @@ class Exchange:
         if EVENTS in endpoint.produces:
             app.seats.take(principal.name)
             try:
-                await self._answer(await app.in_thread(lambda: endpoint.run(call)), call)
+                await self._answer(await app.waiting(lambda: endpoint.run(call)), call)
             finally:
                 app.seats.free(principal.name)
             return
@@ -239,9 +245,14 @@ class Exchange:
         try:
             if endpoint.consumes:
                 await self._read_body(endpoint, call)
-            answer = None if endpoint.quick is None else endpoint.quick(call)
-            if answer is None:
-                answer = await self._in_time(endpoint, call)
+            try:
+                answer = None if endpoint.quick is None else endpoint.quick(call)
+                if answer is None:
+                    answer = await self._in_time(endpoint, call)
+            except Exception as error:
+                if call.attempted is not None:  # a failure may hide that it happened after all
+                    self._audit({**call.attempted, "problem": problems.kind_of(error).name})
+                raise
             if answer.audit is not None:
                 self._audit(answer.audit)
             await self._answer(answer, call)
@@ -260,7 +271,8 @@ class Exchange:
             and call.params.keys() == {"key"}
         ):
             work = app.batches.ask(call.relation.lower(), call, endpoint.together)
-        work = work or app.in_thread(lambda: endpoint.run(call))
+        waits = endpoint.patient or call.after is not None
+        work = work or app.in_thread(lambda: _begun(endpoint, call), waits=waits)
         if endpoint.patient:
             return await work
         seconds = self._app.settings.limits.request_seconds + (call.wait if endpoint.reads_after else 0.0)
@@ -284,7 +296,7 @@ class Exchange:
                 (b"vary", b"origin"),
             ]
         elif settings.loopback_only:
-            if not is_loopback(_without_port(host)):
+            if not is_loopback(head.without_port(host)):
                 raise errors.BadRequest(
                     f"Host: {host[:60]!r} is no name of this machine, and nobody is authenticated", 421
                 )
@@ -340,6 +352,7 @@ class Exchange:
             principal,
             lambda right, relation: app.require_now(principal, right, relation),
             lambda right, relation: app.may(principal, right, relation),
+            app.waiting,
             lambda: self._recheck(endpoint),
             app.metrics.subscriber_ended,
             relation=self._relation,
@@ -354,9 +367,9 @@ class Exchange:
                 raise errors.BadRequest("Belvedere-After has no meaning here")
             call.after = headers[b"belvedere-after"].decode("latin-1")
         if b"belvedere-wait" in headers:
-            call.wait = _seconds(headers[b"belvedere-wait"].decode("latin-1"))
+            call.wait = head.seconds(headers[b"belvedere-wait"].decode("latin-1"))
         if b"idempotency-key" in headers:
-            call.idempotency_key = _idempotency_key(endpoint, headers[b"idempotency-key"].decode("latin-1"))
+            call.idempotency_key = head.idempotency_key(endpoint, headers[b"idempotency-key"].decode("latin-1"))
         call.last_event = headers.get(b"last-event-id", b"").decode("latin-1")
         return call
 
@@ -364,7 +377,7 @@ class Exchange:
         limits, headers = self._app.settings.limits, self._headers
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limits.body_bytes:
-            raise _too_large(limits.body_bytes)
+            raise head.too_large(limits.body_bytes)
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise errors.BadRequest("Content-Encoding: bodies are taken as they are, without encoding", 415)
         parts, size = [], 0
@@ -377,7 +390,7 @@ class Exchange:
                     part = message.get("body", b"")
                     size += len(part)
                     if size > limits.body_bytes:
-                        raise _too_large(limits.body_bytes)
+                        raise head.too_large(limits.body_bytes)
                     parts.append(part)
                     if not message.get("more_body"):
                         break
@@ -397,6 +410,7 @@ class Exchange:
             await self._respond(answer)
             return
         await self._start(answer.status, answer.media_type, answer.headers, None)
+        self._streams_events = answer.media_type == EVENTS
         self._bound_buffer()
         watching = asyncio.ensure_future(self._watch(call))
         try:
@@ -412,14 +426,15 @@ class Exchange:
             watching.cancel()
 
     async def _send_part(self, part: bytes, call: Call) -> None:
-        """A client that takes nothing for too long is cut off: its connection holds what it was sent."""
+        """A client that takes nothing for too long is told so behind what it has not read, and that is all it gets."""
+        seconds = self._app.settings.limits.send_seconds
         try:
-            async with asyncio.timeout(self._app.settings.limits.send_seconds):
+            async with asyncio.timeout(seconds):
                 await self._tell({"type": "http.response.body", "body": part, "more_body": True})
         except TimeoutError:
             call.gone.set()
             call.ended("slow-reader")
-            self._abort()
+            self._last_word(f"nothing was read for {seconds:g} s", seconds)
             raise _GoneAway from None
 
     async def _tell(self, message: Message) -> None:
@@ -439,11 +454,16 @@ class Exchange:
         if found is not None:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BYTES)
 
-    def _abort(self) -> None:
-        """Without waiting for what is still to be sent."""
+    def _last_word(self, reason: str, seconds: float) -> None:
+        """Past the flow control, which waits for the reader: it finds the reason if it goes on within that time."""
         transport = self._scope.get("belvedere.transport")
-        if transport is not None:
-            transport.abort()
+        if transport is None:
+            return
+        asyncio.get_running_loop().call_later(seconds, transport.abort)
+        if self._streams_events and self._scope["http_version"] == "1.1":  # in chunks, so this ends the body
+            told = fanout.end_event(errors.SlowReader(f"{reason}; go on with Last-Event-ID"), self.request, True)
+            transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(told), told))
+        transport.close()
 
     async def _watch(self, call: Call) -> None:
         """A client that goes away while it is told something."""
@@ -466,6 +486,17 @@ class Exchange:
         head += [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"), *self.extra]
         await self._tell({"type": "http.response.start", "status": status, "headers": head})
 
+    async def _as_told(self, error: errors.UnknownRelation, principal: Principal) -> errors.UnknownRelation:
+        """Names that the caller may not know are not listed."""
+        app = self._app
+
+        def told() -> errors.UnknownRelation:
+            if app.may(principal, Right.READ, "*"):
+                return error
+            return unknown_relation(error.relation, [n for n in error.known if app.may_see(principal, n)])
+
+        return await app.waiting(told)
+
     async def fail(self, error: Exception) -> None:
         """The problem, if the response has not begun."""
         if isinstance(error, _GoneAway):
@@ -474,6 +505,8 @@ class Exchange:
         if self._status:
             self._app._say(f"request {self.request}: its answer broke off: {type(error).__name__}: {error}")
             raise error
+        if isinstance(error, errors.UnknownRelation) and error.known and self._principal is not None:
+            error = await self._as_told(error, self._principal)
         if isinstance(error, errors.AccessDenied | errors.NotAuthenticated):
             self._audit({"action": "refused", "what": self._route, "reason": str(error)})
         document = problems.document(error, self.request)
@@ -498,6 +531,13 @@ class Exchange:
         )
 
 
+def _begun(endpoint: Endpoint, call: Call) -> Answer:
+    """In a thread. What nobody waits for any more is not begun: it was told that it took too long."""
+    if call.gone.is_set():
+        raise errors.OutOfTime("the request was given up before it was begun")
+    return endpoint.run(call)
+
+
 class _GoneAway(Exception):
     """The client did not send all of its request."""
 
@@ -505,62 +545,3 @@ class _GoneAway(Exception):
 EVERYBODY_OPEN = Principal("anybody")
 _EXPOSED = b"belvedere-token, belvedere-epoch, belvedere-cursor, belvedere-request, idempotency-replayed, retry-after"
 _RIGHTS = {Access.READ: Right.READ, Access.WRITE: Right.WRITE, Access.ADMIN: Right.ADMIN, Access.ALL: Right.READ}
-
-
-def _headers(scope: Scope) -> dict[bytes, bytes]:
-    """Those that mean something here; of a repeated one the first, but for lists."""
-    found: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        if name in _HEADERS:
-            if name == b"belvedere-after" and name in found:
-                found[name] += b" " + value
-            elif name == b"accept" and name in found:
-                found[name] += b"," + value
-            else:
-                found.setdefault(name, value)
-    return found
-
-
-def _path_part(raw: str) -> str:
-    try:
-        name = unquote_to_bytes(raw).decode()
-    except UnicodeDecodeError:
-        raise errors.BadRequest("the path is no UTF-8 behind its percent signs") from None
-    if any(ord(character) < 32 for character in name):
-        raise errors.BadRequest("the path has control characters")
-    return name
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0][1:]
-    return host.rpartition(":")[0] if ":" in host else host
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text) if len(text) < 20 else -1.0
-    except ValueError:
-        found = -1.0
-    if not 0.0 <= found <= MAX_WAIT:
-        raise errors.BadRequest(
-            f"Belvedere-Wait: {text[:40]!r}: seconds from 0 to {MAX_WAIT:g}, {DEFAULT_WAIT:g} if absent"
-        )
-    return found
-
-
-def _idempotency_key(endpoint: Endpoint, key: str) -> str:
-    if not endpoint.idempotent:
-        raise errors.BadRequest("Idempotency-Key has no meaning here: this request changes nothing by being repeated")
-    if not _KEY.match(key):
-        raise errors.BadRequest("Idempotency-Key: 1 to 200 visible ASCII characters")
-    return key
-
-
-def _too_large(most: int) -> errors.TooLarge:
-    return errors.TooLarge(
-        f"the body has more than {most >> 20 or 1} MiB, which is all that is taken; write in several"
-    )
-
-
-Sender = Callable[[Message], Awaitable[None]]

@@ -16,6 +16,7 @@ from belvedere import errors
 from belvedere.gateway import problems, values
 from belvedere.gateway.api import Answer, Call
 from belvedere.gateway.forecast import forecast
+from belvedere.gateway.visibility import as_visible
 from belvedere.model import catalog_change
 from belvedere.plan.nodes import Plan
 from belvedere.plan.planner import plan_views
@@ -53,6 +54,7 @@ def apply_manifests(call: Call, text: str, *, wait: bool, dry_run: bool, partial
     token = None
     accepted = [one for one in found if one.problem is None]
     if not dry_run and accepted:
+        call.attempted = {"action": "apply", "relations": [f"{one.name}: {one.action}" for one in accepted]}
         tokens = call.database.db.apply_manifest("---\n".join(one.text for one in accepted), wait=wait)
         token = str(tokens[-1]) if tokens else f"e{call.database.newest()}"
     body = {"token": token, "documents": [_shown(one, call.request) for one in found]}
@@ -91,7 +93,11 @@ def _work_out(call: Call, found: list[_Document], dry_run: bool, require: Requir
 def _one(
     call: Call, one: _Document, catalog: Catalog, plan: Plan, taken: set[str], require: Require, dry_run: bool
 ) -> tuple[Catalog, Plan]:
-    (statement,) = applicable(one.text, lambda: catalog, call.database.target())
+    target = call.database.target()
+    try:
+        (statement,) = applicable(one.text, lambda: catalog, target)
+    except (errors.CatalogError, errors.SqlError) as error:
+        (statement,) = as_visible(call, catalog, lambda visible: applicable(one.text, lambda: visible, target), error)
     relation = statement.table if isinstance(statement, st.CreateTable) else statement.view
     one.kind = "table" if isinstance(relation, TableDef) else "view"
     one.name = relation.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from typing import Any
 
@@ -11,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from belvedere.gateway.auth import Certificate
 
 HEAD_BYTES = 64 << 10
+_SPECIAL, _ESCAPED = re.compile(r'([,+"\\<>;])'), r"\\\1"
 HEAD_SECONDS = 10.0
 """How long a client may take for the head of a request that it has begun, and for the first one."""
 
@@ -109,6 +111,9 @@ def certificate_of(tls: ssl.SSLObject | ssl.SSLSocket) -> Certificate | None:
         return None
     short = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C"}
     parts: Any = shown.get("subject", ())
-    subject = ",".join(f"{short.get(name, name)}={value}" for part in reversed(parts) for name, value in part)
+    # a comma inside a value must not pass for the end of it (RFC 4514)
+    subject = ",".join(
+        f"{short.get(name, name)}={_SPECIAL.sub(_ESCAPED, value)}" for part in reversed(parts) for name, value in part
+    )
     names: Any = shown.get("subjectAltName", ())
-    return Certificate(subject, tuple(str(value) for _, value in names))
+    return Certificate(subject, tuple(str(value) for kind, value in names if kind in ("DNS", "URI")))

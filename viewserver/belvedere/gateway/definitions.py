@@ -10,6 +10,7 @@ from belvedere import errors
 from belvedere.gateway import formats, params, values
 from belvedere.gateway.api import JSON, SQL, SVG, TEXT, YAML, Access, Answer, Call, Endpoint, Right, accepted, read_only
 from belvedere.gateway.applying import apply_manifests
+from belvedere.gateway.visibility import as_visible
 from belvedere.sql import statements as st
 
 _QUERIES = (st.Select, st.Show, st.Describe, st.Explain)
@@ -27,7 +28,9 @@ def bound(call: Call, sql: str) -> st.Statement:
     try:
         return parse_statement(sql, db.catalog)
     except (errors.CatalogError, errors.SqlError) as error:
-        raise call.database.why_unknown(sql, error) from error
+        return as_visible(
+            call, db.catalog, lambda visible: parse_statement(sql, visible), call.database.why_unknown(sql, error)
+        )
 
 
 def require(call: Call, statement: st.Statement) -> None:
@@ -73,6 +76,8 @@ def execute(call: Call) -> Answer:
         raise read_only()
     if call.after is not None:
         call.database.db.wait(call.database.token(call.after), call.wait)
+    if not isinstance(statement, _QUERIES):
+        call.attempted = {"action": type(statement).__name__, "relation": _name(statement)}
     result = call.database.db.execute(sql, wait=wait)
     if isinstance(result, pa.Table):
         headers = (("belvedere-token", f"e{call.database.newest()}"),)
@@ -81,7 +86,7 @@ def execute(call: Call) -> Answer:
         return formats.rows_answer(result, media, around, headers)
     if isinstance(result, str) or result is None:
         return Answer(values.dumps({"text": result or ""}))
-    told = {"action": type(statement).__name__, "token": str(result), "relation": _name(statement)}
+    told = {**(call.attempted or {}), "token": str(result)}
     if not isinstance(statement, st.Insert | st.Delete):
         told["sql"] = sql[:500]  # of a write it would be values of rows
     return Answer(values.dumps({"token": str(result)}), headers=(("belvedere-token", str(result)),), audit=told)
@@ -131,8 +136,9 @@ def drop(call: Call) -> Answer:
         token = f"e{call.database.newest()}"
         return Answer(values.dumps({"token": token}), headers=(("belvedere-token", token),))
     quoted = name.replace("`", "``")
+    call.attempted = {"action": "Drop"}
     token = str(call.database.db.execute(f"DROP {kind} `{quoted}`"))
-    told = {"action": "Drop", "token": token}
+    told = {**call.attempted, "token": token}
     return Answer(values.dumps({"token": token}), headers=(("belvedere-token", token),), audit=told)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -183,11 +184,11 @@ def _verified(call: Call, name: str) -> dict[str, Any]:
 
 
 async def _verifying(call: Call, names: list[str]) -> AsyncGenerator[bytes, None]:
-    loop, began, ok = asyncio.get_running_loop(), time.monotonic(), True
+    began, ok = time.monotonic(), True
     for done, name in enumerate(names):
         if call.gone.is_set():
             return
-        work = asyncio.ensure_future(loop.run_in_executor(None, _verified, call, name))
+        work = asyncio.ensure_future(call.in_thread(functools.partial(_verified, call, name)))
         while True:
             told = {"event": "progress", "view": name, "done": done, "total": len(names)}
             yield values.dumps({**told, "seconds": round(time.monotonic() - began, 1)}) + b"\n"

@@ -105,7 +105,7 @@ class GatewayServer:
     async def _serve(self, on_start: Callable[[str], None]) -> None:
         options, limits = self.options, self.options.limits
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        context = self._context = None if options.tls is None else self._tls(options.tls)
+        context = None if options.tls is None else self._listening(options.tls)
         audit = AuditLog(options.audit, self._say)
         try:
             sockets = [_bound(options.host, options.port)]
@@ -172,8 +172,8 @@ class GatewayServer:
         """Whether the database answers; what time has ended."""
         while True:
             try:
-                app.trouble = await app.in_thread(self.database.trouble)
-                await app.in_thread(app.snapshots.expire)
+                app.trouble = await app.waiting(self.database.trouble)
+                await app.waiting(app.snapshots.expire)
                 self._reload()
             except Exception as error:
                 app.trouble = [f"{type(error).__name__}: {error}"]
@@ -181,7 +181,21 @@ class GatewayServer:
 
     # ------------------------------------------------------------------ TLS
 
+    def _listening(self, paths: TlsPaths) -> ssl.SSLContext:
+        """What the listener has for all its life. It gives each handshake the context that is the newest then."""
+
+        def choose(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+            if self._context is not None:
+                connection.context = self._context
+
+        self._stamps = _stamps(paths)
+        self._context = self._tls(paths)
+        listening = self._tls(paths)
+        listening.sni_callback = choose
+        return listening
+
     def _tls(self, paths: TlsPaths) -> ssl.SSLContext:
+        """Made as a whole or not at all: a certificate without its key would make a context that refuses everybody."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -192,20 +206,21 @@ class GatewayServer:
                 context.verify_mode = ssl.CERT_OPTIONAL if paths.optional else ssl.CERT_REQUIRED
         except (OSError, ssl.SSLError) as error:
             raise errors.DataError(f"TLS: certificate {paths.certificate}, key {paths.key}: {error}") from None
-        self._stamps = _stamps(paths)
+        if paths.authority is not None:  # a session that is resumed would not be asked for its certificate again
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
         return context
 
     def _reload(self) -> None:
-        """New connections get a certificate that was replaced; those that are open keep theirs."""
-        paths, context = self.options.tls, self._context
-        if paths is None or context is None or (stamps := _stamps(paths)) == self._stamps:
+        """New connections get a certificate that was replaced, and are asked for one that the authorities of now have
+        signed; those that are open keep theirs."""
+        paths = self.options.tls
+        if paths is None or (stamps := _stamps(paths)) == self._stamps:
             return
         self._stamps = stamps
         try:
-            context.load_cert_chain(paths.certificate, paths.key)
-            if paths.authority is not None:
-                context.load_verify_locations(paths.authority)
-        except (OSError, ssl.SSLError) as error:
+            self._context = self._tls(paths)
+        except errors.DataError as error:
             self._say(f"the certificate was replaced and cannot be read, the one before stays in force: {error}")
         else:
             self._say("the certificate was replaced and read again")

@@ -66,16 +66,17 @@ async def _from(call: Call, view: str, start: Any, missed: Any, hub: fanout.Fano
         reached = hub.position
         yield fanout.event("epoch", {"epoch": reached}, reached)
     elif start == "snapshot":
-        async for epoch, data in _in_thread(_snapshot(call, view)):
+        async for epoch, data in _in_thread(call, _snapshot(call, view)):
             reached = epoch
             yield data
         if hub.place_after(reached) is None:
-            after, loop = call.database.token(f"e{reached}"), asyncio.get_running_loop()
-            subscribe = functools.partial(call.database.db.subscribe, view, after=after, progress=0.0)
-            start, missed = after, await loop.run_in_executor(None, subscribe)
+            start = call.database.token(f"e{reached}")
+            missed = await call.in_thread(
+                functools.partial(call.database.db.subscribe, view, after=start, progress=0.0)
+            )
     if start is not None and start != "snapshot":
         # also where the ring has all of it: its thread may not have heard yet of what is committed
-        async for change in _in_thread(fanout.closing(missed)):
+        async for change in _in_thread(call, fanout.closing(missed)):
             yield fanout.change_events(change)
             reached = change.epoch
             if not len(change) and hub.place_after(reached) is not None:
@@ -93,18 +94,17 @@ async def _from(call: Call, view: str, start: Any, missed: Any, hub: fanout.Fano
             await call.recheck()
 
 
-async def _in_thread(items: Iterator[Any]) -> AsyncIterator[Any]:
+async def _in_thread(call: Call, items: Iterator[Any]) -> AsyncIterator[Any]:
     """Items of an iterator that blocks."""
-    loop = asyncio.get_running_loop()
     done = object()
     try:
-        while (item := await loop.run_in_executor(None, next, items, done)) is not done:
+        while (item := await call.in_thread(lambda: next(items, done))) is not done:
             yield item
     finally:
         close = getattr(items, "close", None)
         if close is not None:
             with contextlib.suppress(errors.BelvedereError, ValueError):
-                await loop.run_in_executor(None, close)
+                await call.in_thread(close)
 
 
 def _snapshot(call: Call, view: str) -> Iterator[tuple[int, bytes]]:

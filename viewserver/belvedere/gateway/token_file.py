@@ -15,14 +15,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from belvedere.errors import DataError, NotAuthenticated
+from belvedere.errors import DataError, NotAuthenticated, SqlError
 from belvedere.gateway.api import Right
 from belvedere.gateway.auth import Certificate, Credentials, Principal
+from belvedere.sql.yaml_document import documents
 
 LOOK_SECONDS = 1.0
 _SHORTEST = 16
+_TOKEN = re.compile(r"[!-~]+\Z")
 _FIELDS = {"name", "token", "sha256", "read", "write", "admin", "expires"}
 _CERTIFICATE_FIELDS = {"name", "subject", "san", "read", "write", "admin"}
 
@@ -35,9 +35,10 @@ class _Rules:
         self.subjects: dict[str, Principal] = {}
         self.names: dict[str, Principal] = {}
         try:
-            content = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise DataError(f"{where} is no YAML: {error}") from None
+            found = documents(text)
+        except SqlError as error:
+            raise DataError(f"{where}: {error}") from None
+        content = found[0].value if len(found) == 1 else None
         if not isinstance(content, dict) or not set(content) <= {"tokens", "certificates"}:
             raise DataError(f"{where}: it has tokens: and certificates:, each a list")
         for number, entry in enumerate(_list(content, "tokens", where), 1):
@@ -55,8 +56,8 @@ class _Rules:
             raise DataError(f"{where}: give token or sha256, one of them")
         if "token" in entry:
             token = entry["token"]
-            if not isinstance(token, str) or len(token) < _SHORTEST:
-                raise DataError(f"{where}: token is a text of at least {_SHORTEST} characters, in quotes")
+            if not isinstance(token, str) or len(token) < _SHORTEST or not _TOKEN.match(token):
+                raise DataError(f"{where}: token is a text of at least {_SHORTEST} visible ASCII characters, in quotes")
             digest = digest_of(token)
         else:
             digest = str(entry["sha256"]).lower()

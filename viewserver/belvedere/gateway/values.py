@@ -146,9 +146,10 @@ def _double(value: Any, type: Type) -> Any:
     if isinstance(value, str):
         if value in _DOUBLES:
             return _DOUBLES[value]
-        if not _NUMBER.match(value):
+        found = float(value) if _NUMBER.match(value) else math.nan
+        if not math.isfinite(found):  # a number beyond double is no infinity
             raise ValueError
-        return float(value)
+        return found
     return value
 
 
@@ -227,6 +228,8 @@ class RowReader:
 def key(value: Any, columns: Sequence[Column], owner: str) -> Any:
     """A key, or the first columns of one: a value, an array, or an object."""
     if isinstance(value, dict):
+        if len({name.lower() for name in value}) < len(value):
+            raise BadRequest(f"{owner}: a column is given twice: {', '.join(value)[:100]}")
         return RowReader(columns, owner).row(value, "key")
     values = value if isinstance(value, list) else [value]
     if len(values) <= len(columns):

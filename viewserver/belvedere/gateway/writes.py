@@ -132,6 +132,7 @@ def _one_of(call: Call) -> str | None:
 
 def _written(call: Call, table: TableDef, action: str, count: int, ts: Any, **what: Any) -> Answer:
     options: dict[str, Any] = {"ts": ts, "timeout": call.wait}
+    call.attempted = {"action": action, "rows": count, "key": call.idempotency_key}
     replayed = False
     if call.idempotency_key:
         name = write_name(call.principal.name, table.name, call.idempotency_key)
@@ -151,7 +152,7 @@ def _written(call: Call, table: TableDef, action: str, count: int, ts: Any, **wh
     headers = [("belvedere-token", joined)]
     if replayed:
         headers.append(("idempotency-replayed", "true"))
-    told = {"action": action, "rows": count, "token": said, "key": call.idempotency_key, "replayed": replayed or ""}
+    told = {**call.attempted, "token": said, "replayed": replayed or ""}
     return Answer(values.dumps({"token": said, "rows": count}), headers=tuple(headers), audit=told)
 
 

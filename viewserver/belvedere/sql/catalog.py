@@ -4,7 +4,7 @@ catalogs."""
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from belvedere.errors import UnknownRelation
@@ -112,6 +112,12 @@ class Catalog:
     def with_view(self, view: ViewDef) -> Catalog:
         return Catalog(self.tables, {**self.views, view.name: view})
 
+    def only(self, wanted: Callable[[str], bool]) -> Catalog:
+        """Without the relations that are not wanted. What is left may read them."""
+        return Catalog(
+            {k: v for k, v in self.tables.items() if wanted(k)}, {k: v for k, v in self.views.items() if wanted(k)}
+        )
+
     def without(self, name: str) -> Catalog:
         return Catalog(
             {k: v for k, v in self.tables.items() if k != name}, {k: v for k, v in self.views.items() if k != name}
@@ -119,7 +125,8 @@ class Catalog:
 
 
 def unknown_relation(name: str, known: Iterable[str]) -> UnknownRelation:
-    return UnknownRelation(f"no table or view {name!r}; there is {', '.join(sorted(known)) or 'nothing yet'}")
+    listed = tuple(sorted(known))
+    return UnknownRelation(f"no table or view {name!r}; there is {', '.join(listed) or 'nothing yet'}", name, listed)
 
 
 __all__ = ["Catalog", "Column", "Deletes", "TableDef", "Ties", "ViewDef", "unknown_relation"]
