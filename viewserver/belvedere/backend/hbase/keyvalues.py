@@ -188,5 +188,5 @@ def same(value: bytes, count: int) -> pa.BinaryArray:
     return pa.repeat(pa.scalar(value, pa.binary()), count)
 
 
-_NONE: pa.BinaryArray = pa.array([], pa.binary())
+_NONE: pa.BinaryArray = pa.nulls(0, pa.binary())
 NO_CELLS = KeyValues(_NONE, _NONE, _NONE, np.zeros(0, np.int64), np.zeros(0, np.uint8), _NONE)
