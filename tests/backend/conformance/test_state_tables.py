@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -357,8 +358,8 @@ def compare(rng: random.Random, store: Store, model: Model, clock: int, horizon:
         if all(number in kept for number in model.rows[table] if number % BUCKETS >= first):
             assert scan(store, first, BUCKETS, below, table) == expected
         else:
-            with pytest.raises(BelowHorizon):
-                scan(store, first, BUCKETS, below, table)
+            with suppress(BelowHorizon):  # it may not know, but never says what is wrong
+                assert scan(store, first, BUCKETS, below, table) == expected
     assert changed(store, horizon, clock, "a") == {
         epoch: sorted(map(id_of, numbers)) for epoch, numbers in model.logged["a"].items() if epoch > horizon
     }

@@ -9,8 +9,9 @@ import pytest
 
 from belvedere.backend.hbase.local.cluster import LocalHBase
 from tests.backend.hbase.followed_pool import MANIFEST, UserTable, expected
-from tests.backend.hbase.real_pool import real_pool
+from tests.backend.hbase.real_pool import RealPool, real_pool
 from tests.backend.hbase.server import unique
+from tests.cluster.real import until
 
 
 @pytest.mark.parametrize("options", ["", "?state=served"])
@@ -30,7 +31,29 @@ def test_views_over_a_table_that_was_there(hbase: LocalHBase, tmp_path: Path, op
             table.table.counter_inc(b"\0" * 7 + b"\5", "n:hits", 10)
             pool.converge(expected(table.rows()))
             assert pool.db.get("orders", 2) is None
+            _look_back(pool, table)
             assert (pool.cluster.directory / "store").exists() == bool(options)
             assert any(str(name).startswith(f"{pool.namespace}:spend.") for name in pool.admin.tables(pool.namespace))
     finally:
         table.close()
+
+
+def _look_back(pool: RealPool, table: UserTable) -> None:
+    """Older epochs, changes since, and several reads at one, of rows that have been written more often than HBase keeps
+    versions."""
+    before, start = pool.rows("big"), pool.db.epoch
+    for number in range(6):
+        table.put(7, customer=1, total=f"{number + 50}.00")
+        until(lambda n=number: pool.db.get("big", 7)["total"] == n + 50, 60.0, "a row that was written")  # type: ignore[misc]
+    assert sorted((tuple(row.values()) for row in pool.db.scan("big", at=start).to_pylist()), key=repr) == before
+    with pool.db.snapshot() as snapshot:
+        for number in range(6):
+            table.put(7, customer=1, total=f"{number + 90}.00")
+            until(lambda n=number: pool.db.get("orders", 7)["total"] == n + 90, 60.0, "a base row")  # type: ignore[misc]
+        assert snapshot.get("orders", 7)["total"] == snapshot.get("big", 7)["total"] == 55
+    added = []
+    for change in pool.db.subscribe("big", after=start, timeout=20.0):
+        added += [int(row["total"]) for row in change.added.to_pylist()]
+        if added[-1] == 95:
+            break
+    assert added == [*range(50, 56), *range(90, 96)]

@@ -59,8 +59,8 @@ def test_a_store_is_opened_by_its_url_and_made_once(hbase: LocalHBase, client: H
     namespace = unique("opened")
     url = f"hbase://{hbase.zookeeper}/{namespace}"
     gateway = "{}:{}".format(*hbase.thrift)
-    first = open_backend(url)
-    second = open_backend(f"{url}?thrift={gateway}&history=60")
+    first = open_backend(url, pool="tests", base=False)
+    second = open_backend(f"{url}?thrift={gateway}&history=60")  # as a client
     try:
         assert first.store.identity() == second.store.identity() == first.within(5.0).identity()
         write(first.store, real(1), {1: b"one"}, logged=True)
@@ -68,7 +68,7 @@ def test_a_store_is_opened_by_its_url_and_made_once(hbase: LocalHBase, client: H
         assert read(second.store, [1]) == [b"one"] and first.store.get_document("name") == b"content"
         assert first.base is None and first.sources.sources() == []
         made = sorted(str(table) for table in client.admin.tables(namespace))
-        assert made == sorted(str(table.name) for table, _ in pool_tables(namespace))
+        assert made == sorted(str(table.name) for table, _ in pool_tables(namespace, 60))
         assert len(client.regions.listed(f"{namespace}:_state")) == 16
     finally:
         first.close()
@@ -80,7 +80,11 @@ def test_a_namespace_of_another_pool_is_refused(hbase: LocalHBase, client: HBase
     namespace = unique("taken")
     PoolAdmin(client.master, namespace, "another").create_namespace()
     with pytest.raises(CatalogError, match=rf"namespace '{namespace}' of hbase was made by the pool 'another'"):
-        open_backend(f"hbase://{hbase.zookeeper}/{namespace}")
+        open_backend(f"hbase://{hbase.zookeeper}/{namespace}", pool="shop")
+    own = f"hbase://{hbase.zookeeper}/{unique('own')}"
+    open_backend(own, pool="shop").close()
+    with pytest.raises(CatalogError, match=r"of hbase was made by the pool 'shop', and this is the pool 'other'"):
+        open_backend(own, pool="other")
 
 
 def test_urls() -> None:
@@ -94,7 +98,7 @@ def test_urls() -> None:
         "hbase://zk/my-pool": "a namespace of letters, digits and _",
         "hbase://zk:x/p": "'zk:x' is no host with a port",
         "hbase://zk/p?thrift=here": "'here' is no host with a port",
-        "hbase://zk/p?cells=rpc": "there is no option 'cells'; there are history, thrift, znode",
+        "hbase://zk/p?cells=rpc": "there is no option 'cells'; there are history, state, thrift, znode",
         "hbase://zk/p?history=0": "history is '0'; a number of seconds is needed",
     }.items():
         for opening in (open_backend, shared_url):
@@ -208,7 +212,7 @@ TYPES = (
 
 def test_other_clients_read_views_with_the_encodings_of_bytes(hbase: LocalHBase) -> None:
     namespace, name = unique("shop"), "view spend 3"
-    backend = open_backend(f"hbase://{hbase.zookeeper}/{namespace}")
+    backend = open_backend(f"hbase://{hbase.zookeeper}/{namespace}", pool="tests", base=False)
     connection = happybase.Connection(*hbase.thrift, timeout=60_000)
     try:
         columns = _columns()
@@ -292,7 +296,7 @@ def test_removed_chunks_leave_no_markers_for_long(
     """Each removal leaves a delete marker in an index row, over which readers have to step."""
     monkeypatch.setattr(input_module, "_MARKERS", 50)
     namespace = unique("input")
-    backend = open_backend(f"hbase://{hbase.zookeeper}/{namespace}")
+    backend = open_backend(f"hbase://{hbase.zookeeper}/{namespace}", pool="tests", base=False)
     try:
         for number in range(60):
             backend.store.put_chunks([(_chunk(number), b"payload")])

@@ -18,7 +18,7 @@ import pyarrow as pa
 from belvedere.backend.hbase.cells import Cells, Columns
 from belvedere.backend.hbase.documents import CellDocuments
 from belvedere.backend.hbase.keyvalues import PUT, KeyValues, same
-from belvedere.backend.hbase.layout import DOCUMENT_FAMILY, TAG_BYTES
+from belvedere.backend.hbase.layout import CURRENT, DOCUMENT_FAMILY, PAST, TAG_BYTES
 from belvedere.backend.row_shapes import pack_shape, unpack_shape
 from belvedere.backend.seam import RowShape
 
@@ -82,12 +82,19 @@ class StoredBounds:
 
 @dataclass(frozen=True)
 class KnownTable:
-    """A table of the pool. `keyed`: its rows are found by key, too. `shape`: of a view, which has a table of HBase."""
+    """A table of the pool. `keyed`: its rows are found by key, too. `shape`: of a view, which has a table of HBase.
+    `past`: it is no view, and read at older epochs as well."""
 
     name: str
     tag: bytes
     keyed: bool
     shape: RowShape | None
+    past: bool
+
+    @property
+    def family(self) -> str:
+        """Of `_state`."""
+        return PAST if self.past else CURRENT
 
 
 class StoredTables:
@@ -106,13 +113,14 @@ class StoredTables:
             known = None if data is None else self._remember(name, data)
         return known
 
-    def enter(self, name: str, keyed: bool, shape: RowShape | None) -> KnownTable:
+    def enter(self, name: str, keyed: bool, shape: RowShape | None, logged: bool) -> KnownTable:
         """What it is from now on, or has been."""
         known = self.get(name)
         if known is not None:
             return known
         text = None if shape is None else pack_shape(shape)
         described = {"tag": secrets.token_hex(TAG_BYTES - 1), "keyed": keyed, "shape": text}
+        described["past"] = shape is None and (keyed or logged)
         return self._remember(name, self._documents.put_if_absent(name, json.dumps(described).encode()))
 
     def all(self) -> list[KnownTable]:
@@ -135,4 +143,4 @@ def _table(name: str, data: bytes) -> KnownTable:
     held = json.loads(data)
     shape = None if held["shape"] is None else unpack_shape(held["shape"])
     # No tag consists of ff alone: what follows it is found by adding one.
-    return KnownTable(name, b"\0" + bytes.fromhex(held["tag"]), held["keyed"], shape)
+    return KnownTable(name, b"\0" + bytes.fromhex(held["tag"]), held["keyed"], shape, held["past"])

@@ -3,7 +3,8 @@ on is here, and in `packing.py`.
 
     _meta    d   documents; what tables there are; the bounds of collection
              l   the log of changes and of tombstones
-    _state   c   slot (1) tag (8) bucket's low byte (1) id (16): state, DELTA, quarantine; of views: the key of an id
+    _state   c   slot (1) tag (8) bucket's low byte (1) id (16): state; of views: the key of an id
+             v   the same of tables that are read at older epochs: DELTA, quarantine, what is committed
     _keys    c   tag (8) key: ids of keyed tables that are no views (DELTA)
     _input   i   "i" source: one row per source, the index of INPUT
              p   "p" writer number: payloads
@@ -29,13 +30,14 @@ from belvedere.errors import DataError
 
 META, STATE, KEYS, INPUT = "_meta", "_state", "_keys", "_input"
 DOCUMENT_FAMILY, LOG_FAMILY = "d", "l"
-CURRENT, HISTORY = "c", "h"
+CURRENT, HISTORY, PAST = "c", "h", "v"
 INDEX_FAMILY, PAYLOAD_FAMILY = "i", "p"
 LIVENESS = b"_"
 BUCKETS = 16_384
 SLOT_BUCKETS = 256
 VERSIONS = 4
 """At most two epochs are uncommitted, and a read may be one epoch late: one version below it, and three above."""
+_ALL_VERSIONS = 2**31 - 1
 TAG_BYTES, ID_BYTES = 8, 16
 MAX_KEY = 32_000
 """HBase's limit for a row is 32,767."""
@@ -46,14 +48,16 @@ _SAFE = re.compile(r"[A-Za-z0-9_-]")
 _VIEW = re.compile(r"view (.*) (\d+)", re.DOTALL)
 
 
-def pool_tables(namespace: str) -> list[tuple[TableDescriptor, list[bytes]]]:
+def pool_tables(namespace: str, history_seconds: int) -> list[tuple[TableDescriptor, list[bytes]]]:
     """Tables that every pool has, with the keys at which they are split."""
     current = _family(CURRENT, VERSIONS=str(VERSIONS))
+    ttl = {"TTL": str(history_seconds), "MIN_VERSIONS": str(VERSIONS), "KEEP_DELETED_CELLS": "FALSE"}
+    past = _family(PAST, VERSIONS=str(_ALL_VERSIONS), **ttl)
     one = {"VERSIONS": "1"}
     splits = [bytes([slot]) for slot in range(0, BUCKETS // SLOT_BUCKETS, BUCKETS // SLOT_BUCKETS // _STATE_REGIONS)]
     made: Mapping[str, tuple[tuple[Family, ...], list[bytes]]] = {
         META: ((_family(DOCUMENT_FAMILY, **one), Family(LOG_FAMILY, one)), []),
-        STATE: ((current,), splits[1:]),
+        STATE: ((current, past), splits[1:]),
         KEYS: ((_family(CURRENT, **one),), []),
         INPUT: ((Family(INDEX_FAMILY, one), Family(PAYLOAD_FAMILY, one)), []),
     }

@@ -24,7 +24,6 @@ from belvedere.backend.hbase.faults import Refused
 from belvedere.backend.hbase.input import HBaseInput
 from belvedere.backend.hbase.layout import (
     BUCKETS,
-    CURRENT,
     INPUT,
     KEYS,
     LIVENESS,
@@ -115,12 +114,15 @@ class HBaseStore:
             self.identity()
         except (CatalogError, Refused):
             self.prepare()
+        else:
+            self._admin.create_namespace()  # or find out that it is another pool's
 
     def prepare(self) -> None:
         """The namespace and its tables. No effect if they are there."""
         self._admin.create_namespace()
         there = set(self._admin.tables(self._admin.namespace))
-        missing = [one for one in pool_tables(self._admin.namespace) if one[0].name not in there]
+        made = pool_tables(self._admin.namespace, self._history_s)
+        missing = [one for one in made if one[0].name not in there]
         with ThreadPoolExecutor(len(missing) or 1) as threads:  # each takes HBase half a second
             list(threads.map(lambda one: self._admin.create_table(*one), missing))
 
@@ -178,7 +180,7 @@ class HBaseStore:
         for group in write_groups(writes):
             touched, gone = [], []
             for write in group:
-                table = self._tables.enter(write.table, write.keys is not None, write.shape)
+                table = self._tables.enter(write.table, write.keys is not None, write.shape, write.logged)
                 if table.shape is None:
                     self._rows.write_state(table, epoch, write)
                 else:
@@ -339,7 +341,7 @@ class HBaseStore:
 
     def _count(self, table: KnownTable) -> int:
         rows = 0
-        columns = Columns(CURRENT, (LIVENESS,))
+        columns = Columns(table.family, (LIVENESS,))
         for slot, (start, stop) in enumerate(state_ranges(table.tag, 0, BUCKETS), 1):
             scan = self._cells.scan(self._name(STATE), start, stop, columns, keys_only=True)
             rows += sum(len(piece) for piece in scan)

@@ -2,8 +2,8 @@
 stands under its key with its columns, and `_state` says which key an id has.
 
 A read asks for the newest versions of `_` and takes the newest below its epoch. HBase keeps four; who asks further back
-finds the previous image in the family `h`, where the table has it, or is told that the epoch has expired. It is never
-told that there was no row (`packing.choose`).
+finds the previous image in the family `h` of a view, an older version in the family `v` of base rows and what else is
+read back, or is told that the epoch has expired. It is never told that there was no row (`packing.choose`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from belvedere.backend.hbase.layout import (
     HISTORY,
     ID_BYTES,
     LIVENESS,
+    PAST,
     VERSIONS,
     after,
     check_keys,
@@ -74,13 +75,13 @@ class VersionedRows:
             at = pa.array(there)
             named = key_rows(table.tag, write.keys.take(at))
             self._cells.put(self._places.keys, pack(named, CURRENT, epoch, _rows(len(there)), _ids(write.ids[there])))
-        self._cells.put(self._places.state, pack(rows, CURRENT, epoch, kinds, _filled(write.values)))
+        self._cells.put(self._places.state, pack(rows, table.family, epoch, kinds, _filled(write.values)))
 
     def read_state(self, table: KnownTable, ids: np.ndarray, below: int) -> tuple[np.ndarray, pa.BinaryArray]:
         """What each was, and its content (null: no row)."""
         unique, back = np.unique(ids, axis=0, return_inverse=True)
         rows = state_rows(table.tag, unique)
-        found = self._cells.get(self._places.state, rows, _newest(below))
+        found = self._cells.get(self._places.state, rows, _newest(below, table.family))
         kinds, bodies = self._choose(self._places.state, table, rows, found, below)
         back = back.reshape(-1)
         return kinds[back], bodies.take(pa.array(back))
@@ -91,7 +92,7 @@ class VersionedRows:
         """Ids in order, what each was, and its content."""
         for begin, end in _runs(first, stop, only):
             for start, last in state_ranges(table.tag, begin, end):
-                for piece in self._cells.scan(self._places.state, start, last, _newest(below)):
+                for piece in self._cells.scan(self._places.state, start, last, _newest(below, table.family)):
                     rows = _distinct(piece.row)
                     kinds, bodies = self._choose(self._places.state, table, rows, piece, below)
                     there = np.flatnonzero(kinds > Content.GONE)
@@ -110,14 +111,36 @@ class VersionedRows:
     def _choose(
         self, place: str, table: KnownTable, rows: pa.BinaryArray, found: KeyValues, below: int
     ) -> tuple[np.ndarray, pa.BinaryArray]:
-        chosen = choose(rows, found, below, lambda row, stamp, count: self._rest(place, row, stamp, count))
-        if chosen.late.any():
-            raise expired(table.name, below)
-        return chosen.kind, chosen.body
+        def rest(row: bytes, stamp: int, count: int) -> Sequence[bytes]:
+            return self._rest(place, table.family, row, stamp, count)
 
-    def _rest(self, place: str, row: bytes, stamp: int, count: int) -> Sequence[bytes]:
+        chosen = choose(rows, found, below, rest)
+        if not chosen.late.any():
+            return chosen.kind, chosen.body
+        late = rows.filter(pa.array(chosen.late))
+        older = self._past(table, place, late, below)
+        again = choose(late, older, below, rest)
+        kinds, bodies = chosen.kind, pa.concat_arrays([chosen.body, again.body])
+        where = np.flatnonzero(chosen.late)
+        kinds[where] = again.kind
+        at = np.arange(len(rows))
+        at[where] = len(rows) + np.arange(len(where))
+        return kinds, bodies.take(pa.array(at))
+
+    def _past(self, table: KnownTable, place: str, rows: pa.BinaryArray, below: int) -> KeyValues:
+        """The version below of rows that have newer ones only among the newest. A row without any was made since, or
+        its version has expired: who can tell?"""
+        if not table.past:
+            raise expired(table.name, below)
+        found = self._cells.get(place, rows, Columns(PAST, (LIVENESS,), below=below))
+        if len(found) < len(rows):
+            raise expired(table.name, below)
+        return found
+
+    def _rest(self, place: str, family: str, row: bytes, stamp: int, count: int) -> Sequence[bytes]:
         names = tuple(b"_%d" % number for number in range(1, count))
-        found = self._cells.get(place, pa.array([row], pa.binary()), Columns(CURRENT, names, VERSIONS))
+        columns = Columns(family, names, VERSIONS, below=stamp + 1)
+        found = self._cells.get(place, pa.array([row], pa.binary()), columns)
         held = zip(found.qualifier.to_pylist(), found.timestamp.tolist(), found.value.to_pylist(), strict=True)
         pieces = {name: value for name, moment, value in held if moment == stamp}
         if len(pieces) < count - 1:
@@ -129,35 +152,37 @@ class VersionedRows:
     def remove_state(self, table: KnownTable, ended: Ended, horizon: int, fence: int) -> None:
         """Rows that end with a tombstone up to `fence`, and are not there again at `horizon`, at its epoch."""
         rows = state_rows(table.tag, ended.ids)
-        at, stamps = self._ended(self._places.state, rows, horizon, fence)
+        at, stamps = self._ended(self._places.state, table.family, rows, horizon, fence)
         if ended.keys is not None:
             named = key_rows(table.tag, ended.keys.take(pa.array(at)))
             self._cells.delete(self._places.keys, named, CURRENT, None, stamps)
-        self._cells.delete(self._places.state, rows.take(pa.array(at)), CURRENT, None, stamps)
+        self._cells.delete(self._places.state, rows.take(pa.array(at)), table.family, None, stamps)
 
     def remove_view(self, table: KnownTable, place: str, ended: Ended, horizon: int, fence: int) -> None:
         assert ended.keys is not None
-        at, stamps = self._ended(place, ended.keys, horizon, fence)
+        at, stamps = self._ended(place, CURRENT, ended.keys, horizon, fence)
         rows = state_rows(table.tag, ended.ids[at])
         self._cells.delete(self._places.state, rows, CURRENT, None, stamps)
         self._cells.delete(place, ended.keys.take(pa.array(at)), CURRENT, None, stamps)
 
-    def _ended(self, place: str, rows: pa.BinaryArray, horizon: int, fence: int) -> tuple[np.ndarray, list[int]]:
+    def _ended(
+        self, place: str, family: str, rows: pa.BinaryArray, horizon: int, fence: int
+    ) -> tuple[np.ndarray, list[int]]:
         """Which of these rows are tombstones, and since when."""
-        found = self._cells.get(place, rows, Columns(CURRENT, (LIVENESS,), below=horizon + 1))
+        found = self._cells.get(place, rows, Columns(family, (LIVENESS,), below=horizon + 1))
         gone = np.asarray(pc.equal(part_of(found.value, 0, 1), b"\0")).astype(np.bool_)
         at = np.flatnonzero(gone & (found.timestamp <= fence))
         return np.asarray(pc.index_in(found.row, value_set=rows))[at], found.timestamp[at].tolist()
 
     def drop_state(self, table: KnownTable) -> None:
         for start, stop in state_ranges(table.tag, 0, BUCKETS):
-            self._remove_all(self._places.state, start, stop)
+            self._remove_all(self._places.state, table.family, start, stop)
         if table.keyed and table.shape is None:
-            self._remove_all(self._places.keys, table.tag, after(table.tag))
+            self._remove_all(self._places.keys, CURRENT, table.tag, after(table.tag))
 
-    def _remove_all(self, place: str, start: bytes, stop: bytes) -> None:
-        for piece in self._cells.scan(place, start, stop, Columns(CURRENT, (LIVENESS,)), keys_only=True):
-            self._cells.delete(place, piece.row, CURRENT, None, piece.timestamp.tolist())
+    def _remove_all(self, place: str, family: str, start: bytes, stop: bytes) -> None:
+        for piece in self._cells.scan(place, start, stop, Columns(family, (LIVENESS,)), keys_only=True):
+            self._cells.delete(place, piece.row, family, None, piece.timestamp.tolist())
 
     # --- views
 
@@ -215,7 +240,7 @@ class VersionedRows:
         """Ids (of those that are there), and rows below an epoch, null where there was none."""
         if found is None:
             found = self._cells.get(place, keys, _newest(below))
-        chosen = choose(keys, found, below, lambda row, stamp, count: self._rest(place, row, stamp, count))
+        chosen = choose(keys, found, below, lambda row, stamp, count: self._rest(place, CURRENT, row, stamp, count))
         late = np.flatnonzero(chosen.late)
         bodies = chosen.body
         kinds = chosen.kind
@@ -264,8 +289,8 @@ def expired(table: str, below: int) -> BelowHorizon:
     )
 
 
-def _newest(below: int) -> Columns:
-    return Columns(CURRENT, (LIVENESS,), VERSIONS, deep=below)
+def _newest(below: int, family: str = CURRENT) -> Columns:
+    return Columns(family, (LIVENESS,), VERSIONS, deep=below)
 
 
 def _kinds(write: TableWrite) -> np.ndarray:
