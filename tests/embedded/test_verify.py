@@ -122,7 +122,7 @@ def test_rows_in_quarantine_are_counted_and_views_above_compared(db):
     assert not low.ok and not low.complete and low.compared and low.differences == 0
     assert "1 rows are in quarantine; the 9 rows shown are right" in str(low)
     assert high.compared and high.differences == 0 and not high.ok and not high.complete
-    assert "1 rows of views below are in quarantine; the 2 rows shown are right" in str(high)
+    assert "1 rows of views and tables below are in quarantine; the 2 rows shown are right" in str(high)
     assert high.to_dict()["complete"] is False
     db.wait(db.put("t", {"id": 3, "s": "3"}))
     assert db.verify().ok

@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 
 from belvedere.backend.hbase.cell_values import read_columns
 from belvedere.backend.hbase.local.jars import find_classes, missing_tool
-from belvedere.backend.hbase.row_keys import KeyPart, RowKeyReader
+from belvedere.backend.hbase.row_keys import KeyPart, RowKeyReader, row_keys
 from belvedere.engine.vec import Status, Vec
 from belvedere.errors import DataError, StoreUnavailable
 from belvedere.local.java import java_command
+from belvedere.sql.catalog import TableDef
 from belvedere.sql.origin import Encoding, Origin, RowKey, StoredColumn
-from belvedere.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, Type, decimal
+from belvedere.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, Column, Type, decimal
 
 E = Encoding
 Encode = Callable[[str, Sequence[Any]], list[bytes]]
@@ -301,6 +302,13 @@ def test_a_schema_that_is_none_of_avro() -> None:
 Part = tuple[Type, Encoding, int | None]
 
 
+def definition(parts: Sequence[Part], **form: Any) -> TableDef:
+    names = [f"k{i}" for i in range(len(parts))]
+    columns = tuple(Column(name, type, False) for name, (type, _, _) in zip(names, parts, strict=True))
+    stored = tuple(StoredColumn(encoding, width=width) for _, encoding, width in parts)
+    return TableDef("t", columns, tuple(names), origin=Origin("t", stored, row_key=RowKey(**form)))
+
+
 def keys(cells: Sequence[bytes], *parts: Part, **form: Any) -> tuple[list[tuple[Any, ...] | None], list[str]]:
     """The values of each key, None if it cannot be read, and the reasons of those."""
     stored = [StoredColumn(encoding, width=width) for _, encoding, width in parts]
@@ -309,6 +317,8 @@ def keys(cells: Sequence[bytes], *parts: Part, **form: Any) -> tuple[list[tuple[
         [KeyPart(f"k{i}", type, stored[i]) for i, (type, _, _) in enumerate(parts)],
     )
     columns, sound = reader.read(*block(cells))
+    if sound.all() and not form.keys() & {"skip", "skip_to"}:
+        assert row_keys(definition(parts, **form), columns) == list(cells), "the inverse"
     rows = list(zip(*(shown(vec) for vec in columns), strict=True))
     reasons = [reader.reason(cell) for cell, fine in zip(cells, sound.tolist(), strict=True) if not fine]
     return [row if fine else None for row, fine in zip(rows, sound.tolist(), strict=True)], reasons
@@ -385,6 +395,11 @@ def test_what_could_be_written_in_another_way_is_no_key(part: Part, key: bytes) 
     """Else two rows of HBase would be one."""
     found, (reason,) = keys([key], part)
     assert found == [None] and reason.startswith(("column 'k0'", "bytes follow"))
+
+
+def test_row_keys_behind_a_salt_cannot_be_made() -> None:
+    with pytest.raises(DataError, match="begin with what is skipped"):
+        row_keys(definition([(INT, E.INT, None)], skip=1), [])
 
 
 @given(st.lists(st.binary(max_size=12), min_size=1, max_size=30, unique=True))

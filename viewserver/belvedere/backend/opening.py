@@ -82,7 +82,7 @@ def leaves_state(url: str) -> bool:
 
 
 def _need_hbase(url: str) -> None:
-    missing = [name for name in ("google.protobuf", "happybase", "kazoo") if not _is_installed(name)]
+    missing = [name for name in ("fastavro", "google.protobuf", "happybase", "kazoo") if not _is_installed(name)]
     if missing:
         raise DataError(
             f"the backend {url!r} needs {missing[0]}, which is not installed; pip install 'belvedere[hbase]' brings it"

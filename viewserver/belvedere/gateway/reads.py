@@ -428,7 +428,7 @@ ENDPOINTS = (
     Endpoint(
         "GET",
         f"{_R}/quarantine",
-        "Rows that a view cannot show",
+        "Rows that a view cannot show, or cells and row keys of HBase that cannot be read",
         Access.READ,
         get_quarantine,
         produces=formats.ROWS,

@@ -59,29 +59,41 @@ def quarantined_rows(
 
 def base_rows(table: TableDef, ids: np.ndarray, values: pa.BinaryArray) -> Delta:
     """Live rows of DELTA, which keeps tombstones as values; columns that came later are NULL."""
+    rows, error = stored_base_rows(table, ids, values)
+    return rows if error is None else rows.take(np.flatnonzero(error == 1))
+
+
+def stored_base_rows(table: TableDef, ids: np.ndarray, values: pa.BinaryArray) -> tuple[Delta, np.ndarray | None]:
+    """The same with those of which it is not known yet whether they are there: their codes are errors."""
     what = f"table {table.name}"
     widths, rows, _, came, _ = _split(_of_arrow(values), 5, what)
     live = np.flatnonzero(came.stops == came.starts)
     wide, rows, ids = widths.words(np.uint16)[live], rows.take(live), ids[live]
     types, parts, order = [c.type for c in table.columns], [], []
+    codes = np.ones(len(live), np.uint8)
     for width in np.unique(wide).tolist():
         if width > len(types):
             raise Damaged(f"{what}: a stored row has {width} columns, the table {len(types)}")
         at = np.flatnonzero(wide == width)
         columns, error = _unpacked(types[:width], rows.take(at))
-        if error is not None:  # whether the row is there is not known yet
-            at = at[error == 1]
-            columns = tuple(column.take(np.flatnonzero(error == 1)) for column in columns)
+        if error is not None:
+            codes[at] = error
         parts.append(columns + tuple(nulls(t, len(at)) for t in types[width:]))
         order.append(at)
     if not parts:
-        return Delta(tuple(empty(t) for t in types), np.ones(0, np.int8), ids)
-    ids = ids[np.sort(np.concatenate(order))]
+        return Delta(tuple(empty(t) for t in types), np.ones(0, np.int8), ids), None
+    weight, errors = np.ones(len(ids), np.int8), codes if (codes != 1).any() else None
     if len(parts) == 1:
-        return Delta(parts[0], np.ones(len(ids), np.int8), ids)
+        return Delta(parts[0], weight, ids), errors
     back = np.argsort(np.concatenate(order))
     together = tuple(concat([part[i] for part in parts]).take(back) for i in range(len(types)))
-    return Delta(together, np.ones(len(ids), np.int8), ids)
+    return Delta(together, weight, ids), errors
+
+
+def unread_cells(table: str) -> str:
+    """Where counts of rows in quarantine, by relation, have those of a base table with cells that cannot be read. (No
+    table has such a name. Under its own are the row keys that cannot be read, which no recomputation knows either.)"""
+    return f"{table}\0cells"
 
 
 def _of_arrow(values: pa.BinaryArray) -> _Values:

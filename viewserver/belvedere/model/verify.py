@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from belvedere.model.recompute import Recomputation, connect, duckdb, uneven
 from belvedere.model.recompute_failing import CannotTell, TolerantRecomputation
+from belvedere.model.stored_rows import unread_cells
 from belvedere.sql.catalog import Catalog, ViewDef
 from belvedere.types import Kind, Schema
 
@@ -53,7 +54,9 @@ class Report:
         """What is missing, in words."""
         of_itself = f"{self.quarantined:,} rows are in quarantine" if self.quarantined else ""
         of_others = (
-            f"{self.quarantined_below:,} rows of views below are in quarantine" if self.quarantined_below else ""
+            f"{self.quarantined_below:,} rows of views and tables below are in quarantine"
+            if self.quarantined_below
+            else ""
         )
         return "incomplete: " + " and ".join(filter(None, (of_itself, of_others)))
 
@@ -112,8 +115,15 @@ def compare(
     dependants see such rows as absent."""
     mine, failed = rows[view.name], quarantined.get(view.name, 0)
     known = below(catalog, [view])
-    incomplete = {n: quarantined[n] for n in sorted(known) if quarantined.get(n)}
-    report = Report(view.name, epoch, False, mine.num_rows, failed, sum(incomplete.values()))
+    incomplete = {n: quarantined[n] for n in sorted(known) if quarantined.get(n) and n not in catalog.tables}
+    unread = {n: count for n in sorted(known) if (count := quarantined.get(unread_cells(n), 0))}
+    beside = sum(quarantined.get(n, 0) for n in known if n in catalog.tables) + sum(unread.values())
+    report = Report(view.name, epoch, False, mine.num_rows, failed, sum(incomplete.values()) + beside)
+    if unread:
+        named = ", ".join(f"{count:,} of {name!r}" for name, count in unread.items())
+        return _not_compared(
+            report, f"base rows have cells that cannot be read ({named}), and DuckDB knows no such value"
+        )
     connection, name = connect({n: rows[n] for n in known if n in catalog.tables or n in incomplete})
     try:
         try:

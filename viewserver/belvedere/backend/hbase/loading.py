@@ -23,6 +23,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from belvedere.backend.hbase.followed import FollowedBook, FollowedRegion, Follo
 from belvedere.backend.hbase.keyvalues import DELETE, DELETE_FAMILY_VERSION, PUT, KeyValues, encode
 from belvedere.backend.hbase.regions import Regions
 from belvedere.backend.hbase.rpc_cells import RpcCells
+from belvedere.backend.hbase.unreadable import UnreadableKeys
 from belvedere.backend.hbase.wal import CellDecoder
 from belvedere.backend.seam import Documents, PushEntries
 from belvedere.engine.delta import CellChange
@@ -115,9 +117,16 @@ class Loader:
     """Reads one range after the other. `wanted`: asked before each batch."""
 
     def __init__(
-        self, book: FollowedBook, loads: LoadBook, cells: RpcCells, push: PushEntries, wanted: Callable[[], bool]
+        self,
+        book: FollowedBook,
+        loads: LoadBook,
+        cells: RpcCells,
+        push: PushEntries,
+        wanted: Callable[[], bool],
+        unreadable: UnreadableKeys,
     ) -> None:
         self._book, self._loads, self._cells, self._push, self._wanted = book, loads, cells, push, wanted
+        self._unreadable = unreadable
         self.rows = 0
 
     def load(self, table: FollowedTable, range: LoadRange) -> None:
@@ -128,7 +137,7 @@ class Loader:
         self._book.put_region(attempt)
         range = replace(range, attempt=attempt.encoded)
         self._loads.put(range)
-        decoder, seq = CellDecoder(table.definition), 0
+        decoder, seq = CellDecoder(table.definition, partial(self._unreadable.meet, table)), 0
         for cells in self._scan(table, range):
             rows = self._changes(decoder, cells)
             if len(rows.changes):

@@ -18,6 +18,7 @@ from belvedere.backend.hbase.meta import MetaTable
 from belvedere.backend.hbase.sink import LogSink
 from belvedere.backend.hbase.zookeeper import cluster_key
 from belvedere.backend.seam import BaseTables, OpenRange, PushEntries, SinkPlace, SourceInfo, Store
+from belvedere.backend.unreadable_rows import forget_unreadable
 from belvedere.engine.delta import Changes
 from belvedere.errors import CatalogError
 from belvedere.protocol.exactly_once import Seq, SourceId
@@ -114,6 +115,7 @@ class HBaseLog:
         """Follow it no more."""
         self._book.remove_table(table)
         self._loads.remove(table)
+        forget_unreadable(self._store, table)
         self._set_peer()
 
     def _set_peer(self) -> None:

@@ -7,6 +7,7 @@ is the exception, as nobody can tell: it must follow from the rest, as a salt or
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,12 +18,57 @@ from belvedere.backend.hbase.cell_values import read_column, read_texts
 from belvedere.engine.expr.casts.cast import CASTS
 from belvedere.engine.state.kernels import parts, wal
 from belvedere.engine.vec import Status, Vec
+from belvedere.errors import DataError
+from belvedere.sql.catalog import TableDef
 from belvedere.sql.origin import Encoding, Origin, StoredColumn
 from belvedere.types import STRING, Kind, Type
 
 _ORDERED = {Kind.INT: (0x2B, 4), Kind.BIGINT: (0x2C, 8), Kind.DOUBLE: (0x31, 8)}
 _ORDERED_TEXT = 0x34
 """The first byte of each in `OrderedBytes`, ascending, and how many follow."""
+_FORMATS = {
+    Encoding.SHORT: ">h", Encoding.INT: ">i", Encoding.LONG: ">q", Encoding.MILLIS: ">q", Encoding.MICROS: ">q",
+    Encoding.DOUBLE: ">d", Encoding.FLOAT: ">f",
+}  # fmt: skip
+_MILLI = 1000
+
+
+def row_keys(table: TableDef, keys: Sequence[Vec]) -> list[bytes]:
+    """The row keys of rows, given the columns of their key: the inverse of `RowKeyReader`, for a few rows."""
+    origin = table.origin
+    assert origin is not None
+    if origin.row_key.skip or origin.row_key.skip_to:
+        raise DataError(
+            f"the row keys of hbase table {origin.table!r} begin with what is skipped (spec.hbase.rowKey), and cannot "
+            "be made of the columns of the key"
+        )
+    stored = [origin.columns[i] for i in table.key_positions]
+    columns = [_written(one, vec) for one, vec in zip(stored, keys, strict=True)]
+    return [origin.row_key.delimiter.encode().join(row) for row in zip(*columns, strict=True)]
+
+
+def _written(stored: StoredColumn, vec: Vec) -> list[bytes]:
+    match stored.encoding:
+        case Encoding.RAW:
+            return list(vec.data.to_pylist())
+        case Encoding.TEXT if vec.type.kind is Kind.STRING:
+            return [text.encode().ljust(stored.width or 0, b"\0") for text in vec.data.to_pylist()]
+        case Encoding.TEXT:
+            texts = CASTS[vec.type.kind, Kind.STRING](vec, STRING).data.to_pylist()
+            return [text.encode().rjust(stored.width or 0, b"0") for text in texts]
+        case Encoding.ORDERED if vec.type.kind is Kind.STRING:
+            return [bytes([_ORDERED_TEXT]) + text.encode() + b"\0" for text in vec.data.to_pylist()]
+        case Encoding.BOOLEAN:
+            return [b"\xff" if value else b"\0" for value in vec.data.tolist()]
+        case Encoding.ORDERED:
+            header, width = _ORDERED[vec.type.kind]
+            bits = vec.data.view(np.int64) if vec.type.kind is Kind.DOUBLE else vec.data.astype(np.int64)
+            words = bits ^ (-1 << (8 * width - 1))
+            if vec.type.kind is Kind.DOUBLE:
+                words = np.where(bits < 0, ~bits, words)
+            return [bytes([header]) + (word % (1 << 8 * width)).to_bytes(width, "big") for word in words.tolist()]
+    values = vec.data // _MILLI if stored.encoding is Encoding.MILLIS else vec.data
+    return [struct.pack(_FORMATS[stored.encoding], value) for value in values.tolist()]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from belvedere.backend.hbase.client import HBase
 from belvedere.backend.hbase.followed import Ancestry, FollowedBook, FollowedRegion, FollowedTable
@@ -13,6 +14,7 @@ from belvedere.backend.hbase.loading import LoadBook, Loader, LoadRange
 from belvedere.backend.hbase.meta import MetaTable
 from belvedere.backend.hbase.rpc_cells import RpcCells
 from belvedere.backend.hbase.sink_server import SinkServer
+from belvedere.backend.hbase.unreadable import UnreadableKeys
 from belvedere.backend.hbase.wal import CellDecoder, EntryRun, read_request
 from belvedere.backend.hbase.zookeeper import SinkRegistration
 from belvedere.backend.seam import Documents, Input, PushEntries, SinkPlace
@@ -48,8 +50,10 @@ class SinkFigures:
 class EntryReceiver:
     """What a request means: which of its entries count, and of which sources. Thread-safe."""
 
-    def __init__(self, book: FollowedBook, ancestry: Ancestry, push: PushEntries) -> None:
-        self._book, self._ancestry, self._push = book, ancestry, push
+    def __init__(
+        self, book: FollowedBook, ancestry: Ancestry, push: PushEntries, unreadable: UnreadableKeys | None = None
+    ) -> None:
+        self._book, self._ancestry, self._push, self._unreadable = book, ancestry, push, unreadable
         self._lock = threading.Lock()
         self._decoders: dict[str, CellDecoder] = {}
         self._places: dict[tuple[str, str], FollowedRegion | None] = {}
@@ -76,7 +80,8 @@ class EntryReceiver:
         with self._lock:
             known = self._decoders.get(table.name)
             if known is None or known.table is not table.definition:
-                known = self._decoders[table.name] = CellDecoder(table.definition)
+                meet = None if self._unreadable is None else partial(self._unreadable.meet, table)
+                known = self._decoders[table.name] = CellDecoder(table.definition, meet)
             return known
 
     def _count(self, run: EntryRun) -> None:
@@ -155,10 +160,13 @@ class LogSink:
         self._book = FollowedBook(documents)
         self._ancestry = Ancestry(self._book, MetaTable(hbase.registry, hbase.pool))
         self._loads, cells = LoadBook(documents), RpcCells(hbase.regions, hbase.pool)
-        self._loader = Loader(self._book, self._loads, cells, self._push_loaded, lambda: not self._ending.is_set())
+        self._unreadable = UnreadableKeys(documents, cells)
+        self._loader = Loader(
+            self._book, self._loads, cells, self._push_loaded, lambda: not self._ending.is_set(), self._unreadable
+        )
         self._push = push
         self._input, self._quota = input, quota_bytes
-        self._receiver = EntryReceiver(self._book, self._ancestry, push)
+        self._receiver = EntryReceiver(self._book, self._ancestry, push, self._unreadable)
         self.over_quota = False
         self._ending = threading.Event()
         self._server = SinkServer(self._receive, place.host, place.port)
@@ -247,6 +255,7 @@ class LogSink:
                     for table in self._book.tables():
                         if table.listed:
                             self._ancestry.look_for_daughters(table)
+                            self._unreadable.look_again(table)
             except BelvedereError as error:
                 log.info("the sink looks again later: %s", error)
 

@@ -28,7 +28,8 @@ from belvedere.types import Type
 @dataclass(frozen=True, eq=False)
 class EntryRun:
     """Entries of one region, in their order. `ends`: rows up to the end of each. `written`: when the last of them was
-    written (milliseconds, the region server's clock). `unreadable`: row keys that the table's mapping cannot read."""
+    written (milliseconds, the region server's clock). `unreadable`: row keys that the table's mapping cannot read, of
+    all runs of the request in the first one of the table."""
 
     region: str
     table: str
@@ -62,11 +63,12 @@ def key_reader(table: TableDef) -> RowKeyReader:
 
 
 class CellDecoder:
-    """Cells of one base table as changes of its columns; cells of columns that it does not map are left out."""
+    """Cells of one base table as changes of its columns; cells of columns that it does not map are left out.
+    `unreadable` hears of row keys that cannot be read; what it raises ends the decoding."""
 
-    def __init__(self, table: TableDef) -> None:
+    def __init__(self, table: TableDef, unreadable: Callable[[RowKeyReader, list[bytes]], None] | None = None) -> None:
         assert table.origin is not None
-        self.table = table
+        self.table, self._unreadable = table, unreadable
         self.keys = key_reader(table)
         keys, stored = table.key_positions, table.origin.columns
         self._names_of_key = [(table.columns[i].name, table.columns[i].type) for i in keys]
@@ -112,8 +114,10 @@ class CellDecoder:
             cells[first[:count][unreadable], k.ROW].tolist(),
             cells[first[:count][unreadable], k.ROW_SIZE].tolist(),
         )
-        names = [data[a : a + n].tobytes() for a, n in zip(at, size, strict=True)]
-        return rows.take(index), kept[stops], list(dict.fromkeys(names))
+        bad_keys = list(dict.fromkeys(data[a : a + n].tobytes() for a, n in zip(at, size, strict=True)))
+        if self._unreadable is not None:
+            self._unreadable(self.keys, bad_keys)
+        return rows.take(index), kept[stops], bad_keys
 
     def _rows(
         self,
@@ -190,7 +194,7 @@ def read_request(
             ends, slice = stops[at : at + len(part)] - start, rows.slice(start, stop)
             written = int(own[-1, k.WRITTEN])
             runs.append(EntryRun(name, reader.table.name, own[:, k.SEQ], ends, slice, written, unreadable))
-            at += len(part)
+            at, unreadable = at + len(part), []
     return runs
 
 

@@ -23,7 +23,7 @@ from belvedere.cluster.client import stale_rows
 from belvedere.cluster.client.epochs import MAX_AGE, CommittedEpochs, Known
 from belvedere.cluster.client.pins import Pins
 from belvedere.cluster.client.pool import Caller, Pool, pauses, repeat
-from belvedere.cluster.client.quarantine import quarantined
+from belvedere.cluster.client.quarantine import quarantined, unreadable
 from belvedere.cluster.client.reading import RowReader
 from belvedere.cluster.client.stores import Open, Stores
 from belvedere.cluster.client.subscribe import ClusterSubscription
@@ -51,6 +51,7 @@ from belvedere.model.pin import Pin
 from belvedere.model.row_ids import row_id
 from belvedere.model.shapes import named, to_table
 from belvedere.model.statements import NO_PREFIXES, Executing, Result
+from belvedere.model.stored_rows import unread_cells
 from belvedere.model.writing import ReadRows, Writing, refuse_view
 from belvedere.plan.nodes import Plan
 from belvedere.plan.table_names import quarantine_table
@@ -384,11 +385,15 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
                 start = known if known.epoch == token.epoch else token.epoch
         return ClusterSubscription(self, view, start, timeout, progress)
 
-    def quarantine(self, view: str) -> pa.Table:
-        """Rows that the view cannot show, with the reason."""
+    def quarantine(self, relation: str) -> pa.Table:
+        """Rows that a view cannot show, with the reason; of a base table in HBase, the cells and row keys that cannot
+        be read."""
 
         def read(known: Known, deadline: Deadline) -> pa.Table:
-            return quarantined(self.stores(deadline), self.served_view(view, known), known.epoch)
+            served = self._served(relation, known, deadline)
+            if isinstance(served, ServedTable) and served.definition.origin is not None:
+                return unreadable(self.stores(deadline), served, known.epoch)
+            return quarantined(self.stores(deadline), self.served_view(relation, known), known.epoch)
 
         return self._read(None, None, None, read)
 
@@ -597,6 +602,10 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
                 tables[name] = to_table(served.shape, self.rows.rows(served, known.epoch, deadline))
                 if isinstance(served, ReadableView):
                     failed[name] = quarantined(self.stores(deadline), served, known.epoch).num_rows
+                elif served.definition.origin is not None:
+                    found = unreadable(self.stores(deadline), served, known.epoch)
+                    failed[name] = found.num_rows - found["row_key"].null_count
+                    failed[unread_cells(name)] = found["row_key"].null_count
             return known.epoch, tables, failed
 
         return self._read(None, None, None, read)

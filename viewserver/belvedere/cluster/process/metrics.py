@@ -81,7 +81,12 @@ METRICS = (
     ),
     Metric("belvedere_sessions_suspended", "counter", "times that the connection to ZooKeeper was gone"),
     Metric("belvedere_sessions_lost", "counter", "sessions in ZooKeeper that ended without being closed"),
-    Metric("belvedere_quarantined_rows", "gauge", "rows of a view that are in quarantine", ("view",)),
+    Metric(
+        "belvedere_quarantined_rows",
+        "gauge",
+        "rows of a view in quarantine, or row keys of a base table that cannot be read",
+        ("view",),
+    ),
     Metric("belvedere_store_unmerged_rows", "gauge", "rows that the store has in memory, and not in its tables yet"),
     Metric(
         "belvedere_store_held_up_seconds", "counter", "time that writers of state waited for the store to merge rows"

@@ -89,9 +89,10 @@ class HttpDatabase(HttpReading, Writing[ClusterToken]):
 
         return HttpSubscription(self._caller, describe, str(start), timeout, self.timeout)
 
-    def quarantine(self, view: str) -> pa.Table:
-        """Rows that the view cannot show, with the reason."""
-        request = Request("GET", f"{path_of(view)}/quarantine", f"reading the quarantine of {view!r}")
+    def quarantine(self, relation: str) -> pa.Table:
+        """Rows that a view cannot show, with the reason; of a base table in HBase, the cells and row keys that cannot
+        be read."""
+        request = Request("GET", f"{path_of(relation)}/quarantine", f"reading the quarantine of {relation!r}")
         return table_of_reply(self._call(accepting(request, ARROW), self._deadline(None)))
 
     def status(self) -> dict[str, Any]:
