@@ -21,6 +21,7 @@ from belvedere.cluster.catalog import catalogs, ddl, names, plan
 from belvedere.cluster.process.options import ProcessOptions
 from belvedere.cluster.roles.coordinator import CoordinatorMember
 from belvedere.engine.expr.functions import FUNCTIONS
+from belvedere.engine.version import ENGINE_VERSION
 from belvedere.errors import (
     BelvedereError,
     CatalogError,
@@ -178,18 +179,18 @@ def test_the_leader_drops_nothing_while_anything_is_built(monkeypatch: pytest.Mo
         leader = SimpleNamespace(
             in_loop=lambda ask: ask(),
             require_lead=lambda: None,
-            machine=SimpleNamespace(catalog=(4, "document", building)),
+            machine=SimpleNamespace(catalog=(4, "document", building), engine=ENGINE_VERSION),
             around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document), follower=None),
             loop=SimpleNamespace(post=offers.append),
-            options=SimpleNamespace(pool="default", retention=60.0),
+            options=SimpleNamespace(pool="default", retention=60.0, engines=(ENGINE_VERSION, ENGINE_VERSION)),
         )
         catalog = ddl.CatalogService(cast(CoordinatorMember, leader))
         if building:
-            catalog.retire()
+            catalog.look_after()
             assert not offers
         else:
             with pytest.raises(PeerUnavailable, match="in no plan"):
-                catalog.retire()
+                catalog.look_after()
     assert len(offers) == 1
 
 
@@ -327,7 +328,7 @@ def test_a_leader_that_keeps_less_history_than_a_view_was_promised_says_so() -> 
             require_lead=lambda: None,
             machine=SimpleNamespace(catalog=(3, "document", ())),
             around=SimpleNamespace(store=SimpleNamespace(get_document=lambda name: document), base=None, follower=None),
-            options=SimpleNamespace(pool="default", retention=retention),
+            options=SimpleNamespace(pool="default", retention=retention, engines=(ENGINE_VERSION, ENGINE_VERSION)),
             log=SimpleNamespace(warning=lambda event, reason, to=warnings: to.append(reason)),
         )
         ddl.CatalogService(cast(CoordinatorMember, leader)).repair()

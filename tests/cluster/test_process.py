@@ -14,6 +14,7 @@ import pytest
 import belvedere
 from belvedere import errors
 from belvedere.cluster.process.local import LocalCluster
+from belvedere.cluster.process.next_engine import NEXT, REBUILDS
 from belvedere.engine.version import ENGINE_VERSION
 from belvedere.protocol.messages import PROTOCOL, Role
 from tests.cluster.real import SHAPE, VIEWS, Load, is_whole, started, status, until
@@ -231,6 +232,44 @@ def test_members_of_two_protocols_and_engines_work_together(tmp_path: Path) -> N
             load.check_all()
     finally:
         cluster.stop()
+
+
+def test_views_are_rebuilt_for_an_engine_that_cannot_read_their_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rolling upgrade under load to an engine that reads nothing of the one before: the views go on to be maintained in
+    the form before, until new versions, built aside, take their place."""
+    monkeypatch.setenv("BELVEDERE_TEST_ENGINE", str(NEXT))
+    cluster = started(tmp_path, replace(SHAPE, viewservers=1, distributors=1, coordinators=1))
+    try:
+        with Load(cluster.url, 62) as load:
+            load.goes_on()
+            subscription = load.db.subscribe("spend")
+            groups = view_groups(load)
+            assert status(cluster)["engine"] == NEXT and groups == {"spend": 1, "big": 2, "named": 3}
+            for name in ("distributor-1", "viewserver-1", "coordinator-1"):
+                assert status(cluster)["engine"] == NEXT, "there are members that have nothing else"
+                child = cluster.children[name]
+                child.environment = {"BELVEDERE_TEST_ENGINE": str(REBUILDS)}
+                os.kill(pid_of(cluster, name), signal.SIGTERM)
+                until(lambda child=child: child.starts > 1 and child.running, 60.0, f"{name} again")  # type: ignore[misc]
+            until(lambda: status(cluster).get("engine") == REBUILDS, 60.0, "the engine that rebuilds")
+            while status(cluster)["oldest_state"] != REBUILDS:
+                load.check_now()
+            swapped = status(cluster)["epoch"]
+            load.goes_on()
+            changes = iter(subscription)
+            while next(changes).epoch <= swapped:  # a subscriber goes on with the new version
+                pass
+            subscription.close()
+            load.check_all()
+            assert min(view_groups(load).values()) > max(groups.values()), "every view is a new version"
+    finally:
+        cluster.stop()
+
+
+def view_groups(load: Load) -> dict[str, int]:
+    return {name: view["version"] for name, view in load.db.status()["views"].items()}
 
 
 def test_a_view_that_no_process_can_compute_does_not_hold_up_the_others(tmp_path: Path) -> None:

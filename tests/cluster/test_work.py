@@ -14,6 +14,7 @@ import pytest
 from belvedere import errors
 from belvedere.backend.memory import MemoryStore, Moment
 from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.process.next_engine import FORMATS, NEXT, REBUILDS, engines_of
 from belvedere.cluster.roles.work import (
     Dispatch,
     Distribution,
@@ -23,6 +24,7 @@ from belvedere.cluster.roles.work import (
     failure,
     ring_of,
 )
+from belvedere.engine.formats import THIS_VERSION, Engines, view_group_of
 from belvedere.engine.shard import view_table
 from belvedere.engine.version import ENGINE_VERSION
 from belvedere.model import chunks
@@ -47,7 +49,16 @@ DOCUMENT = "catalog/1"
 class Table:
     """A pool on a table: plans are made here, everybody does what they say, in any order."""
 
-    def __init__(self, seed: int, servers: int, directory: Path | None = None, memory_limit: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        seed: int,
+        servers: int,
+        directory: Path | None = None,
+        memory_limit: int = 1 << 30,
+        engines: Engines = THIS_VERSION,
+        made: int = 0,
+    ) -> None:
+        self.engines = engines
         self.rng, self.order = random.Random(seed), random.Random(seed)
         self.store = MemoryStore()
         self.memory_limit, self.directory = memory_limit, directory
@@ -60,13 +71,13 @@ class Table:
         self.distributors: dict[MemberId, DistributorWork] = {}
         document = catalogs.empty()
         for statement in STATEMENTS:
-            document = catalogs.execute(document, statement) or document
+            document = catalogs.execute(document, statement, engine=made) or document
         self.compiled = catalogs.compile(document)
         self.store.put_document(DOCUMENT, document)
         self.orders: TableDef = self.compiled.tables["orders"].stored
         for name in ("d-1", "d-2"):
             self.distributors[MemberId(name)] = DistributorWork(
-                MemberId(name), self.store, catalogs.compile, chunks.decode, memory_limit=2000
+                MemberId(name), self.store, catalogs.compile, chunks.decode, memory_limit=2000, engines=engines
             )
         self.scale(servers)
 
@@ -79,7 +90,12 @@ class Table:
 
     def start(self, name: MemberId) -> None:
         self.servers[name] = ServerWork(
-            name, self.store, catalogs.compile, memory_limit=self.memory_limit, spill_directory=self.directory
+            name,
+            self.store,
+            catalogs.compile,
+            memory_limit=self.memory_limit,
+            spill_directory=self.directory,
+            engines=self.engines,
         )
 
     def generation(self, skipping: int = 0) -> None:
@@ -130,7 +146,7 @@ class Table:
             DOCUMENT,
             self.compiled.stages,
             slices,
-            engine=ENGINE_VERSION,
+            engine=self.engines.newest,
         )
 
     # ------------------------------------------------------------------ an epoch
@@ -188,6 +204,12 @@ class Table:
         self.commit(plan)
 
     # ------------------------------------------------------------------ what there is
+
+    def state(self) -> list[bytes]:
+        """All that is kept of view groups."""
+        tables = [table for table in self.store.tables() if view_group_of(table) is not None]
+        found = [values.to_pylist() for table in tables for _, values in self.store.scan(table, 0, BUCKETS, 1 << 60)]
+        return [value for values in found for value in values]
 
     def rows(self, view: str) -> dict[bytes, bytes]:
         node = next(v.node for c in self.compiled.view_groups for v in c.views if v.definition.name == view)
@@ -404,6 +426,32 @@ def test_a_plan_of_another_engine_is_refused_by_all_who_carry_it_out() -> None:
     for name, distributor in table.distributors.items():
         with pytest.raises(WorkError, match=told):
             distributor.distribute(Distribute(plan, table.current, pieces_of(plan, table.current, name)))
+
+
+def test_state_stays_in_the_form_that_it_was_made_in_if_the_engine_cannot_read_it() -> None:
+    """A view group is of the engine before for as long as it is there, whoever loads it; what is made now is not."""
+    want, engines = begun(3, 1), engines_of(NEXT, REBUILDS)
+    older, newer = begun(3, 2, engines=engines, made=NEXT), begun(3, 2, engines=engines, made=REBUILDS)
+    for epoch in range(2, 6):
+        for table in (want, older, newer):
+            table.run(table.plan(epoch))
+            for name in list(table.servers):
+                table.start(name)  # and so has to load what it needs
+            table.generation()
+        assert older.views() == newer.views() == want.views()
+    for table, engine in ((older, NEXT), (newer, REBUILDS)):
+        assert table.state() and all(value.startswith(FORMATS[engine].mark) for value in table.state())
+
+
+def test_state_in_a_form_that_a_process_does_not_have_is_refused() -> None:
+    table = begun(1, 1, engines=engines_of(NEXT, REBUILDS), made=NEXT)
+    table.engines = engines_of(REBUILDS, REBUILDS)
+    (name,) = table.servers
+    table.start(name)
+    table.generation()
+    told = f"state of view group 1 is in the form of engine {NEXT}; this process has engine {REBUILDS}"
+    with pytest.raises(WorkError, match=told):
+        table.servers[name].open(Open(table.plan(2), table.current.number))
 
 
 def test_a_store_that_fails_in_the_middle_can_be_asked_again() -> None:

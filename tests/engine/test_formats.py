@@ -1,8 +1,8 @@
 """State that released engines have written is read by this one: a fixture of each form, made by
 `python -m tests.engine.test_formats`.
 
-State of a pool is migrated when it is loaded, never rebuilt (docs/design/engine-versions.md). So an engine that cannot
-read the form before would lose what pools have.
+State of a pool is migrated when it is loaded. An engine that cannot read the form before has to say so, and views are
+rebuilt aside (docs/design/engine-versions.md); else it would lose what pools have.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import pytest
 from belvedere.backend.memory import MemoryStore
 from belvedere.backend.served import wire
 from belvedere.cluster.catalog import catalogs
-from belvedere.engine.formats import THIS_VERSION
-from belvedere.engine.version import ENGINE_VERSION
+from belvedere.cluster.process.next_engine import NEXT, REBUILDS, engines_of
+from belvedere.engine.formats import THIS_VERSION, view_group_of
+from belvedere.engine.version import ENGINE_VERSION, REBUILDING
+from belvedere.errors import FormatError
 from belvedere.protocol.messages import Epoch, EpochPlan
 from tests.cluster.client_pool import create
 from tests.cluster.fake_pool import FakePool
@@ -105,11 +107,32 @@ def restored(fixture: Path) -> FakePool:
     return pool
 
 
-ENGINES = sorted(int(file.name.split("_")[-1].split(".")[0]) for file in FIXTURES.glob("state_of_engine_*.json.xz"))
+OLDEST_READ = max((engine for engine in REBUILDING if engine <= ENGINE_VERSION), default=0)
+FOUND = sorted(int(file.name.split("_")[-1].split(".")[0]) for file in FIXTURES.glob("state_of_engine_*.json.xz"))
+ENGINES = [engine for engine in FOUND if engine >= OLDEST_READ]
 
 
 def test_there_is_a_fixture_of_each_engine_that_this_one_follows() -> None:
-    assert set(ENGINES) >= set(range(THIS_VERSION.oldest, ENGINE_VERSION + 1))
+    assert set(FOUND) >= set(range(THIS_VERSION.oldest, ENGINE_VERSION + 1))
+
+
+def test_a_value_is_read_by_the_engines_that_know_its_form_and_by_no_other() -> None:
+    engines = engines_of(NEXT, REBUILDS)
+    plain = pa.array([b"a value", None, b""], pa.binary())
+    before, after = engines.pack(NEXT, plain), engines.pack(REBUILDS, plain)
+    assert engines.pack(ENGINE_VERSION, plain).equals(plain) and not before.equals(plain) and not after.equals(before)
+    mixed = pa.concat_arrays([plain, before])
+    assert engines.unpack(NEXT, mixed).equals(pa.concat_arrays([plain, plain])), "migrated, a key at a time"
+    assert engines.unpack(REBUILDS, after).equals(plain)
+    for foreign in (plain, before):
+        with pytest.raises(FormatError, match=f"that engine {REBUILDS} does not read: it begins with that of engine"):
+            engines.unpack(REBUILDS, foreign)
+    assert engines.unpack(REBUILDS, pa.nulls(2, pa.binary())).null_count == 2, "what is not there has no form"
+
+
+@pytest.mark.parametrize(("table", "expected"), [("12 state", 12), ("view spend 1", None), ("delta orders", None)])
+def test_state_tables_are_called_after_their_view_group(table: str, expected: int | None) -> None:
+    assert view_group_of(table) == expected
 
 
 @pytest.mark.parametrize("engine", ENGINES)

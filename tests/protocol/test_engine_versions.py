@@ -11,6 +11,7 @@ from belvedere.errors import Contradiction
 from belvedere.protocol import driving as d
 from belvedere.protocol import wire
 from belvedere.protocol.coordinator import Coordinator, Options
+from belvedere.protocol.engines import engine_objection, oldest_state, state_engine
 from belvedere.protocol.leadership import Leadership, Leads
 from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import Attempt, Epoch, Member, Pointer, PoolState, Role, Term
@@ -23,8 +24,9 @@ OPTIONS = Options(quiet_ms=2000, collect_ms=500, retention_ms=2000, late_writer_
 class Engines(TableTop):
     """View servers refuse plans of engines that they do not have, as `cluster.work` does."""
 
-    def __init__(self, seed: int, leader: tuple[int, int] = (1, 2)) -> None:
+    def __init__(self, seed: int, leader: tuple[int, int] = (1, 2), rebuilding: frozenset[int] = frozenset()) -> None:
         super().__init__(seed, OPTIONS)
+        self.rebuilding = rebuilding
         self.engines: dict[MemberId, tuple[int, int]] = {}
         self.notes: list[d.Note] = []
         self.coordinator(leader)
@@ -33,7 +35,7 @@ class Engines(TableTop):
     def coordinator(self, engines: tuple[int, int]) -> MemberId:
         def make(me: MemberId) -> Coordinator:
             made = Coordinator(me, CLUSTER, self.options)
-            made.membership = Membership(CLUSTER, engines=engines)
+            made.membership = Membership(CLUSTER, engines=engines, rebuilding=self.rebuilding)
             made.leadership = Leadership(me, CLUSTER, engines=engines)
             return made
 
@@ -59,11 +61,19 @@ class Engines(TableTop):
         if isinstance(instruction, d.Open):
             oldest, newest = self.engines[name]
             assert oldest <= instruction.plan.engine <= newest, "planned for an engine that it does not have"
+            needed = oldest_state(instruction.plan.made, instruction.plan.engine, self.rebuilding)
+            assert oldest <= needed, "state is in a form that it does not have"
         super()._carry_out(name, instruction)
 
     @property
     def engine(self) -> int:
         return 0 if self.record is None else self.record[0].engine
+
+    def offer(self, version: int, *made: int) -> None:
+        """A catalog whose view groups were made under these engines."""
+        leader = next(name for name in self._coordinators() if self.machines[name] is self.leader())
+        self._tell(leader, d.CatalogOffered(version, version, b"catalog %d" % version, 1, made=made))
+        self.run_until(lambda: any(plan.catalog == version for plan in self.commits))
 
     def servers(self) -> tuple[MemberId, ...]:
         return tuple(self.leader().epochs.generation.servers)
@@ -213,3 +223,95 @@ def test_members_that_do_not_tell_their_engine_have_the_one_of_before() -> None:
         2,
         2,
     )
+
+
+@pytest.mark.parametrize(
+    ("made", "pool", "rebuilding", "expected"),
+    [
+        (3, 5, (), 5),
+        (3, 5, (4,), 3),
+        (3, 5, (5,), 4),
+        (3, 6, (4, 6), 3),
+        (4, 5, (4,), 5),
+        (5, 5, (5,), 5),
+        (3, 4, (5,), 4),
+        (0, 4, (), 4),
+        (0, 4, (3,), 2),
+    ],
+)
+def test_state_follows_the_pool_up_to_the_first_engine_that_cannot_read_it(
+    made: int, pool: int, rebuilding: tuple[int, ...], expected: int
+) -> None:
+    assert state_engine(made, pool, rebuilding) == expected
+
+
+def test_whoever_computes_needs_the_engines_of_all_state() -> None:
+    assert oldest_state((5, 3, 4), 5, (4,)) == 3
+    assert oldest_state((), 5, (4,)) == 5
+    assert engine_objection(5, 4, 5, 4) == ""
+    assert engine_objection(5, 5, 6, 4) == (
+        "it has engines 5 to 6, the pool has engine 5 and views whose state is in the form of engine 4: start it when "
+        "they are rebuilt (the status tells), and until then a version that has both"
+    )
+
+
+def test_state_in_an_older_form_keeps_the_pool_from_the_next_engine_and_members_without_it_out() -> None:
+    """Engine 2 cannot read state of engine 1. Members of the release after that, with engines 2 and 3, come too early."""
+    table = Engines(5, leader=(1, 3), rebuilding=frozenset({2}))
+    table.server(1)
+    table.run_until(lambda: table.engine == 1)
+    table.offer(1, 1)
+    for old in table.servers():
+        table.leave(old)
+    both = table.server(1, 2)
+    table.run_until(lambda: table.engine == 2)
+    early = table.server(2, 3)
+    table.write("a")
+    table.run_until(lambda: table.commits[-1].engine == 2)
+    assert table.servers() == (both,)
+    assert table.refusals()[early].startswith(
+        "it has engines 2 to 3, the pool has engine 2 and views whose state is in the form of engine 1: "
+    )
+    table.offer(2, 1, 2)  # the new versions are being built
+    table.run(2000)
+    assert table.servers() == (both,) and table.engine == 2
+    table.offer(3, 2)  # and the old ones are dropped
+    table.run_until(lambda: set(table.servers()) == {both, early})
+    table.leave(both)
+    table.add(Role.DISTRIBUTOR, (2, 3))
+    table.leave(table.distributor)
+    table.run_until(lambda: table.engine == 3)
+    table.write("a")
+    table.run_until(lambda: table.commits[-1].engine == 3)
+
+
+def test_a_pool_whose_views_nobody_can_rebuild_says_what_to_start() -> None:
+    table = Engines(6, leader=(1, 3), rebuilding=frozenset({2}))
+    both = table.server(1, 2)
+    table.run_until(lambda: table.engine == 2)
+    table.offer(1, 1)
+    table.kill(both)
+    new = table.server(2, 3)
+    told = (
+        f"no view server has engines 1 and 2, which the pool needs until its views are rebuilt ({new}): "
+        "start one of a version that has both"
+    )
+    table.run_until(lambda: table.record is not None and table.record[0].stalled == told)
+    table.server(1, 2)
+    table.write("a")
+    table.run_until(lambda: table.record is not None and table.record[0].stalled == "")
+
+
+def test_an_open_plan_of_the_catalog_before_still_needs_the_older_engine() -> None:
+    """The old versions are dropped by a plan, and the plan before it may have to be repeated: whoever takes part then
+    needs what that one needs."""
+    table = Engines(7, leader=(1, 3), rebuilding=frozenset({2}))
+    table.server(1, 2)
+    table.run_until(lambda: table.engine == 2)
+    table.offer(1, 1)
+    coordinator = table.leader()
+    table.write("a")
+    table.run_until(lambda: bool(coordinator.epochs.open))
+    assert coordinator._made == {1}
+    coordinator._catalog.current = replace(coordinator._catalog.current, made=(2,))
+    assert coordinator._made == {1, 2}

@@ -16,6 +16,7 @@ from unittest import mock
 import numpy as np
 
 from belvedere.backend.memory import MemoryStore
+from belvedere.cluster.roles import work
 from belvedere.engine import exchange
 from belvedere.engine.delta import Changes
 from belvedere.engine.shard import Shard
@@ -331,3 +332,9 @@ def _wrong_ties() -> list[Patch]:
 def _ties_by_arrival() -> list[Patch]:
     """Of two puts with one timestamp the later one wins in tables of several masters too."""
     return [(delta_table, "settle", lambda changes, *_: changes)]
+
+
+@_bug("state taken to be in the form of the pool's engine")
+def _form_of_the_pool() -> list[Patch]:
+    """Whatever the view group was made under: an engine that rebuilds finds what it cannot read."""
+    return [(work, "state_engine", lambda made, pool, rebuilding: pool)]

@@ -15,7 +15,7 @@ from tests.simulator.coordinators import CoordinatorProcess
 from tests.simulator.distributors import DistributorProcess
 from tests.simulator.process import Process, Surroundings
 from tests.simulator.scheduler import MS
-from tests.simulator.versions import NEXT, THIS, Version
+from tests.simulator.versions import RELEASES, THIS, Version
 from tests.simulator.viewservers import ViewServerProcess
 
 Make = Callable[[str, str, int, Version], Process]
@@ -33,8 +33,8 @@ class Cluster:
         """Restart at once."""
         self.skews: tuple[int, ...] = (0,)
         """How far the clocks of new processes are off, milliseconds."""
-        self.upgraded = False
-        """Whether processes that start are of the next version."""
+        self.release = 0
+        """Which of `RELEASES` processes are of that start."""
         self._random = rng
         self._make = make
         self._versions: dict[str, Version] = {}
@@ -77,15 +77,16 @@ class Cluster:
             process.crash()
 
     def end_versions(self) -> None:
-        """All that run are of this version, or all of the next one."""
+        """All that run are of one version."""
         for host in sorted(self._versions):
             self.remove(host)
         for process in list(self.processes.values()):
-            if self.upgraded and process.alive and process.protocols != NEXT.protocols:
+            newest = RELEASES[self.release].engines
+            if process.alive and process.engines != (newest.oldest, newest.newest):
                 process.crash()
 
     def _start(self, role: str, host: str, incarnation: int) -> None:
-        version = self._versions.get(host) or (NEXT if self.upgraded else THIS)
+        version = self._versions.get(host) or RELEASES[self.release]
         process = self.processes[host] = self._make(role, host, incarnation, version)
         process.protocols = version.protocols
         told = THIS.engines if version.unsaid else version.engines

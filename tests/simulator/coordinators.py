@@ -193,6 +193,8 @@ class CoordinatorProcess(Process):
             self._effect("refused a member of another protocol")
         if note.event == "member refused" and ", the pool has engine " in str(note.fields["reason"]):
             self._effect("refused a member of another engine")
+        if note.event == "member refused" and " views whose state is in the form of " in str(note.fields["reason"]):
+            self._effect("refused a member that cannot read what is still to be rebuilt")
         if note.event == "leading":  # what was read in an earlier term may be old by now
             self._listing = Listing(self.around.store.memory, self.around.store.memory, LISTED_CHUNKS, self._seconds)
 

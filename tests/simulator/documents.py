@@ -9,20 +9,21 @@ from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.catalog.document import load
 from belvedere.errors import BelvedereError
 from tests.simulator.schema import TIES, View
+from tests.simulator.versions import REBUILDING
 
 _COLUMNS = {"orders": "id customer amount kind", "customers": "id region name"}
 _STRINGS = ("kind", "name")
 
 
 @functools.cache
-def first(views: tuple[View, ...]) -> bytes:
+def first(views: tuple[View, ...], engine: int) -> bytes:
     """Version 1: both tables and some views, one view group."""
     resources = []
     for table, names in _COLUMNS.items():
         columns = [{"name": n, "type": "string" if n in _STRINGS else "bigint"} for n in names.split()]
         resources.append(_resource("BaseTable", table, {"columns": columns, "key": ["id"], "ties": TIES[table]}))
     resources += [_resource("MaterializedView", view.name, {"query": view.query}) for view in views]
-    document = catalogs.apply_manifest(catalogs.empty(), "\n---\n".join(resources))
+    document = catalogs.apply_manifest(catalogs.empty(), "\n---\n".join(resources), engine=engine)
     assert document is not None
     return document
 
@@ -32,10 +33,10 @@ def _resource(kind: str, name: str, spec: object) -> str:
 
 
 @functools.cache
-def execute(document: bytes, sql: str, building: frozenset[int]) -> bytes | None:
+def execute(document: bytes, sql: str, building: frozenset[int], engine: int) -> bytes | None:
     """The next document, None if the statement cannot be carried out on this one (or changes nothing)."""
     try:
-        return catalogs.execute(document, sql, building)
+        return catalogs.execute(document, sql, building, engine=engine)
     except BelvedereError:
         return None
 
@@ -46,6 +47,11 @@ def retire(document: bytes, building: frozenset[int]) -> bytes | None:
         view_group.number for view_group in catalogs.compile(document).view_groups if view_group.number not in building
     ]
     return catalogs.retire(document, complete)
+
+
+@functools.cache
+def rebuild(document: bytes, engine: int) -> bytes | None:
+    return catalogs.rebuild(document, engine, REBUILDING)
 
 
 @functools.cache

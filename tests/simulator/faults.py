@@ -19,7 +19,7 @@ from tests.simulator.process import Process
 from tests.simulator.scheduler import MS, Action
 from tests.simulator.shape import Shape
 from tests.simulator.sources import Sources
-from tests.simulator.versions import ONLY_NEXT, UNSAID, Version
+from tests.simulator.versions import ONLY_AFTER_NEXT, ONLY_NEXT, RELEASES, UNSAID, Version
 from tests.simulator.viewservers import ViewServerProcess
 
 
@@ -353,7 +353,9 @@ class Nemesis:
 
     def other_engine(self) -> None:
         """One that has none of the pool's engines, and may not say so."""
-        self._guest(self.random.choice((ONLY_NEXT, UNSAID)))
+        version = self.random.choice((ONLY_NEXT, UNSAID))
+        last = self.cluster.release == len(RELEASES) - 1
+        self._guest(ONLY_AFTER_NEXT if last and version is ONLY_NEXT else version)
 
     def other_ring(self) -> None:
         self._guest(Version(ring=True))
@@ -371,8 +373,10 @@ class Nemesis:
 
     def upgrade(self) -> None:
         """From now on processes that start are of the next version: they speak the next protocol and have the next
-        engine as well. Somebody is started again."""
-        self.cluster.upgraded = True
+        engine as well. Somebody is started again. The version after that comes when the pool has this one's engine."""
+        state = self.around.zookeeper.record.state
+        if state is not None and state.engine == RELEASES[self.cluster.release].engines.newest:
+            self.cluster.release = min(self.cluster.release + 1, len(RELEASES) - 1)
         process = self.anyone()
         if process is not None:
             process.crash()

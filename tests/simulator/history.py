@@ -47,7 +47,7 @@ from tests.simulator.store import Trouble as StoreTrouble
 from tests.simulator.subscribers import Subscriber
 from tests.simulator.trace import RECORD, Trace
 from tests.simulator.users import Ddl, Statement, Writer
-from tests.simulator.versions import OtherWork, Version
+from tests.simulator.versions import REBUILDING, RELEASES, OtherWork, Version
 from tests.simulator.viewservers import ViewServerProcess
 from tests.simulator.zookeeper import Trouble, ZooKeeper
 
@@ -142,6 +142,7 @@ class History:
             cuts = sorted({0, keys, *(draw.randrange(keys) for _ in range(draw.choice((0, 1, 2))))})
             for low, high in itertools.pairwise(cuts):
                 self.sources.create(table, low, high)
+        self.cluster.release = self.shape.release
         self.cluster.start("coordinator", self.shape.coordinators)
         self.cluster.start("distributor", self.shape.distributors)
         self.cluster.start("viewserver", self.shape.viewservers)
@@ -180,6 +181,7 @@ class History:
         state = self.around.zookeeper.record.state
         self.trace.effects["pool that speaks the next protocol"] += state is not None and state.protocol > PROTOCOL
         self.trace.effects["pool with the next engine"] += state is not None and state.engine > ENGINE_VERSION
+        self.trace.effects["pool with an engine that rebuilds"] += state is not None and state.engine in REBUILDING
         struck = self.nemesis.struck if self.nemesis is not None else []
         return Result(self.seed, len(self.oracle.committed), scheduler.steps, scheduler.now, struck, self.trace.effects)
 
@@ -250,7 +252,7 @@ class History:
         if with_readers:
             pool.sort(key=lambda view: view is not schema.SPEND)
         first = pool[: draw.choice((1, 2))]
-        self.ddl.begin(first)
+        self.ddl.begin(first, RELEASES[self.shape.release].engines.newest)
         if self.failing is not None:
             self.failing.aim([view.name for view in first])
         later: list[list[Statement]] = [[] for _ in range(self.shape.users)]
@@ -384,8 +386,10 @@ class History:
             )
             made.on_collect = self._collecting
             oldest, newest = version.protocols
-            engines = (version.engines.oldest, version.engines.newest)
-            made.machine.membership = Membership(CLUSTER, oldest=oldest, newest=newest, engines=engines)
+            engines, rebuilding = (version.engines.oldest, version.engines.newest), version.engines.rebuilding
+            made.machine.membership = Membership(
+                CLUSTER, oldest=oldest, newest=newest, engines=engines, rebuilding=rebuilding
+            )
             made.machine.leadership = Leadership(name, CLUSTER, oldest=oldest, newest=newest, engines=engines)
             return made
         if role == "distributor":

@@ -86,6 +86,8 @@ class Shape:
     """Whether leaders try connections to members that an epoch waits for."""
     push_repeats: float
     push_batch: int
+    release: int = 0
+    """Of the software that the cluster begins with: one of `versions.RELEASES`."""
 
 
 THEMES = (
@@ -210,3 +212,4 @@ def _apply_theme(shape: Shape, rng: random.Random) -> None:
             # Members of other versions come and go.
             shape.kinds = frozenset(("other engine", "other ring", "other protocol", "upgrade", "visit"))
             shape.faults, shape.viewservers, shape.store_late = 5, rng.choice((1, 2, 3)), 0.0
+            shape.release = rng.choice((0, 1, 1))

@@ -12,6 +12,7 @@ import pytest
 from belvedere.protocol.exactly_once import Chunk, Seq, SourceId, choose
 from belvedere.protocol.pressure import Pressure
 from belvedere.protocol.reads import ReadSession
+from tests.simulator import users
 from tests.simulator.coordinators import REFUSED, SILENCE
 from tests.simulator.faults import KINDS
 from tests.simulator.history import History
@@ -120,6 +121,8 @@ def effects() -> Counter[str]:
         ("refused a member of another protocol", 1),
         ("pool that speaks the next protocol", 1),
         ("pool with the next engine", 1),
+        ("pool with an engine that rebuilds", 1),
+        (users.REBUILT, 1),
         ("refused a member of another engine", 1),
         ("plan amended", 1),
         ("view set aside", 1),

@@ -26,6 +26,7 @@ THEMES = {
     "view set aside at its first failure": failing.THEME,
     "plan amended beside the record": failing.THEME,
     "epochs after an amended one left as they are": failing.THEME,
+    "state taken to be in the form of the pool's engine": "versions",
 }
 """Bugs that need so much at once that they are looked for in histories of their theme."""
 
@@ -51,6 +52,7 @@ SYMPTOMS = {
     "view set aside at its first failure": "is set aside since epoch .*, where it failed in [12] attempts",
     "plan amended beside the record": "is committed, open were|is given up",
     "epochs after an amended one left as they are": "after it is not|is older than that of epoch",
+    "state taken to be in the form of the pool's engine": _STUCK,
 }
 """What the judge says of each. That anything at all raises is not enough: a bug that is out of date would raise too."""
 

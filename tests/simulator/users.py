@@ -25,6 +25,7 @@ PATIENCE = 1_500 * MS
 """How long somebody who changes the catalog waits for an answer."""
 KINDS = ("a", "b", "c", None)
 REPEATED = 0.05
+REBUILT = "views rebuilt for an engine that cannot read their state"
 
 
 class Writer:
@@ -143,8 +144,8 @@ class Ddl:
     _accepted: bytes = b""
     """The newest that is known to be in a plan."""
 
-    def begin(self, views: Sequence[View]) -> None:
-        self._first = documents.first(tuple(views))
+    def begin(self, views: Sequence[View], engine: int) -> None:
+        self._first = documents.first(tuple(views), engine)
         self._expected[self._first] = _Expected({view.name: view for view in views})
         self._add_user([])
 
@@ -254,7 +255,13 @@ class Ddl:
             compiled = catalogs.compile(following)
             present = tuple(view_group.number for view_group in compiled.shard.view_groups)
             offered = CatalogOffered(
-                self._tickets, compiled.version, following, compiled.stages, compiled.made, present
+                self._tickets,
+                compiled.version,
+                following,
+                compiled.stages,
+                compiled.made,
+                present,
+                made=compiled.engines,
             )
             # People think before they change something, and somebody else may be quicker.
             delay = self.around.network.delay() + self.random.choice((0, 0, 100, 400)) * MS
@@ -277,24 +284,30 @@ class Ddl:
         return frozenset() if plan is None else frozenset(s.view_group for s in plan.slices if s.stop < BUCKETS)
 
     def _next(self, user: _User) -> bytes | None:
-        """The document to offer: the next statement that can be carried out, or the end of what was replaced."""
-        document, building = self._current(), self._building()
-        if document is None:
+        """The document to offer: the next statement that can be carried out, the end of what was replaced, or new
+        versions of views whose state the engine cannot read."""
+        document, building, state = self._current(), self._building(), self.around.zookeeper.record.state
+        if document is None or state is None:
             return self._first
+        engine = state.engine
         self._first = None
         while user.todo:
             wanted = user.todo[0]
             names = catalogs.compile(document).catalog.views
             sql = wanted.create(replace=wanted.name in names) if isinstance(wanted, View) else wanted
-            found = documents.execute(document, sql, building)
+            found = documents.execute(document, sql, building, engine)
             if found is not None:
                 self._expect(found, document, wanted)
                 return found
             user.todo.pop(0)  # it has happened, or it cannot
-        retired = documents.retire(document, building)
-        if retired is not None:
-            self._expect(retired, document)
-        return retired
+        following = documents.retire(document, building)
+        if following is None and not building:
+            following = documents.rebuild(document, engine)
+            if following is not None and following not in self._expected:
+                self.around.trace.effect(self.around.scheduler.now, "users", REBUILT)
+        if following is not None:
+            self._expect(following, document)
+        return following
 
     def _expect(self, document: bytes, before: bytes, statement: Statement = "") -> None:
         views = dict(self._expected[before].views)

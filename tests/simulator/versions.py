@@ -35,6 +35,11 @@ class Version:
 
 THIS = Version()
 NEXT = Version(protocols=(PROTOCOL, PROTOCOL + 1), engines=engines_of(ENGINE_VERSION, ENGINE_VERSION + 1))
+AFTER_NEXT = Version(protocols=(PROTOCOL, PROTOCOL + 1), engines=engines_of(ENGINE_VERSION + 1, ENGINE_VERSION + 2))
+"""Its engine rebuilds."""
+RELEASES = (THIS, NEXT, AFTER_NEXT)
+REBUILDING = AFTER_NEXT.engines.rebuilding
+ONLY_AFTER_NEXT = Version(engines=engines_of(ENGINE_VERSION + 2, ENGINE_VERSION + 2))
 ONLY_NEXT = Version(engines=engines_of(ENGINE_VERSION + 1, ENGINE_VERSION + 1))
 UNSAID = Version(engines=engines_of(ENGINE_VERSION + 1, ENGINE_VERSION + 1), unsaid=True)
 

@@ -25,11 +25,13 @@ from belvedere.sql.query import JoinKind
 
 @dataclass(frozen=True)
 class StagedGroup:
-    """Views that were applied together. `leaves`: views of older view groups that they read."""
+    """Views that were applied together. `leaves`: views of older view groups that they read. `made`: the engine that
+    the pool had then; 0: not known."""
 
     number: int
     views: tuple[nodes.ViewNode, ...]
     leaves: tuple[nodes.ViewNode, ...] = ()
+    made: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,5 +10,7 @@ two releases work together; the pool goes on to the next one when all of them ha
 """
 
 ENGINE_VERSION = 3
+REBUILDING: frozenset[int] = frozenset()
+"""Those that cannot read state of the engine before: views are rebuilt aside (docs/design/engine-versions.md)."""
 OLDEST_ENGINE_VERSION = 3
 """There is none before it to carry: engines 1 and 2 were in no release."""

@@ -10,6 +10,7 @@ drop_view {name}
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -113,11 +114,18 @@ def cone(catalog: Catalog, view: ViewDef) -> tuple[list[ViewDef], Catalog]:
         raise CatalogError(f"view {view.name!r} cannot read {circle[0]!r}, which reads {view.name!r} itself: a cycle")
     fresh = [replace(view, name=old.name, version=old.version + 1)]
     after = catalog.with_view(fresh[0])
-    for dependant in above:
-        again = bind_view({**view_json(dependant), "version": dependant.version + 1}, after)
-        fresh.append(again)
-        after = after.with_view(again)
-    return fresh, after
+    again, after = anew(after, above)
+    return fresh + again, after
+
+
+def anew(catalog: Catalog, views: Iterable[ViewDef]) -> tuple[list[ViewDef], Catalog]:
+    """The next version of each view with the same query, bound to the newest of what it reads (so they come in that
+    order), and the catalog with them."""
+    fresh = []
+    for view in views:
+        fresh.append(bind_view({**view_json(view), "version": view.version + 1}, catalog))
+        catalog = catalog.with_view(fresh[-1])
+    return fresh, catalog
 
 
 def with_columns(table: TableDef, columns: Schema) -> TableDef:

@@ -36,6 +36,8 @@ class CatalogSchedule:
     version: int = 0
     document: str = ""
     stages: int = 1
+    made: tuple[int, ...] = ()
+    """The engines under which its view groups were made."""
     building: dict[int, int] = field(default_factory=dict)
 
 
@@ -52,7 +54,7 @@ class Offer:
         offered = self.offered
         going_on = {view_group: at for view_group, at in before.building.items() if view_group in offered.present}
         building = dict.fromkeys(offered.view_groups, 0) | going_on
-        return CatalogSchedule(offered.version, self.document, offered.stages, building)
+        return CatalogSchedule(offered.version, self.document, offered.stages, offered.made, building)
 
 
 class CatalogBook:
@@ -75,7 +77,7 @@ class CatalogBook:
             self._slice = BUCKETS  # nothing was ever planned: there is nothing to scan
             return
         building = {part.view_group: part.stop for part in last.slices if part.stop < BUCKETS}
-        self.current = CatalogSchedule(last.catalog, last.catalog_document, last.stages, building)
+        self.current = CatalogSchedule(last.catalog, last.catalog_document, last.stages, last.made, building)
 
     # ------------------------------------------------------------------ DDL
 
@@ -136,6 +138,7 @@ class CatalogBook:
             stages=catalog.stages,
             slices=slices,
             engine=engine,
+            made=catalog.made,
             oldest=min((chunk.at for chunk in chunks), default=0),
             rows=sum(chunk.rows for chunk in chunks),
             size=sum(chunk.size for chunk in chunks),

@@ -222,6 +222,16 @@ class Coordinator:
         """How many buckets are built, of each view group that is not complete."""
         return dict(self._catalog.current.building)
 
+    @property
+    def engine(self) -> int:
+        """That of the pool; 0: it never had members that compute."""
+        return 0 if self.leadership.state is None else self.leadership.state.engine
+
+    @property
+    def _made(self) -> frozenset[int]:
+        """The engines under which view groups were made that are in the newest plan, or in one that may be repeated."""
+        return frozenset(self._catalog.current.made).union(*(opened.plan.made for opened in self.epochs.open))
+
     def waits_for(self, longer_than: int) -> tuple[MemberId, ...]:
         """Whom the oldest open epoch waits for, if it has done so for that many milliseconds."""
         silence = self.patience.silence(self._now)
@@ -327,7 +337,7 @@ class Coordinator:
         current = self.epochs.generation
         quiet = self.patience.leave_out_silent(self.epochs, self.membership, self._now)
         present_engine = old.engine or (self.epochs.last_plan.engine if self.epochs.last_plan is not None else 0)
-        wanted = self.membership.change(current, old.protocol, present_engine)
+        wanted = self.membership.change(current, old.protocol, present_engine, self._made)
         self._notes += wanted.notes
         self._nobody = self.membership.nobody_has(present_engine) if not wanted.servers else ""
         # Plans name the engine that they are for: it changes when there is none, open or about to be.

@@ -290,7 +290,7 @@ class CatalogOffered:
 
     `stages`: of the new catalog. `view_groups`: those of it that have to be built. `present`: all of them; one that
     was under construction and is not there any more is given up. `loads`: it has a new table whose rows are elsewhere
-    and will be loaded."""
+    and will be loaded. `made`: the engines under which its view groups were made."""
 
     ticket: int
     version: int
@@ -299,6 +299,7 @@ class CatalogOffered:
     view_groups: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
     loads: bool = False
+    made: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ have and which protocol they speak. It only wishes: any set is safe, since a gen
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from belvedere.protocol.driving import Note
+from belvedere.protocol.engines import engine_objection, oldest_state
 from belvedere.protocol.messages import PROTOCOL, UNTOLD_ENGINE, Generation, Member, Role
 from belvedere.protocol.ring import MemberId
 
@@ -42,7 +43,8 @@ class Wanted:
     distributors: tuple[MemberId, ...]
     protocol: int
     engine: int
-    """The newest that all have who can take part now; that of the record while epochs are open."""
+    """The newest that all have who can take part now; that of the record while epochs are open, or while state is in
+    the form of an older one."""
     changed: bool
     lost: tuple[MemberId, ...]
     """Members of the present generation whose node is gone. It cannot get anything done any more."""
@@ -73,10 +75,14 @@ class Membership:
         oldest: int = OLDEST_PROTOCOL,
         newest: int = PROTOCOL,
         engines: tuple[int, int] = (UNTOLD_ENGINE, UNTOLD_ENGINE),
+        rebuilding: Collection[int] = (),
     ) -> None:
-        """`oldest`, `newest`: the protocols that this leader speaks; `engines`: the oldest and newest that it knows."""
+        """`oldest`, `newest`: the protocols that this leader speaks; `engines`: the oldest and newest that it knows;
+        `rebuilding`: those of them that cannot read state of the one before."""
         self.cluster = cluster
-        self._engines = engines
+        self._engines, self._rebuilding = engines, frozenset(rebuilding)
+        self.oldest_state = 0
+        """The oldest engine in whose form state of the pool is; less than the pool's while views are rebuilt."""
         self._least_engine = self._engine = 0
         """What the record has; the same, or what it would be in a pool that has none yet."""
         self._settle_ms = settle_ms
@@ -88,7 +94,7 @@ class Membership:
         self._noted: set[MemberRefusal] = set()
         self._floor = 0
         self._now = 0
-        self._last: tuple[Generation | None, int, int, Wanted] | None = None
+        self._last: tuple[Generation | None, int, int, frozenset[int], Wanted] | None = None
         """What `change` was asked and said last, while that holds."""
 
     def tick(self, now: int) -> None:
@@ -131,9 +137,15 @@ class Membership:
     def nobody_has(self, engine: int) -> str:
         """What to do if view servers are there and none of them has the pool's engine; empty if that is not so."""
         servers = [member for member in self._computing() if member.role is Role.VIEWSERVER]
-        if not engine or not servers or any(m.oldest_engine <= engine <= m.newest_engine for m in servers):
+        needed = self.oldest_state or engine
+        if not engine or not servers or any(m.oldest_engine <= needed and engine <= m.newest_engine for m in servers):
             return ""
         names = ", ".join(sorted(member.id for member in servers)[:3])
+        if needed < engine:
+            return (
+                f"no view server has engines {needed} and {engine}, which the pool needs until its views are rebuilt "
+                f"({names}): start one of a version that has both"
+            )
         return f"no view server has engine {engine}, which the pool has ({names}): start one of a version that has it"
 
     def onlookers(self, generation: Generation) -> tuple[MemberId, ...]:
@@ -150,15 +162,19 @@ class Membership:
             )
         )
 
-    def change(self, current: Generation | None, protocol: int = 0, engine: int = 0) -> Wanted:
+    def change(
+        self, current: Generation | None, protocol: int = 0, engine: int = 0, made: frozenset[int] = frozenset()
+    ) -> Wanted:
         """What should become of the present generation (None: there is none yet). `protocol`, `engine`: what the record
-        says; a new leader knows of no generation, and must not go back all the same."""
-        if self._last is not None and self._last[:3] == (current, protocol, engine):
-            known = self._last[3]
+        says; a new leader knows of no generation, and must not go back all the same. `made`: the engines under which
+        view groups of its plans were made."""
+        if self._last is not None and self._last[:4] == (current, protocol, engine, made):
+            known = self._last[4]
             if known.wake is None or self._now < known.wake:
                 return known  # asked at every event, also of a pool with hundreds of members
+        self.oldest_state = oldest_state(made, engine, self._rebuilding)
         wanted = self._change(current, protocol, engine)
-        self._last = (current, protocol, engine, replace(wanted, notes=()))
+        self._last = (current, protocol, engine, made, replace(wanted, notes=()))
         return wanted
 
     def _change(self, current: Generation | None, protocol: int, engine: int) -> Wanted:
@@ -219,7 +235,10 @@ class Membership:
         return max(votes, key=lambda engine: (votes[engine], engine)) if any(votes.values()) else 0
 
     def _common_engine(self, out: set[MemberId]) -> int:
-        """The newest that all have who have the pool's, and that this leader knows."""
+        """The newest that all have who have the pool's, and that this leader knows. The next change of the engine waits
+        until nothing is in an older form than the pool's: releases have two engines, not three."""
+        if self.oldest_state < self._engine:
+            return self._engine
         ends = [member.newest_engine for member in self._computing() if member.id not in out]
         return max(self._engine, min([self._engines[1], *ends])) if ends else self._engine
 
@@ -245,7 +264,7 @@ class Membership:
         if member.newest_protocol < self._oldest or self._newest < member.oldest_protocol:
             return f"{speaks}, the leader {self._oldest} to {self._newest}"
         if self._engine and member.role in _TAKING_PART:
-            return engine_objection(self._engine, member.oldest_engine, member.newest_engine)
+            return engine_objection(self._engine, member.oldest_engine, member.newest_engine, self.oldest_state)
         return ""
 
     def _note(self, refused: list[MemberRefusal]) -> list[Note]:
@@ -273,13 +292,3 @@ class Membership:
 
 
 _TAKING_PART = (Role.VIEWSERVER, Role.DISTRIBUTOR)
-
-
-def engine_objection(pool: int, oldest: int, newest: int) -> str:
-    """Why a process with these engines cannot take part in a pool with that one; empty if it can."""
-    has = f"it has engine {newest}" if oldest == newest else f"it has engines {oldest} to {newest}"
-    if newest < pool:
-        return f"{has}, the pool has engine {pool} and does not go back: start a version that has it"
-    if oldest > pool:
-        return f"{has}, the pool has engine {pool}: start a version that has both, upgrade one version at a time"
-    return ""

@@ -119,6 +119,9 @@ class EpochPlan:
     slices: tuple[Slice, ...] = ()
     """One for each view group under construction. The next plan goes on where `stop` was, until it is 16,384."""
     engine: int = 1
+    made: tuple[int, ...] = (0,)
+    """The engines under which view groups of the catalog were made: state of theirs may be in an older form than the
+    plan's engine writes (`belvedere.protocol.engines`). 0: by a version that did not tell."""
     oldest: int = 0
     """When the oldest of its changes was received (milliseconds), 0 if there is none."""
     rows: int = 0

@@ -1,11 +1,13 @@
 """The catalog of a pool: pure functions from one document to the next, and what a document means.
 
-    document (version n) ── execute, apply_manifest, retire, fail ──▶ document (version n + 1)
+    document (version n) ── execute, apply_manifest, rebuild, retire, fail ──▶ document (version n + 1)
 
 A view and everything that depends on it are replaced in a new view group; both versions exist until the new one is
 complete, and readers see the newest complete one (`names_at`), so a whole cone is swapped at one epoch. Then `retire`
 drops what was replaced. A view group that is replaced before it was complete is dropped at once: it may be the one that
 fails.
+
+A view group whose state the engine of the pool cannot read is replaced in the same way, by `rebuild`.
 
 A view that cannot be computed fails, and with it all that read it (`fail`): its rows stay, but nobody computes it any
 more. One that fails while it is being built leaves the version before in service, together with what that one reads: a
@@ -52,6 +54,7 @@ from belvedere.model import catalog_change, ddl
 from belvedere.model.catalog_change import CatalogChange
 from belvedere.plan import nodes
 from belvedere.plan.planner import plan_views
+from belvedere.protocol.engines import state_engine
 from belvedere.sql import parse_statement
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import TableDef, ViewDef
@@ -72,6 +75,7 @@ __all__ = [
     "failed_builds",
     "has_ticket",
     "names_at",
+    "rebuild",
     "retire",
     "serving",
     "store_tables",
@@ -111,8 +115,10 @@ def has_ticket(document: bytes, ticket: str) -> bool:
 # ---------------------------------------------------------------------- statements
 
 
-def execute(document: bytes, sql: str, building: Collection[int] = (), target: Target = ANY_POOL) -> bytes | None:
-    """Carry out one statement of DDL."""
+def execute(
+    document: bytes, sql: str, building: Collection[int] = (), target: Target = ANY_POOL, engine: int = 0
+) -> bytes | None:
+    """Carry out one statement of DDL. `engine`: that of the pool; 0 if it does not matter."""
     batch = _Batch(document)
     statement = parse_statement(sql, batch.catalog)
     if isinstance(statement, st.CreateView) and (why := target.too_short_for(statement.view)):
@@ -125,11 +131,11 @@ def execute(document: bytes, sql: str, building: Collection[int] = (), target: T
         batch.add(catalog_change.apply(batch.catalog, statement, batch.failed))
     if isinstance(statement, st.CreateView) and statement.or_replace:
         batch.is_wanted(statement.view.name)
-    return batch.finish(building)
+    return batch.finish(building, engine)
 
 
 def apply_manifest(
-    document: bytes, text: str, building: Collection[int] = (), target: Target = ANY_POOL
+    document: bytes, text: str, building: Collection[int] = (), target: Target = ANY_POOL, engine: int = 0
 ) -> bytes | None:
     """Carry out all documents of a manifest as one change. Its views become one view group, so they share state."""
     batch = _Batch(document)
@@ -137,7 +143,27 @@ def apply_manifest(
         batch.add(catalog_change.reconcile(batch.catalog, content, batch.failed))
         if isinstance(content, st.CreateView):
             batch.is_wanted(content.view.name)
-    return batch.finish(building)
+    return batch.finish(building, engine)
+
+
+def rebuild(document: bytes, engine: int, rebuilding: Collection[int]) -> bytes | None:
+    """New versions of the views of the oldest view group whose state this engine of the pool cannot read, and of all
+    views that read them. None if there is none, or if its views could not be built before. `rebuilding`: engines that
+    cannot read state of the one before."""
+    batch = _Batch(document)
+    unbuilt = failed_builds(document).keys()
+    for view_group in compile(document).view_groups:
+        if state_engine(view_group.engine, engine, rebuilding) == engine:
+            continue
+        served = {view.definition.name for view in view_group.views} - unbuilt
+        newest = {name for name in served if batch.catalog.views[name].version == view_group.number}
+        readers = {reader.name for name in newest for reader in ddl.dependants(batch.catalog, name)}
+        names = newest | (readers - batch.failed.keys())
+        if names:
+            fresh, after = ddl.anew(batch.catalog, [v for v in ddl.in_order(batch.catalog) if v.name in names])
+            batch.add(catalog_change.ViewsCreated(after, tuple(fresh)))
+            return batch.finish((), engine)
+    return None
 
 
 # ---------------------------------------------------------------------- several changes at once
@@ -243,7 +269,7 @@ class _Batch:
                         "drop it when the new version is complete"
                     )
 
-    def finish(self, building: Collection[int]) -> bytes | None:
+    def finish(self, building: Collection[int], engine: int) -> bytes | None:
         if not self.changed:
             return None
         content = replace(
@@ -257,7 +283,7 @@ class _Batch:
             content = replace(
                 content,
                 view_group=number,
-                view_groups=(*content.view_groups, ViewGroupDocument(number, self._version, views)),
+                view_groups=(*content.view_groups, ViewGroupDocument(number, self._version, views, engine)),
             )
             gone |= {(name, view_group) for name in self._fresh for view_group in building if view_group < number}
         gone |= {

@@ -6,7 +6,8 @@
 
 One change at a time. Base tables exist in the store before anybody can write to them and after the catalog has them:
 they are made when the catalog was taken, and made again (which changes nothing) by a leader that takes over in between.
-When a build is complete, versions of views that it replaces are dropped with another change (`retire`).
+When a build is complete, versions of views that it replaces are dropped with another change, and view groups whose
+state the engine of the pool cannot read are rebuilt one after the other (`look_after`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from typing import TYPE_CHECKING
 from belvedere import errors
 from belvedere.backend.seam import Documents
 from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.process.next_engine import engines_of
 from belvedere.cluster.roles.base_tables import adjust
 from belvedere.cluster.transport import calls
 from belvedere.protocol.driving import AmendCatalogs, AmendedCatalog, CatalogOffered, CatalogsAmended, CatalogTaken
 from belvedere.protocol.messages import Epoch
-from belvedere.retry import Backoff
+from belvedere.retry import Backoff, Deadline
 from belvedere.sql.manifest_target import Target
 
 if TYPE_CHECKING:
@@ -32,10 +34,14 @@ if TYPE_CHECKING:
 
 TAKEN_SECONDS = 30.0
 TRIES = 8
+POLL_SECONDS = 0.05
 
 
-def change_catalog(document: bytes, request: calls.DdlCall, building: Collection[int], target: Target) -> bytes | None:
+def change_catalog(
+    document: bytes, request: calls.DdlCall, building: Collection[int], target: Target, engine: int = 0
+) -> bytes | None:
     """The catalog after the request, or None if there is nothing to change. Raises what the client is to be told.
+    `engine`: that of the pool.
 
     A catalog is offered to the machine and `Taken` at the epoch of `CatalogTaken`, with the view groups
     `catalogs.compile(changed).made`. None (it may have happened before) is `Taken` at the newest epoch that is planned,
@@ -43,7 +49,7 @@ def change_catalog(document: bytes, request: calls.DdlCall, building: Collection
     if catalogs.has_ticket(document, request.ticket):
         return None
     carry_out = catalogs.apply_manifest if request.manifest else catalogs.execute
-    changed = carry_out(document, request.text, building, target)
+    changed = carry_out(document, request.text, building, target, engine)
     return None if changed is None else catalogs.with_ticket(changed, request.ticket)
 
 
@@ -75,6 +81,7 @@ class CatalogService:
         self._closed = False
         options = member.options
         follows = member.around.follower is not None
+        self._rebuilding = engines_of(*options.engines).rebuilding
         self._target = Target(options.pool, int(options.retention * 1000), follows)
 
     # ------------------------------------------------------------------ calls (threads of the transport)
@@ -85,7 +92,7 @@ class CatalogService:
             refused, pauses = "", Backoff()
             for _ in range(TRIES):
                 document, building = self._newest()
-                changed = change_catalog(document, request, building, self._target)
+                changed = change_catalog(document, request, building, self._target, self._engine())
                 if changed is None:
                     return self._unchanged(document, building)
                 taken = self._offer(changed, self._announce(document, changed))
@@ -95,16 +102,36 @@ class CatalogService:
                 time.sleep(pauses.next())  # another change is on its way into a plan
             raise errors.PeerUnavailable(f"the catalog could not be changed: {refused}")
 
-    def retire(self) -> None:
-        """Drop versions of views that are replaced by complete ones. (From a worker, now and then.)"""
+    def look_after(self) -> None:
+        """When nothing is being built: drop versions of views that are replaced by complete ones; else begin to rebuild
+        views whose state the engine of the pool cannot read. (From a worker, now and then.)"""
         with self._one_at_a_time:
             document, building = self._newest()
             if building:  # since it was asked for; it is again when nothing is
                 return
             complete = {view_group.number for view_group in catalogs.compile(document).view_groups}
             changed = catalogs.retire(document, complete)
+            if changed is None:
+                changed = catalogs.rebuild(document, self._engine(), self._rebuilding)
             if changed is not None:
-                self._offer(changed)
+                taken = self._offer(changed)
+                if taken.refused:
+                    raise errors.PeerUnavailable(taken.refused)
+
+    def _engine(self) -> int:
+        """That of the pool. State of what is made now is never in a newer form; so it has to be known."""
+        deadline = Deadline(TAKEN_SECONDS)
+        while not (engine := int(self._member.in_loop(self._leaders_engine))):
+            if deadline.over or self._closed:
+                raise errors.PeerUnavailable(
+                    f"the catalog cannot be changed: no view server and no distributor came within {TAKEN_SECONDS:g} s"
+                )
+            time.sleep(POLL_SECONDS)
+        return engine
+
+    def _leaders_engine(self) -> int:
+        self._member.require_lead()
+        return self._member.machine.engine
 
     def _newest(self) -> tuple[bytes, tuple[int, ...]]:
         member = self._member
@@ -140,7 +167,9 @@ class CatalogService:
         compiled = catalogs.compile(document)
         ticket = next(self._tickets)
         present = tuple(view_group.number for view_group in compiled.shard.view_groups)
-        offered = CatalogOffered(ticket, compiled.version, document, compiled.stages, compiled.made, present, loads)
+        offered = CatalogOffered(
+            ticket, compiled.version, document, compiled.stages, compiled.made, present, loads, compiled.engines
+        )
         self._member.loop.post(lambda: self._member.tell(offered))
         with self._answered:
             self._answered.wait_for(lambda: ticket in self._answers or self._closed, TAKEN_SECONDS)

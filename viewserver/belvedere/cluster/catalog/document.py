@@ -71,11 +71,13 @@ class ViewDocument:
 
 @dataclass(frozen=True)
 class ViewGroupDocument:
-    """Views that were applied together, each after those that it reads. `made`: the version that brought them."""
+    """Views that were applied together, each after those that it reads. `made`: the version that brought them;
+    `engine`: the pool's at that time, 0 in documents of versions that did not tell."""
 
     number: int
     made: int
     views: tuple[ViewDocument, ...]
+    engine: int = 0
 
     @property
     def live(self) -> tuple[ViewDocument, ...]:
@@ -113,13 +115,20 @@ def dump(document: Document) -> bytes:
             {**table_json(t.definition), "physical": t.physical, "since": t.since, "until": t.until}
             for t in document.tables
         ],
-        "circuits": [
-            {"number": c.number, "made": c.made, "views": [_view_json(v) for v in c.views]}
-            for c in document.view_groups
-        ],
+        "circuits": [_view_group_json(view_group) for view_group in document.view_groups],
         "tickets": list(document.tickets),
     }
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+
+def _view_group_json(view_group: ViewGroupDocument) -> dict[str, Any]:
+    engine = {"engine": view_group.engine} if view_group.engine else {}
+    return {
+        "number": view_group.number,
+        "made": view_group.made,
+        "views": [_view_json(view) for view in view_group.views],
+        **engine,
+    }
 
 
 def _view_json(view: ViewDocument) -> dict[str, Any]:
@@ -155,7 +164,7 @@ def _view_group(value: dict[str, Any]) -> ViewGroupDocument:
         shape, below = entry.pop("shape", None), entry.pop("below", ())
         failed = None if failure is None else ViewFailure(**failure)
         views.append(ViewDocument(entry, until, failed, shape, tuple(below)))
-    return ViewGroupDocument(value["number"], value["made"], tuple(views))
+    return ViewGroupDocument(value["number"], value["made"], tuple(views), value.get("engine", 0))
 
 
 def digest(*parts: str) -> str:

@@ -58,13 +58,15 @@ class FailedView:
 
 @dataclass(frozen=True)
 class ViewGroup:
-    """`views`: those that are not dropped and have not failed. `below`: the view groups that they read."""
+    """`views`: those that are not dropped and have not failed. `below`: the view groups that they read. `engine`: that
+    of the pool when it was made; 0: not known."""
 
     number: int
     made: int
     views: tuple[ServedView, ...]
     leaves: tuple[nodes.ViewNode, ...]
     below: frozenset[int]
+    engine: int
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ class Compiled:
     stages: int
     failed: tuple[FailedView, ...] = ()
     """In the order of their view groups."""
+
+    @property
+    def engines(self) -> tuple[int, ...]:
+        """Under which its view groups were made."""
+        return tuple(sorted({view_group.engine for view_group in self.view_groups}))
 
     @property
     def made(self) -> tuple[int, ...]:
@@ -142,7 +149,7 @@ def compile(document: bytes) -> Compiled:
     newest = {view.definition.name: view.definition for view in sorted(versions, key=lambda view: view.view_group)}
     runs = shard.ShardCatalog(
         tuple(table.stored for table in tables.values()),
-        tuple(shard.StagedGroup(c.number, tuple(v.node for v in c.views), c.leaves) for c in view_groups),
+        tuple(shard.StagedGroup(c.number, tuple(v.node for v in c.views), c.leaves, c.engine) for c in view_groups),
     )
     catalog = Catalog({name: table.definition for name, table in tables.items()}, newest)
     return Compiled(content.version, catalog, tables, view_groups, runs, shard.layout(runs).stages, failed)
@@ -155,7 +162,8 @@ def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, Planned
         {leaf for view in view_group.live for leaf in own.older[view.name]}, key=lambda leaf: (leaf[1], leaf[0])
     )
     leaves = tuple(planned[number].views[name].node for name, number in read)
-    return ViewGroup(view_group.number, view_group.made, views, leaves, frozenset(number for _, number in read))
+    below = frozenset(number for _, number in read)
+    return ViewGroup(view_group.number, view_group.made, views, leaves, below, view_group.engine)
 
 
 def plan_view_groups(content: Document) -> dict[int, PlannedViewGroup]:

@@ -44,7 +44,7 @@ from belvedere.cluster.transport.peers import Peers
 from belvedere.cluster.transport.seam import Handler, Payload, Transport
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Note
-from belvedere.protocol.membership import engine_objection
+from belvedere.protocol.engines import engine_objection
 from belvedere.protocol.messages import Member, Message, PoolState, Role
 from belvedere.protocol.ring import MemberId
 from belvedere.retry import Backoff, Retry, Superseded

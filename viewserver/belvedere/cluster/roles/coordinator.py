@@ -23,6 +23,7 @@ from belvedere.backend.opening import TIMEOUT
 from belvedere.cluster.catalog.ddl import CatalogService, amended_catalogs
 from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.process.loop import Worker
+from belvedere.cluster.process.next_engine import engines_of
 from belvedere.cluster.process.process import Incarnation, ProcessEnd, Surroundings
 from belvedere.cluster.roles import quarantine_counts, store_owner
 from belvedere.cluster.roles.failure_detector import GoneProcesses
@@ -110,7 +111,8 @@ class CoordinatorMember(Incarnation):
         )
         oldest, newest = options.protocols
         spoken: dict[str, Any] = {"oldest": oldest, "newest": newest, "engines": options.engines}
-        self.machine.membership = Membership(around.cluster, **spoken)
+        rebuilding = engines_of(*options.engines).rebuilding
+        self.machine.membership = Membership(around.cluster, **spoken, rebuilding=rebuilding)
         self.machine.leadership = Leadership(self.me, around.cluster, **spoken)
         self.store_worker, self.input_worker = self.worker("store"), self.worker("input")
         self.publisher = self.worker("publisher")
@@ -129,8 +131,8 @@ class CoordinatorMember(Incarnation):
         self._sweep_at = self._count_at = 0.0
         self._quarantined: set[str] = set()
         """Views whose quarantine was counted."""
-        self._retired: tuple[int, str, tuple[int, ...]] = (0, "", ())
-        """The state of the catalog in which replaced views were last looked for."""
+        self._looked_after: tuple[object, int] | None = None
+        """The state of the catalog, and the engine, for which views to drop or to rebuild were last looked for."""
         self._repaired = 0
         """The last term in which base tables were looked after."""
         self._claimed = False
@@ -227,10 +229,10 @@ class CoordinatorMember(Incarnation):
         waiting = self.waiting()
         self.metrics.oldest_change(waiting.oldest / 1000 or None)
         self.metrics.input_bytes(waiting.bytes)
-        state = self.machine.catalog
-        if state != self._retired and not state[2]:
-            self._retired = state
-            self.chores.do(self._retire)
+        building, state = self.machine.catalog[2], (self.machine.catalog, self.machine.engine)
+        if state != self._looked_after and not building and self.machine.engine:
+            self._looked_after = state
+            self.chores.do(self._look_after_views)
         if time.monotonic() >= self._count_at and self.chores.waiting() == 0:
             self._count_at = time.monotonic() + QUARANTINE_SECONDS
             self._chore(self._count_quarantines)
@@ -251,12 +253,14 @@ class CoordinatorMember(Incarnation):
         """What is not committed yet."""
         return self.listing.waiting(self.committed.after(-1, 0.0).positions)
 
-    def _retire(self) -> None:
+    def _look_after_views(self) -> None:
         try:
-            self.ddl.retire()
+            self.ddl.look_after()
+        except errors.Unavailable as error:
+            self._looked_after = None
+            self.log.info("views are dropped or rebuilt later", reason=error)
         except errors.BelvedereError as error:
-            self._retired = (0, "", ())
-            self.log.info("replaced views are dropped later", reason=error)
+            self.log.warning("views cannot be dropped or rebuilt", reason=error)
 
     # ------------------------------------------------------------------ the machine
 

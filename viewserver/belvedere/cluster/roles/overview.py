@@ -119,6 +119,7 @@ class Overview:
             "generation": 0 if generation is None else generation.number,
             "protocol": 0 if generation is None else generation.protocol,
             "engine": 0 if generation is None else generation.engine,
+            "oldest_state": machine.membership.oldest_state,
             "epoch": machine.epochs.committed,
             "open_epochs": [plan.epoch for plan in open_plans],
             "age_ms": max(0, now - machine.epochs.committed) if machine.epochs.committed else None,

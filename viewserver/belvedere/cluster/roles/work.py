@@ -30,12 +30,13 @@ from belvedere.backend.seam import Store, TableWrite
 from belvedere.cluster.roles.batch_buffer import BatchBuffer
 from belvedere.cluster.roles.read_cache import ReadCache
 from belvedere.engine.delta import Changes
-from belvedere.engine.formats import THIS_VERSION, Engines
+from belvedere.engine.formats import THIS_VERSION, Engines, view_group_of
 from belvedere.engine.shard import DAY_MS, Held, Outgoing, Shard, ShardCatalog, StageError, route_changes
 from belvedere.engine.vec import Vec
 from belvedere.model.keys import key_codec
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Adopt, Compute, Computed, Distribute, Distributed, Open, Persist, WorkFailed
+from belvedere.protocol.engines import state_engine
 from belvedere.protocol.exactly_once import ChunkId, InputPiece
 from belvedere.protocol.messages import (
     NEVER,
@@ -180,9 +181,28 @@ class _State:
 
     def __init__(self, store: Store, engines: Engines) -> None:
         self._store, self._engines = store, engines
+        self._forms: dict[int, int] = {}
+        """By view group: the engine in whose form its state is."""
+
+    def open(self, plan: EpochPlan, catalog: ShardCatalog) -> None:
+        """What is read and written from now on is of this plan."""
+        rebuilding = self._engines.rebuilding
+        forms = {group.number: state_engine(group.made, plan.engine, rebuilding) for group in catalog.view_groups}
+        for number, engine in forms.items():
+            if engine not in self._engines:
+                raise WorkError(
+                    f"epoch {plan.epoch} is planned for engine {plan.engine}, and state of view group {number} is in "
+                    f"the form of engine {engine}; this process has {self._engines}"
+                )
+        self._forms = forms
+
+    def pack(self, write: TableWrite) -> TableWrite:
+        number = view_group_of(write.table)
+        return write if number is None else replace(write, values=self._engines.pack(self._forms[number], write.values))
 
     def load(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        return self._engines.unpack(table, self._store.read_some(table, ids, below))
+        values, number = self._store.read_some(table, ids, below), view_group_of(table)
+        return values if number is None else self._engines.unpack(self._forms[number], values)
 
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
@@ -211,9 +231,10 @@ class ServerWork:
         self.recent = ReadCache(recent_bytes)
         self._ownership, self._owning = Ownership(me), threading.Lock()
         self._catalogs = Catalogs(store, compile_catalog)
+        self._state = _State(store, engines)
         self._make_shard: Callable[[], Shard] = functools.partial(
             Shard,
-            _State(store, engines),
+            self._state,
             memory_limit=memory_limit // 2,
             spill_directory=spill_directory,
             tombstone_retention_ms=tombstone_retention_ms,
@@ -269,6 +290,7 @@ class ServerWork:
         """Begin the epoch with the catalog and the slices of its plan."""
         plan = open.plan
         _check_engine(plan, self._engines)
+        self._state.open(plan, self._catalogs.of(plan.catalog_document))
         if self._catalog != plan.catalog_document:
             # Set when it is done: one that failed halfway is configured again.
             self._catalog = None
@@ -321,16 +343,13 @@ class ServerWork:
     def finish(self, persist: Persist) -> list[TableWrite]:
         """End the epoch in the shard: what has to be written to the store with version = epoch."""
         self._require_open(persist.epoch, persist.attempt)
-        assert self._open is not None
-        engine = self._open.plan.engine
         try:
             writes = self._shard.finish()
         except StageError as error:
             raise WorkError.of(error) from error
         self._open = None
         if self._engines.formats:
-            packed = (self._engines.pack(engine, write.table, write.values) for write in writes)
-            writes = [replace(write, values=values) for write, values in zip(writes, packed, strict=True)]
+            writes = [self._state.pack(write) for write in writes]
         self.recent.add(persist.epoch, writes)
         with self._owning:
             self._ownership.process(persist.epoch, persist.attempt)
