@@ -237,8 +237,8 @@ def test_members_of_two_protocols_and_engines_work_together(tmp_path: Path) -> N
 def test_views_are_rebuilt_for_an_engine_that_cannot_read_their_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rolling upgrade under load to an engine that reads nothing of the one before: the views go on to be maintained in
-    the form before, until new versions, built aside, take their place."""
+    """A rolling upgrade under load to an engine that reads nothing of the one before: the views stay in the form
+    before, until new versions, built aside, take their place."""
     monkeypatch.setenv("BELVEDERE_TEST_ENGINE", str(NEXT))
     cluster = started(tmp_path, replace(SHAPE, viewservers=1, distributors=1, coordinators=1))
     try:

@@ -182,11 +182,11 @@ def without_room_to_spill(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> ViewSe
 
 def test_no_room_to_spill_is_a_failed_attempt_with_the_reason(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     server = without_room_to_spill(pool, monkeypatch)
-    limit, server.work.kept.budget.limit = server.work.kept.budget.limit, -1
+    limit, server.work.batch_buffer.budget.limit = server.work.batch_buffer.budget.limit, -1
     last = pool.write(1)
     until(lambda: "no room to spill" in pool.status()["stalled"], 20.0, "the reason in the status")
     assert pool.processes["v"].current is server, "the same incarnation"
-    server.work.kept.budget.limit = limit
+    server.work.batch_buffer.budget.limit = limit
     until(lambda: pool.covers(last), 20.0, "goes on")
 
 
@@ -217,11 +217,11 @@ def test_no_room_for_a_batch_that_came_before_its_generation_is_not_forgotten(
                 received(*letter)
 
     monkeypatch.setattr(server, "received", leader_is_slow)
-    limit, server.work.kept.budget.limit = server.work.kept.budget.limit, -1
+    limit, server.work.batch_buffer.budget.limit = server.work.batch_buffer.budget.limit, -1
     last = pool.write(1)
     until(lambda: "no room to spill" in pool.status()["stalled"], 20.0, "the reason in the status")
     assert early and not pool.covers(last)
-    server.work.kept.budget.limit = limit
+    server.work.batch_buffer.budget.limit = limit
     until(lambda: pool.covers(last), 20.0, "goes on")
     assert pool.rows() == 1
 

@@ -196,7 +196,7 @@ class Table:
     def commit(self, plan: EpochPlan) -> None:
         self.committed = plan.epoch
         for member in [*self.servers.values(), *self.distributors.values()]:
-            member.settle(plan.epoch)
+            member.commit(plan.epoch)
 
     def run(self, plan: EpochPlan) -> None:
         self.compute(plan, plan.stages)
@@ -338,21 +338,21 @@ def test_batches_that_nobody_will_compute_are_let_go() -> None:
     (work,) = table.servers.values()
     plan = table.plan(2)
     table.distribute(plan)
-    assert work.kept.batches
+    assert work.batch_buffer.batches
     table.generation()
-    assert work.kept.batches == 0, "of an attempt that was given up"
+    assert work.batch_buffer.batches == 0, "of an attempt that was given up"
     table.distribute(plan)
     table.commit(plan)
-    assert work.kept.batches == 0, "of an epoch that is committed"
+    assert work.batch_buffer.batches == 0, "of an epoch that is committed"
 
 
 def test_batches_beyond_memory_go_through_a_file(tmp_path: Path) -> None:
     table = begun(3, 2, directory=tmp_path, memory_limit=256)
     table.run(table.plan(2))
-    assert sum(work.kept.budget.spills for work in table.servers.values()) > 0
+    assert sum(work.batch_buffer.budget.spills for work in table.servers.values()) > 0
     assert table.views() == history(3, 1)[0]
     for work in table.servers.values():
-        assert work.kept.nbytes == 0
+        assert work.batch_buffer.nbytes == 0
         work.close()
 
 

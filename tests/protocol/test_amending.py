@@ -207,7 +207,7 @@ def test_the_catalog_that_was_offered_meanwhile_is_refused_and_the_next_one_is_t
     table = pool(5, lambda *_: "bad", 1)
     table.write("a")
     table.run_until(lambda: table.leader() is not None)
-    table.run_until(lambda: table.leader().patience.failures == 1 and not table.leader()._planning, 200_000)
+    table.run_until(lambda: table.leader().failure_detector.failures == 1 and not table.leader()._planning, 200_000)
     (name,) = table._coordinators()
     table._tell(name, d.CatalogOffered(1, 1, b"offered to what was", 1))
     table.run_until(lambda: len(table.commits) == 1, 200_000)
@@ -225,7 +225,7 @@ def test_a_catalog_that_is_taken_between_failures_is_amended_as_well() -> None:
     table.write("a")
     table.run_until(lambda: len(failures(table)) == 1 and not table.leader()._planning, 200_000)
     (name,) = table._coordinators()
-    assert table.leader().patience.failures == 0, "the leader has not heard of it"
+    assert table.leader().failure_detector.failures == 0, "the leader has not heard of it"
     table._tell(name, d.CatalogOffered(1, 1, b"new", 1))
     table.run_until(lambda: len(table.commits) == 2, 200_000)
     assert [(plan.catalog, table.documents[plan.catalog_document]) for plan in table.commits] == [

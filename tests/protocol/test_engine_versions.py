@@ -256,7 +256,7 @@ def test_whoever_computes_needs_the_engines_of_all_state() -> None:
 
 
 def test_state_in_an_older_form_keeps_the_pool_from_the_next_engine_and_members_without_it_out() -> None:
-    """Engine 2 cannot read state of engine 1. Members of the release after that, with engines 2 and 3, come too early."""
+    """Engine 2 cannot read state of engine 1. Members with engines 2 and 3 come too early."""
     table = Engines(5, leader=(1, 3), rebuilding=frozenset({2}))
     table.server(1)
     table.run_until(lambda: table.engine == 1)

@@ -60,7 +60,7 @@ def test_an_epoch_is_distributed_once_and_reported_to_the_leader() -> None:
     counts = {0: (1,)}
     (said,) = machine.handle(d.Distributed(Epoch(10), Attempt(1), counts, 5))
     assert said == d.Send(LEADER, Sent(Epoch(10), Attempt(1), ME, -1, counts, 5))
-    assert machine.handle(d.Received(LEADER, Committed(Epoch(10)))) == [d.Settle(Epoch(10))]
+    assert machine.handle(d.Received(LEADER, Committed(Epoch(10)))) == [d.Commit(Epoch(10))]
     assert machine.handle(d.Received(LEADER, Committed(Epoch(10)))) == []
 
 

@@ -102,7 +102,7 @@ def test_what_failed_is_tried_again_long_before_silence_is_noticed() -> None:
     table.run_until(lambda: bool(failed), 200_000)
     begun = table.now
     table.run_until(lambda: len(table.commits) == 1, 200_000)
-    assert len(failed) == 3 and table.leader().patience.silences == 0
+    assert len(failed) == 3 and table.leader().failure_detector.silences == 0
     assert table.now - begun < QUIET_MS, "three pauses of 100, 200 and 400 ms"
 
 
@@ -111,7 +111,7 @@ def test_a_stalled_pool_says_so_to_whoever_changes_its_catalog() -> None:
     table.run_until(lambda: table.leader() is not None)
     (name,) = table._coordinators()
     table.write("a")
-    table.run_until(lambda: table.leader().patience.failures == 1 and not table.leader()._planning)
+    table.run_until(lambda: table.leader().failure_detector.failures == 1 and not table.leader()._planning)
     table._tell(name, d.CatalogOffered(1, 1, b"waits for a plan", 1))
     assert table.taken == []
     table.run_until(lambda: bool(table.taken), 200_000)
@@ -143,7 +143,7 @@ def test_what_was_offered_to_a_stalled_pool_does_not_come_back() -> None:
 
     table._carry_out = hold_up  # type: ignore[method-assign]
     table.write("a")
-    table.run_until(lambda: table.leader().patience.failures == 1 and not table.leader()._planning)
+    table.run_until(lambda: table.leader().failure_detector.failures == 1 and not table.leader()._planning)
     table._tell(name, d.CatalogOffered(1, 1, b"first", 1))
     table.run_until(lambda: bool(table.taken), 200_000)
     fails = False

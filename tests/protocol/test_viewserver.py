@@ -76,7 +76,7 @@ def test_an_epoch_from_begin_to_acknowledgement() -> None:
     assert server.hear(Expect(Epoch(10), Attempt(1), 1, 0)) == [d.Compute(Epoch(10), Attempt(1), 1, 0)]
     assert kinds(server.computed(10, 1)) == ["Sent", "Persist"]
     assert server.persisted(10) == [d.Send(LEADER, Done(Epoch(10), Attempt(1), ME, {}))]
-    assert server.hear(Committed(Epoch(10))) == [d.Settle(Epoch(10))]
+    assert server.hear(Committed(Epoch(10))) == [d.Commit(Epoch(10))]
     assert server.machine.phases() == {}
 
 

@@ -164,7 +164,7 @@ def _bounded_queue() -> list[Patch]:
         queue: deque[Any] = self.__dict__.setdefault("_queue", deque())
         while queue and self.alive:
             event, payload = queue[0]
-            held = sum(len(stage) for stage in self.work.kept._stages.values())
+            held = sum(len(stage) for stage in self.work.batch_buffer._stages.values())
             if isinstance(event.message, Batch) and held >= room:
                 return
             queue.popleft()

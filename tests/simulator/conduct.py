@@ -35,12 +35,12 @@ def check_releases(machine: Coordinator, instructions: Sequence[Any]) -> None:
                 raise Wrong(f"{member} is released, and has a part in generation {generation.number}")
 
 
-def check_patience(machine: Coordinator, quiet_ms: int) -> None:
+def check_failure_detector(machine: Coordinator, quiet_ms: int) -> None:
     """After a tick, a leader that may propose something has proposed another generation, if one is overdue: an attempt
     has failed and its pause is over, or nobody has said anything for longer than silence is borne."""
     if machine.phase is not CoordinatorPhase.LEADING or not machine.leadership.acting or machine._proposal is not None:
         return
-    patience, now = machine.patience, machine._now
+    patience, now = machine.failure_detector, machine._now
     if patience._retry_at is not None and patience._retry_at <= now and machine._amendments.current is None:
         raise Wrong(f"{machine.me}: an attempt failed ({patience._reason}), and nobody tries it again")
     silence = now - patience._heard_at

@@ -55,7 +55,7 @@ from belvedere.protocol.driving import (
 )
 from belvedere.protocol.messages import Epoch, EpochPlan, Member, PoolState, Role
 from belvedere.protocol.ring import MemberId
-from tests.simulator.conduct import check_patience, check_releases
+from tests.simulator.conduct import check_failure_detector, check_releases
 from tests.simulator.process import ADDRESS, CLUSTER, Process, Surroundings
 from tests.simulator.scheduler import MS, SECOND, Action
 from tests.simulator.zookeeper import Record
@@ -66,7 +66,7 @@ SILENCE = "nothing was heard for so long that another generation began"
 PUBLISH_PAUSE = 100 * MS
 LISTED_CHUNKS = 6
 """Of each source, that a plan looks at: so few that there are often more."""
-SWEEP = 500 * MS
+TABLE_GC = 500 * MS
 """The shortest time between two looks at tables that nobody needs."""
 
 OnTaken = Callable[[CatalogTaken], None]
@@ -102,8 +102,8 @@ class CoordinatorProcess(Process):
         self._unpublished = Unpublished()
         self.committed: EpochPlan | None = None
         """The newest epoch that it knows to be committed."""
-        self._sweep = TableGc(cast(Store, _Tables(self)))
-        self._sweep_at = 0
+        self._table_gc = TableGc(cast(Store, _Tables(self)))
+        self._table_gc_at = 0
         scheduler, memory = around.scheduler, around.store.memory
         seconds = self._seconds = lambda: scheduler.now / SECOND
         self._listing = Listing(memory, memory, LISTED_CHUNKS, seconds)
@@ -145,9 +145,9 @@ class CoordinatorProcess(Process):
                 self.end_session()
                 return
             self.tell(self.machine, Tick(now))
-            check_patience(self.machine, self.machine.options.quiet_ms)
+            check_failure_detector(self.machine, self.machine.options.quiet_ms)
             self._look_around()
-            before, self._silences = self._silences, self.machine.patience.silences
+            before, self._silences = self._silences, self.machine.failure_detector.silences
             if self._silences > before:
                 self._effect(SILENCE)
         self.around.scheduler.after(TICK, self._tick)
@@ -326,12 +326,12 @@ class CoordinatorProcess(Process):
     def _drop_tables(self, horizon: Epoch) -> None:
         """What nobody needs, now and then. Until the tables are dropped much may happen."""
         plan, now = self.committed, self.around.scheduler.now
-        if plan is None or not plan.catalog or now < self._sweep_at:
+        if plan is None or not plan.catalog or now < self._table_gc_at:
             return
-        self._sweep_at = now + SWEEP
+        self._table_gc_at = now + TABLE_GC
         document = self.around.store.memory.get_document(plan.catalog_document)
         if document is not None:
-            self._sweep.sweep(document, plan.epoch, horizon)
+            self._table_gc.drop(document, plan.epoch, horizon)
 
     def attempt(self, call: Callable[[], None]) -> None:
         """Best effort."""
@@ -358,7 +358,7 @@ class _Soon:
 
 
 class _Tables:
-    """The store, as far as a sweep knows it."""
+    """The store, as far as its gc knows it."""
 
     def __init__(self, process: CoordinatorProcess) -> None:
         self._process = process

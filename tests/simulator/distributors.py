@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from belvedere.cluster.roles.work import WorkError, failure
 from belvedere.errors import BelvedereError
 from belvedere.protocol import exactly_once as eo
-from belvedere.protocol.driving import Distribute, Distributed, Received, Settle
+from belvedere.protocol.driving import Commit, Distribute, Distributed, Received
 from belvedere.protocol.exactly_once import ChunkId, RequestId, SourceEntry, SourceId, WriterId
 from belvedere.protocol.flow import Distributor
 from belvedere.protocol.messages import Batch, Epoch, Role
@@ -36,7 +36,7 @@ class Work(Protocol):
 
     def written(self, chunk: ChunkId, payload: bytes) -> None: ...
 
-    def settle(self, epoch: Epoch) -> None: ...
+    def commit(self, epoch: Epoch) -> None: ...
 
 
 class Dispatch(Protocol):
@@ -99,8 +99,8 @@ class DistributorProcess(Process):
                 self._answer(request, False)
             case Distribute():
                 self.around.scheduler.after(1 * MS, lambda: self.call(lambda: self._distribute(instruction)))
-            case Settle(epoch):
-                self._work.settle(epoch)
+            case Commit(epoch):
+                self._work.commit(epoch)
             case _:
                 raise AssertionError(f"a distributor cannot {instruction}")
 

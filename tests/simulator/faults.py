@@ -434,4 +434,4 @@ def spilling(work: ServerWork, spills: Action) -> None:
 
     made, work._make_shard = work._make_shard, make
     work._shard = make()
-    work.kept._spill._append = before(work.kept._spill._append)  # type: ignore[method-assign]
+    work.batch_buffer._spill._append = before(work.batch_buffer._spill._append)  # type: ignore[method-assign]

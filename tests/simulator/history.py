@@ -341,8 +341,8 @@ class History:
         for server in self.cluster.viewservers:
             if server.machine.generation is not None and server.machine.committed < state.committed:
                 return f"{server.name} does not know that epoch {state.committed} is committed"
-            if server.work.kept.batches:
-                return f"{server.name} keeps {server.work.kept.batches} batches"
+            if server.work.batch_buffer.batches:
+                return f"{server.name} keeps {server.work.batch_buffer.batches} batches"
         named = {state.committed_plan.document} if state.committed_plan is not None else set()
         plans = set(self.around.store.memory.list_documents(PLANS)) - named
         if plans:

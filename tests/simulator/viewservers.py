@@ -21,6 +21,7 @@ from belvedere.errors import BelowHorizon, BelvedereError
 from belvedere.protocol import viewserver
 from belvedere.protocol.driving import (
     Adopt,
+    Commit,
     Compute,
     Computed,
     GiveUp,
@@ -29,7 +30,6 @@ from belvedere.protocol.driving import (
     Persist,
     Persisted,
     Received,
-    Settle,
     WorkFailed,
 )
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Role
@@ -72,7 +72,7 @@ class Work(Protocol):
 
     def persisted(self, epoch: Epoch) -> None: ...
 
-    def settle(self, epoch: Epoch) -> None: ...
+    def commit(self, epoch: Epoch) -> None: ...
 
     def evict(self, share: float) -> int: ...
 
@@ -179,7 +179,7 @@ class ViewServerProcess(Process):
                 self._do(instruction)
                 self._is_out = True
                 self._effect("was told that it is left out")
-            case Open() | Compute() | Persist() | Settle():
+            case Open() | Compute() | Persist() | Commit():
                 self._do(instruction)
             case _Writing():
                 self._send(instruction)
@@ -330,8 +330,8 @@ class ViewServerProcess(Process):
                 self._writes.append(writing)
                 if len(self._writes) == 1:
                     self._write()
-            case Settle(epoch):
-                self.work.settle(epoch)
+            case Commit(epoch):
+                self.work.commit(epoch)
             case float() if not self._in_epoch:
                 if self.work.evict(task):
                     self._effect("evicted")

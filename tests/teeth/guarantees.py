@@ -214,8 +214,8 @@ CONVERGENCE = [
         name="tombstones are collected at once",
         claim="4 convergence: within the tombstone retention",
         file=f"{ENGINE}/state/delta_table.py",
-        find="        while self._graves and self._graves[0][0] < horizon_us:",
-        instead="        while self._graves:",
+        find="        while self._tombstones and self._tombstones[0][0] < horizon_us:",
+        instead="        while self._tombstones:",
         noticed_by=(
             "tests/engine/state/test_delta_table.py::test_collected_tombstones_free_their_slots_and_no_longer_mask",
             "tests/properties/test_convergence.py::test_order_and_repetition_do_not_matter",

@@ -343,7 +343,9 @@ BREAKS = [
         file=f"{PROTOCOL}/gc_documents.py",
         find="goes = (known and number <= lowest) or (",
         instead="goes = number < newest or (",
-        noticed_by=("tests/protocol/test_tidying.py::test_catalogs_stay_while_an_epoch_that_names_them_can_be_read",),
+        noticed_by=(
+            "tests/protocol/test_gc_documents.py::test_catalogs_stay_while_an_epoch_that_names_them_can_be_read",
+        ),
         tried=(HISTORIES,),
     ),
     Break(

@@ -141,7 +141,7 @@ class Coordinator:
         self.sources = SourceBook()
         self.pressure = Pressure(options.max_rows, options.max_bytes, options.memory, target_ms=options.target_ms)
         self.collection = Collection(options.retention_ms, options.late_writer_ms)
-        self._tidying = DocumentGc()
+        self._document_gc = DocumentGc()
         self._rounds = Rounds(self.collection, self._asking, options.collect_ms, self._unneeded)
         self._catalog = CatalogBook(options.target_ms)
         self._naming = Naming()
@@ -154,7 +154,7 @@ class Coordinator:
         self._nobody = ""  # why nobody can work, though members are there
         self._next_engine = 0  # that the pool goes on to as soon as no epoch is open; 0: it has it
         self._plan_at = 0
-        self.patience = FailureDetector(options.quiet_ms, self._now)
+        self.failure_detector = FailureDetector(options.quiet_ms, self._now)
         self._notes: list[Note] = []
         self._index: tuple[Chunk, ...] = ()
         self._committed_positions: Mapping[SourceId, Seq] = {}
@@ -234,7 +234,7 @@ class Coordinator:
 
     def waits_for(self, longer_than: int) -> tuple[MemberId, ...]:
         """Whom the oldest open epoch waits for, if it has done so for that many milliseconds."""
-        silence = self.patience.silence(self._now)
+        silence = self.failure_detector.silence(self._now)
         waiting = self.epochs.waiting_for() if self.phase is CoordinatorPhase.LEADING else None
         return () if waiting is None or silence < longer_than else waiting.members
 
@@ -264,7 +264,7 @@ class Coordinator:
         found: list[CoordinatorInstruction] = []
         if state.committed_plan is not None:
             epochs.last_plan = plans[state.committed_plan.document]
-            self._tidying.committed(epochs.last_plan, state.committed_plan.document)
+            self._document_gc.committed(epochs.last_plan, state.committed_plan.document)
             self._committed_positions = epochs.last_plan.positions
             self._naming.restore(epochs.last_plan)
             found.append(Publish(epochs.last_plan))  # the predecessor may not have come to it
@@ -326,7 +326,7 @@ class Coordinator:
             generation=old.generation if generation is None else generation.number,
             protocol=old.protocol if generation is None else generation.protocol,
             engine=old.engine if generation is None else generation.engine,
-            stalled="" if commit is not None or amending else self.patience.stalled or self._nobody,
+            stalled="" if commit is not None or amending else self.failure_detector.stalled or self._nobody,
         )
         epoch = None if commit is None else commit.plan.epoch
         self._proposal = Proposal(state, epoch, generation, plan, pointer, amendment)
@@ -335,7 +335,7 @@ class Coordinator:
     def _next_generation(self, old: PoolState, open_epochs: int, amendment: Amendment | None) -> Generation | None:
         """The members of the next generation, if one is due."""
         current = self.epochs.generation
-        quiet = self.patience.leave_out_silent(self.epochs, self.membership, self._now)
+        quiet = self.failure_detector.leave_out_silent(self.epochs, self.membership, self._now)
         present_engine = old.engine or (self.epochs.last_plan.engine if self.epochs.last_plan is not None else 0)
         wanted = self.membership.change(current, old.protocol, present_engine, self._made)
         self._notes += wanted.notes
@@ -346,11 +346,11 @@ class Coordinator:
         engine = wanted.engine if open_epochs == 0 and not planned else present_engine or wanted.engine
         if not self.epochs.staffed:
             open_epochs = 0  # nobody works on them: there is nothing to wait for
-        joins = self.assign.observe(wanted.joining, open_epochs, self._now, patient=self.patience.silences > 0)
+        joins = self.assign.observe(wanted.joining, open_epochs, self._now, patient=self.failure_detector.silences > 0)
         present = (*current.servers, *current.distributors) if wanted.leaving and current is not None else ()
         leaves = self.withdraw.observe(wanted.leaving, present, open_epochs, self._now)
         # While plans are amended nothing is tried again: it would fail again.
-        failed = self.patience.retry_is_due(self._now) and self._amendments.current is None
+        failed = self.failure_detector.retry_is_due(self._now) and self._amendments.current is None
         # The last one of a rolling upgrade may be someone without a part in generations: a store, a coordinator.
         speaks = current is not None and wanted.protocol != current.protocol and open_epochs == 0
         regenerates = self._regenerate or wanted.lost or joins or leaves or failed or quiet or amendment
@@ -378,7 +378,7 @@ class Coordinator:
 
     def _committed(self, epoch: Epoch) -> list[CoordinatorInstruction]:
         found: list[CoordinatorInstruction] = []
-        self.patience.committed()
+        self.failure_detector.committed()
         self._amendments.committed(epoch)
         for done in self.epochs.commit(epoch):
             plan = done.plan
@@ -389,11 +389,11 @@ class Coordinator:
             self.pressure.observe(done.finished(took))
             self._catalog.observe(plan, took)
             self.collection.committed(plan.epoch, self._now)
-            self._tidying.committed(plan, done.pointer.document)
+            self._document_gc.committed(plan, done.pointer.document)
             self._naming.committed(plan)
             self._committed_positions = plan.positions
-        found += self._tidy_input()
-        old = self._tidying.superseded(epoch)
+        found += self._collect_input()
+        old = self._document_gc.superseded(epoch)
         return [*found, RemoveDocuments(old)] if old else found
 
     def _amended(self, amendment: Amendment) -> list[CoordinatorInstruction]:
@@ -403,7 +403,7 @@ class Coordinator:
             self.epochs.amend(plan, pointer)
         self._catalog.restore(self.epochs.last_plan)
         self._prepared = None
-        self.patience.amended()
+        self.failure_detector.amended()
         found: list[CoordinatorInstruction] = [
             Note("view failed", {"view": view.name, "epoch": amendment.epoch, "reason": reason})
             for view, reason in amendment.views
@@ -417,9 +417,9 @@ class Coordinator:
 
     def _unneeded(self, documents: Iterable[str], horizon: Epoch) -> tuple[str, ...]:
         assert self.leadership.state is not None
-        return self._tidying.unneeded(documents, self.leadership.state, self._catalog.current.version, horizon)
+        return self._document_gc.unneeded(documents, self.leadership.state, self._catalog.current.version, horizon)
 
-    def _tidy_input(self) -> list[CoordinatorInstruction]:
+    def _collect_input(self) -> list[CoordinatorInstruction]:
         """What of INPUT and of its sources is not needed any more. Also after a takeover: the predecessor may not have
         come to it."""
         chunks = (*collectable(self._committed_positions, self._index), *self.sources.strays())
@@ -437,7 +437,7 @@ class Coordinator:
             if member not in members and member not in self._members
         ]
         self._regenerate = False
-        self.patience.begun(self._now)
+        self.failure_detector.begun(self._now)
         begins = self.epochs.begin_generation(generation)
         self.assign.begun(generation)
         self.withdraw.begun(generation)
@@ -456,7 +456,7 @@ class Coordinator:
 
     def _planned(self, plan: EpochPlan, pointer: Pointer) -> list[CoordinatorInstruction]:
         self._prepared = None
-        self.patience.heard(self._now)
+        self.failure_detector.heard(self._now)
         found: list[CoordinatorInstruction] = []
         taken = self._catalog.planned(plan)
         if taken is not None:
@@ -487,7 +487,7 @@ class Coordinator:
         if busy or holding or not self.epochs.staffed or open_epochs >= MAX_OPEN or self._now < self._plan_at:
             return []
         amending = self._amendments.current is not None
-        if self._catalog.waits or self.patience.failures or amending:  # first get through what there is
+        if self._catalog.waits or self.failure_detector.failures or amending:  # first get through what there is
             return []
         self._planning = True
         before = self._amendments.count
@@ -509,7 +509,7 @@ class Coordinator:
             )
         ]
         self._catalog.heard(event.loading)
-        found += self._tidy_input()
+        found += self._collect_input()
         try:
             bounds = self.pressure.take(self._index, self.sources.planned, self.sources.bounds())
             pieces = self.sources.choose(bounds)
@@ -539,8 +539,8 @@ class Coordinator:
             refused = "this coordinator does not lead"
         elif self._amendments.current is not None:
             refused = "views have failed, and plans are made without them"
-        elif self.patience.stalled:
-            refused = f"{STALLED}: {self.patience.stalled}"
+        elif self.failure_detector.stalled:
+            refused = f"{STALLED}: {self.failure_detector.stalled}"
         else:
             refused = self._catalog.refusal(event)
         if refused:
@@ -563,13 +563,13 @@ class Coordinator:
             return []
         match message:
             case Sent(epoch, attempt, member):
-                self.patience.heard(self._now)
+                self.failure_detector.heard(self._now)
                 try:
                     return [Send(to, expect) for to, expect in self.epochs.sent(message)]
                 except Contradiction as error:
                     return self._failed(Failed(epoch, attempt, member, str(error)))
             case Done(epoch, attempt, member):
-                self.patience.heard(self._now)
+                self.failure_detector.heard(self._now)
                 try:
                     self.epochs.done(message)
                 except Contradiction as error:
@@ -586,9 +586,9 @@ class Coordinator:
         if self._amendments.failed(message, reason) and self.membership.can_spare((message.member,)):
             self.membership.failed(message.member, reason, self._now)  # it may be the member, and not the view
         reason = f"view {message.view}: {reason}" if message.view else reason
-        if not self.patience.failed(reason, self._now):
+        if not self.failure_detector.failed(reason, self._now):
             return []
-        times = self.patience.failures
+        times = self.failure_detector.failures
         fields = {"epoch": message.epoch, "member": message.member, "reason": reason, "times": times}
         return [Note("attempt failed", fields), *self._amend(), *self._give_up_offer()]
 
@@ -604,10 +604,10 @@ class Coordinator:
         """Whoever changes the catalog of a pool that is stalled learns why, and need not wait for it."""
         offer = self._catalog.offer
         busy = self._planning or self._prepared is not None or self._amendments.current is not None
-        if offer is None or not self.patience.stalled or busy:
+        if offer is None or not self.failure_detector.stalled or busy:
             return []
         self._catalog.offer = None
-        return [CatalogTaken(offer.offered.ticket, self.epochs.last, f"{STALLED}: {self.patience.stalled}")]
+        return [CatalogTaken(offer.offered.ticket, self.epochs.last, f"{STALLED}: {self.failure_detector.stalled}")]
 
     def _unreachable(self, member: MemberId, reason: str) -> list[CoordinatorInstruction]:
         """Do not wait until its session ends: go on without it at once."""

@@ -153,14 +153,14 @@ class GiveUp:
 
 
 @dataclass(frozen=True)
-class Settle:
+class Commit:
     """The epoch is committed: it will not be undone, and it may be read."""
 
     epoch: Epoch
 
 
 ServerEvent: TypeAlias = Tick | Received | Computed | Persisted | WorkFailed
-ServerInstruction: TypeAlias = Send | Note | Adopt | Open | Keep | Compute | Persist | GiveUp | Settle
+ServerInstruction: TypeAlias = Send | Note | Adopt | Open | Keep | Compute | Persist | GiveUp | Commit
 
 # ---------------------------------------------------------------------- distributor (INPUT: see exactly_once.Filter)
 
@@ -186,7 +186,7 @@ class Distributed:
 
 
 DistributorEvent: TypeAlias = Tick | Received | Distributed | WorkFailed
-DistributorInstruction: TypeAlias = Send | Note | Distribute | Settle
+DistributorInstruction: TypeAlias = Send | Note | Distribute | Commit
 
 # ---------------------------------------------------------------------- coordinator
 

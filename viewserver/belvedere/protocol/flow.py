@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from belvedere.protocol.barrier import BEFORE_STAGES
 from belvedere.protocol.driving import (
+    Commit,
     Distribute,
     Distributed,
     DistributorEvent,
@@ -27,7 +28,6 @@ from belvedere.protocol.driving import (
     Note,
     Received,
     Send,
-    Settle,
     Tick,
     WorkFailed,
 )
@@ -87,7 +87,7 @@ class Distributor:
             case Received(_, Committed(epoch)) if epoch > self.committed:
                 self.committed = epoch
                 self._begun = {e for e in self._begun if e > epoch}
-                return [Settle(epoch)]
+                return [Commit(epoch)]
             case Received(_, Released(member)):
                 self.released |= member == self.me
             case Distributed(epoch, attempt, batches, rows, ring) if self._is_current(epoch, attempt):

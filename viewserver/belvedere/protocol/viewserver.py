@@ -39,6 +39,7 @@ from belvedere.errors import Contradiction
 from belvedere.protocol.barrier import CountingInbox
 from belvedere.protocol.driving import (
     Adopt,
+    Commit,
     Compute,
     Computed,
     GiveUp,
@@ -51,7 +52,6 @@ from belvedere.protocol.driving import (
     Send,
     ServerEvent,
     ServerInstruction,
-    Settle,
     Tick,
     WorkFailed,
 )
@@ -214,7 +214,7 @@ class ViewServer:
         self.committed = epoch
         for done in [e for e in self._works if e <= epoch]:
             del self._works[done]
-        return [Settle(epoch), *self._proceed()]
+        return [Commit(epoch), *self._proceed()]
 
     # ------------------------------------------------------------------ work
 

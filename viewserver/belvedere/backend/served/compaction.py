@@ -357,10 +357,10 @@ class Compactor:
         self._keep_bounds(txn)
         before = versions.entries(txn, self._db)
         packed = keys.pack_keys(table, keys.rotated(ids), ids[:, 1], bounds.horizon)
-        graves = keys.inverted(bounds.tombstones) if bounds.tombstones else None
+        tombstones = keys.inverted(bounds.tombstones) if bounds.tombstones else None
         cursor = txn.cursor(self._db["versions"])
         for at in range(0, len(packed), keys.KEY):
-            gone = _collect_id(cursor, packed[at : at + keys.KEY], graves)
+            gone = _collect_id(cursor, packed[at : at + keys.KEY], tombstones)
             if gone is not None:
                 by_key.remove(txn, self._db["by_key"], table, gone)
         removed = before - versions.entries(txn, self._db)
@@ -394,7 +394,7 @@ def _slices(ids: np.ndarray) -> Iterator[np.ndarray]:
         yield ids[at : at + _STEP_ROWS]
 
 
-def _collect_id(cursor: Any, key: bytes, graves: bytes | None) -> bytes | None:
+def _collect_id(cursor: Any, key: bytes, tombstones: bytes | None) -> bytes | None:
     """Of one id remove what lies behind its newest version up to the horizon; that one too if it is an old grave.
     Returns the key of a row of which nothing is left that is seen in order, if it has one."""
     prefix = key[: keys.PREFIX]
@@ -402,7 +402,7 @@ def _collect_id(cursor: Any, key: bytes, graves: bytes | None) -> bytes | None:
         return None
     last, epoch = cursor.value(), cursor.key()[keys.PREFIX :]
     hidden = last[:1] == keys.HIDDEN
-    if graves is None or hidden or keys.is_visible(last) or epoch < graves:
+    if tombstones is None or hidden or keys.is_visible(last) or epoch < tombstones:
         if cursor.next():
             versions.remove(cursor, prefix)
         if not hidden:

@@ -84,7 +84,7 @@ CAMPAIGN_PAUSE = 0.2
 PUBLISH_PAUSE = 0.2
 WAITING_MS = 300
 """An epoch that waits for somebody so long makes one look whether it is still there."""
-SWEEP_SECONDS = 5.0
+TABLE_GC_SECONDS = 5.0
 QUARANTINE_SECONDS = 5.0
 """How often rows in quarantine are counted."""
 LOADING_SECONDS = 0.25
@@ -125,10 +125,10 @@ class CoordinatorMember(Incarnation):
         self.overview = Overview(self)
         gone = "nobody listens at its address"
         self.deaths = GoneProcesses(self.worker("deaths"), lambda member: self._report(Unreachable(member, gone)))
-        self.sweep = TableGc(around.store)
+        self.table_gc = TableGc(around.store)
         self.void_rows = VoidRows(around.store)
         self.removals = InputGc(around.store)
-        self._sweep_at = self._count_at = 0.0
+        self._table_gc_at = self._count_at = 0.0
         self._quarantined: set[str] = set()
         """Views whose quarantine was counted."""
         self._looked_after: tuple[object, int] | None = None
@@ -312,7 +312,7 @@ class CoordinatorMember(Incarnation):
                 self.removals.add(documents=names)
             case Collect(horizon, tombstones):
                 self._chore(functools.partial(self._collect, horizon, tombstones))
-                self._sweep(horizon)
+                self._drop_tables(horizon)
             case ForgetSources(sources):
                 self.publisher.do(functools.partial(self._forget_sources, sources))
             case Forget(member):
@@ -451,19 +451,19 @@ class CoordinatorMember(Incarnation):
                 self.log.info("void rows of failed views taken back", rows=rows)
             self.around.store.collect(horizon, tombstones)
 
-    def _sweep(self, horizon: Epoch) -> None:
-        if time.monotonic() < self._sweep_at:
+    def _drop_tables(self, horizon: Epoch) -> None:
+        if time.monotonic() < self._table_gc_at:
             return
-        self._sweep_at = time.monotonic() + SWEEP_SECONDS
+        self._table_gc_at = time.monotonic() + TABLE_GC_SECONDS
         newest = self.committed.after(-1, 0.0)
 
-        def sweep() -> None:
+        def drop() -> None:
             document = self.around.store.get_document(newest.catalog_document) if newest.catalog else None
-            dropped = [] if document is None else self.sweep.sweep(document, newest.epoch, horizon)
+            dropped = [] if document is None else self.table_gc.drop(document, newest.epoch, horizon)
             if dropped:
                 self.log.info("tables are dropped", tables=dropped)
 
-        self._chore(sweep)
+        self._chore(drop)
 
     def _publish(self, plan: EpochPlan) -> None:
         self.committed.show(calls.committed_of(plan))

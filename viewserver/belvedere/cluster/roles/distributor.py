@@ -33,7 +33,7 @@ from belvedere.cluster.transport.seam import Handler, Payload
 from belvedere.model import chunks
 from belvedere.model.pushes import PUSH, unpack_request
 from belvedere.protocol import exactly_once as input
-from belvedere.protocol.driving import Distribute, DistributorEvent, Note, Received, Send, Settle
+from belvedere.protocol.driving import Commit, Distribute, DistributorEvent, Note, Received, Send
 from belvedere.protocol.exactly_once import Chunk, RequestId, SourceEntry, SourceId, WriterId
 from belvedere.protocol.flow import Distributor
 from belvedere.protocol.messages import Generation, Message, PoolState, Role
@@ -204,9 +204,9 @@ class DistributorMember(Incarnation):
                     self.note(instruction)
                 case Distribute():
                     self.sender.do(functools.partial(self._distribute, instruction))
-                case Settle(epoch):
+                case Commit(epoch):
                     self.metrics.committed(epoch)
-                    self.sender.do(functools.partial(self.work.settle, epoch))
+                    self.sender.do(functools.partial(self.work.commit, epoch))
 
     def _sending_is_wanted(self) -> bool:
         wanted = self._distributing

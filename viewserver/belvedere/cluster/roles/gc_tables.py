@@ -45,7 +45,7 @@ class TableGc:
         self._store = store
         self._noted: dict[str, Epoch] = {}
 
-    def sweep(self, document: bytes, committed: Epoch, horizon: Epoch) -> list[str]:
+    def drop(self, document: bytes, committed: Epoch, horizon: Epoch) -> list[str]:
         """Drop what is garbage from the horizon on. `document`: the catalog of the committed epoch."""
         found = garbage(document, self._store.tables())
         self._noted = {name: self._noted.get(name, committed) for name in found}

@@ -148,7 +148,7 @@ class Overview:
     def _waiting_for(self) -> str:
         """Whom the oldest epoch waits for, if that takes longer than usual."""
         machine = self._member.machine
-        waiting, silence = machine.epochs.waiting_for(), machine.patience.silence(self._member.clock.now())
+        waiting, silence = machine.epochs.waiting_for(), machine.failure_detector.silence(self._member.clock.now())
         return "" if waiting is None or silence < UNUSUAL_MS else f"{waiting}, for {silence / 1000:.1f} s"
 
     def _held_up(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The view server: its machine in the loop, computing in one thread, writing to the store in another.
 
-    loop ──Adopt, Open, Compute, Persist, Settle──▶ compute ──batches──▶ peers
+    loop ──Adopt, Open, Compute, Persist, Commit──▶ compute ──batches──▶ peers
       ▲                                               │ what an epoch changed
       └──Computed, Persisted, WorkFailed──────────────┴──▶ persist ──▶ store
 
@@ -28,6 +28,7 @@ from belvedere.cluster.transport.seam import Handler, Payload
 from belvedere.protocol import wire
 from belvedere.protocol.driving import (
     Adopt,
+    Commit,
     Compute,
     GiveUp,
     Keep,
@@ -38,7 +39,6 @@ from belvedere.protocol.driving import (
     Received,
     Send,
     ServerEvent,
-    Settle,
     WorkFailed,
 )
 from belvedere.protocol.messages import Attempt, Batch, Epoch, Generation, Message, PoolState, Role
@@ -146,9 +146,9 @@ class ViewServerMember(Incarnation):
             case GiveUp(generation):
                 self._attempt = Attempt(-1)
                 self.compute.do(functools.partial(self.work.give_up, generation))
-            case Settle(epoch):
+            case Commit(epoch):
                 self.metrics.committed(epoch)
-                self.compute.do(functools.partial(self.work.settle, epoch))
+                self.compute.do(functools.partial(self.work.commit, epoch))
 
     # ------------------------------------------------------------------ computing
 
@@ -270,7 +270,7 @@ class ViewServerMember(Incarnation):
             return max(0, int(now.get(name, 0) - before.get(name, 0)))
 
         metrics = self.metrics
-        for stage, waiting in self.work.kept.waiting().items():
+        for stage, waiting in self.work.batch_buffer.waiting().items():
             metrics.queue(waiting.rows, waiting.batches, stage)
         self._tell_zones()
         metrics.cache(grown("keys_held"), grown("keys_loaded") + grown("keys_absent"))
@@ -315,7 +315,7 @@ class ViewServerMember(Incarnation):
             "epoch": machine.committed,
             "attempt": machine.attempt,
             "queue": self.compute.waiting() + self.persist.waiting(),
-            "queue_bytes": self.work.kept.nbytes,
+            "queue_bytes": self.work.batch_buffer.nbytes,
             "busy": round(self.busy.share(), 3),
             "figures": self._figures,
         }

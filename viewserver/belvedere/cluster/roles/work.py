@@ -5,8 +5,8 @@ loop. Only `ServerWork.keep`, `ServerWork.read` and `DistributorWork.written` ma
 
     ServerWork        Adopt -> adopt     Open -> open      Keep -> keep      Compute -> compute (batches to send)
                       GiveUp -> give_up
-                      Persist -> finish (what to write), then persisted      Settle -> settle
-    DistributorWork   Distribute -> distribute (batches to send, then `distributed()`)       Settle -> settle
+                      Persist -> finish (what to write), then persisted      Commit -> commit
+    DistributorWork   Distribute -> distribute (batches to send, then `distributed()`)       Commit -> commit
 
 What cannot be done raises: `WorkError` with a view and a reason when the engine failed, `BelvedereError` when the store
 did. `failure` turns either into the event that the machine wants to hear.
@@ -227,7 +227,7 @@ class ServerWork:
     ) -> None:
         self.me = me
         self._engines = engines
-        self.kept = BatchBuffer(memory_limit // 4, spill_directory)
+        self.batch_buffer = BatchBuffer(memory_limit // 4, spill_directory)
         self.recent = ReadCache(recent_bytes)
         self._ownership, self._owning = Ownership(me), threading.Lock()
         self._catalogs = Catalogs(store, compile_catalog)
@@ -258,7 +258,7 @@ class ServerWork:
     def adopt(self, adopt: Adopt) -> None:
         """Undo what is not committed; own the buckets of the new ring."""
         generation, before = adopt.generation, self._generation
-        self.kept.forget(lambda epoch, attempt: attempt < generation.number)
+        self.batch_buffer.forget(lambda epoch, attempt: attempt < generation.number)
         self._open = self._generation = None  # until it is done: after a failure the next one begins with nothing
         if before is None or generation.number != before.number + 1 or generation.engine != before.engine:
             # Another engine may keep other things in memory. And in a generation between the two, others may have
@@ -282,7 +282,7 @@ class ServerWork:
     def give_up(self, generation: Attempt) -> None:
         """Others go on without this server, in this generation: drop what came for lower ones, and the state, which is
         theirs now. What was read from here can be read: it is of epochs that this server has processed."""
-        self.kept.forget(lambda epoch, attempt: attempt < generation)
+        self.batch_buffer.forget(lambda epoch, attempt: attempt < generation)
         self._open = self._generation = self._catalog = None
         self._shard = self._make_shard()
 
@@ -308,7 +308,7 @@ class ServerWork:
 
     def keep(self, batch: Batch, payload: bytes | memoryview) -> None:
         """Hold the payload until its stage is computed. May be called from any thread."""
-        self.kept.put(batch, bytes(payload))
+        self.batch_buffer.put(batch, bytes(payload))
 
     def compute(self, compute: Compute) -> Stepped:
         """Run one stage on everything that was kept for it."""
@@ -316,7 +316,7 @@ class ServerWork:
         generation = self._require_open(epoch, attempt)
         position = {member: i for i, member in enumerate(generation.distributors + generation.servers)}
         rows = batches = 0
-        for batch, payload in self.kept.take(epoch, attempt, stage):
+        for batch, payload in self.batch_buffer.take(epoch, attempt, stage):
             # Base batches are ordered by piece and, within it, by number; others by sender, so that replay is the same.
             first = batch.order if stage == 0 else position.get(batch.sender, -1)
             self._shard.receive(stage, (first, batch.number), payload)
@@ -360,15 +360,15 @@ class ServerWork:
         return {"moved_bytes": float(self._moved), "spilled_bytes": float(self._spilled_so_far() - self._spilled)}
 
     def _spilled_so_far(self) -> int:
-        return self.kept.budget.spilled_bytes + self._shard.spilled_bytes
+        return self.batch_buffer.budget.spilled_bytes + self._shard.spilled_bytes
 
     def persisted(self, epoch: Epoch) -> None:
         """What `finish` gave for this epoch (and all before) is durable in the store."""
         self._shard.persisted(epoch)
 
-    def settle(self, epoch: Epoch) -> None:
+    def commit(self, epoch: Epoch) -> None:
         """The epoch is committed."""
-        self.kept.forget(lambda kept, attempt: kept <= epoch)
+        self.batch_buffer.forget(lambda kept, attempt: kept <= epoch)
         self._shard.committed(epoch)
         with self._owning:
             self._ownership.commit(epoch)
@@ -386,8 +386,8 @@ class ServerWork:
     def figures(self) -> dict[str, float]:
         return {
             **self._shard.figures(),
-            "kept_bytes": float(self.kept.nbytes),
-            "kept_spilled_bytes": float(self.kept.budget.spilled_bytes),
+            "kept_bytes": float(self.batch_buffer.nbytes),
+            "kept_spilled_bytes": float(self.batch_buffer.budget.spilled_bytes),
         }
 
     def zones(self) -> Mapping[str, Held]:
@@ -403,7 +403,7 @@ class ServerWork:
         return self._shard.evict(share)
 
     def close(self) -> None:
-        self.kept.close()
+        self.batch_buffer.close()
 
     def _require_open(self, epoch: Epoch, attempt: Attempt) -> Generation:
         opened = self._open
@@ -491,7 +491,7 @@ class DistributorWork:
         self._catalogs = Catalogs(store, compile_catalog)
         self._decode = decode
         self._used: dict[Epoch, list[ChunkId]] = {}
-        self._settled = NEVER
+        self._committed = NEVER
 
     def prepare(self, catalog: str) -> None:
         """Compile a catalog before the first epoch asks for it: everyone waits for that epoch."""
@@ -502,7 +502,7 @@ class DistributorWork:
         plan = distribute.plan
         _check_engine(plan, self._engines)
         tables = {table.name: table for table in self._catalogs.of(plan.catalog_document).tables}
-        if plan.epoch > self._settled:
+        if plan.epoch > self._committed:
             self._used[plan.epoch] = [piece.chunk for _, piece in distribute.pieces]
         return Distribution(self.me, distribute, self._decoded(distribute, tables), tables)
 
@@ -517,10 +517,10 @@ class DistributorWork:
         """This distributor has written a chunk to INPUT: it will most likely be asked to send it."""
         self.chunks.remember(chunk, payload)
 
-    def settle(self, epoch: Epoch) -> None:
+    def commit(self, epoch: Epoch) -> None:
         """The epoch is committed: its chunks will not be sent again (one of which a later plan takes the rest is read
         again then)."""
-        self._settled = max(self._settled, epoch)
+        self._committed = max(self._committed, epoch)
         for done in [e for e in self._used if e <= epoch]:
             self.chunks.forget(self._used.pop(done))
 

@@ -113,7 +113,7 @@ class CellTable(DeltaTable):
             self._columns.release(dead, self._cells)
         buried = np.unique(self._touched_by_tombstones)
         if len(buried):
-            self._records[self._side_of.array[buried], c.NUMBER] = self._bury(buried, time_us)
+            self._records[self._side_of.array[buried], c.NUMBER] = self._add_tombstones(buried, time_us)
 
     def _errors_of_batch(self, before: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         codes = self.errors_at(there)
@@ -135,8 +135,8 @@ class CellTable(DeltaTable):
     def collect(self, horizon_us: int) -> int:
         """Forget tombstones of rows whose newest one came before the horizon; returns how many rows are gone."""
         gone = 0
-        while self._graves and self._graves[0][0] < horizon_us:
-            _, number, slots = self._graves.popleft()
+        while self._tombstones and self._tombstones[0][0] < horizon_us:
+            _, number, slots = self._tombstones.popleft()
             out = np.empty(len(slots), np.int32)
             count = c.forget_tombstones(
                 self._words, self._flag_bytes, *self._ports, plain(slots.astype(np.int32)), number, out
@@ -176,7 +176,7 @@ class CellTable(DeltaTable):
         side = self._side.nbytes(used) + self._side_free.nbytes(free) + self._nodes.nbytes(int(self._counts[5]))
         if used:
             side += self._side_of.nbytes(self.limit)
-        tombs = sum(slots.nbytes for _, _, slots in self._graves)
+        tombs = sum(slots.nbytes for _, _, slots in self._tombstones)
         return self._index.nbytes() + self._columns.nbytes() + side + tombs
 
     def _with_records(self) -> np.ndarray:
@@ -190,14 +190,14 @@ class CellTable(DeltaTable):
         total = c.measure_records(self._side_of.array, self._records, nodes, slots, sizes, starts)
         out = np.empty(total, np.int64)
         c.dump_records(self._side_of.array, self._records, nodes, slots, starts, out)
-        times = {number: time_us for time_us, number, _ in self._graves}
+        times = {number: time_us for time_us, number, _ in self._tombstones}
         at = starts + c.NUMBER
         out[at] = [times.get(number, -1) for number in out[at].tolist()]
         data = plain(out).view(np.uint8) if total else np.zeros(1, np.uint8)
         return Ragged(8 * starts, 8 * (starts + sizes), data)
 
     def _load_records(self, slots: np.ndarray, records: Ragged, cells: int) -> None:
-        """The inverse, for slots without records; their tombstones are buried again."""
+        """The inverse, for slots without records; their tombstones are added again."""
         if not len(slots):
             return
         words = records.words(np.int64)
@@ -213,7 +213,7 @@ class CellTable(DeltaTable):
         numbers = np.full(len(slots), -1, np.int64)
         for time_us in np.unique(came[came >= 0]):
             mine = came == time_us
-            numbers[mine] = self._bury(slots[mine], int(time_us))
+            numbers[mine] = self._add_tombstones(slots[mine], int(time_us))
         c.load_records(*self._ports, slots, starts, words, numbers, cells)
 
     def _pack(self, slots: np.ndarray) -> Ragged:

@@ -80,8 +80,8 @@ class DeltaTable:
         self._side_free = Buffer(np.int32)
         # Tombstones by the time of their coming, which may be long after their own timestamps: (end of the span,
         # number, slots). `_side_of`, which tombstones do not need otherwise, tells in which handful a slot died last.
-        self._graves: deque[tuple[int, int, np.ndarray]] = deque()
-        self._buried = 0
+        self._tombstones: deque[tuple[int, int, np.ndarray]] = deque()
+        self._last_batch = 0
         self._codecs: dict[int, RowCodec] = {}
         self.order: KeyOrder | None = None
         """Rows in key order, if somebody reads them so."""
@@ -146,7 +146,7 @@ class DeltaTable:
         """`dead`: rows that the batch deleted."""
         if len(dead):
             self._columns.release(dead, self._cells)  # of their values only the key stays
-            self._side_of.array[dead] = self._bury(dead, time_us)
+            self._side_of.array[dead] = self._add_tombstones(dead, time_us)
 
     def _errors_of_batch(self, before: np.ndarray, there: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Row errors of the old images (of rows that were live before) and of the new ones; None if there are none."""
@@ -225,26 +225,26 @@ class DeltaTable:
 
         return read
 
-    def _bury(self, dead: np.ndarray, time_us: int) -> int:
+    def _add_tombstones(self, dead: np.ndarray, time_us: int) -> int:
         """Rows got tombstones; returns the number of their handful."""
-        at = len(self._graves)
-        while at and self._graves[at - 1][0] > time_us:  # only rows that come back from a store are older than the last
+        at = len(self._tombstones)
+        while at and self._tombstones[at - 1][0] > time_us:  # rows from a store may be older than the last
             at -= 1
-        if at and self._graves[at - 1][0] == time_us:
+        if at and self._tombstones[at - 1][0] == time_us:
             at -= 1
-            _, number, slots = self._graves[at]
-            self._graves[at] = (time_us, number, np.concatenate([slots, dead]))
+            _, number, slots = self._tombstones[at]
+            self._tombstones[at] = (time_us, number, np.concatenate([slots, dead]))
         else:
-            self._buried = number = (self._buried + 1) & 0x7FFFFFFF
-            self._graves.insert(at, (time_us, number, dead))
+            self._last_batch = number = (self._last_batch + 1) & 0x7FFFFFFF
+            self._tombstones.insert(at, (time_us, number, dead))
         return number
 
     def collect(self, horizon_us: int) -> int:
         """Forget tombstones that came before the horizon; returns how many. Puts older than they were may then revive a
         row."""
         gone = []
-        while self._graves and self._graves[0][0] < horizon_us:
-            _, number, slots = self._graves.popleft()
+        while self._tombstones and self._tombstones[0][0] < horizon_us:
+            _, number, slots = self._tombstones.popleft()
             # Some rows live again; others died again later and are in a younger handful too.
             died = (self._flags(0, self.limit)[slots] == k.DEAD) & (self._side_of.array[slots] == number)
             gone.append(slots[died])
@@ -323,8 +323,8 @@ class DeltaTable:
         side = self._side.nbytes(used) + self._side_free.nbytes(free)
         if used:
             side += self._side_of.nbytes(self.limit)
-        graves = sum(slots.nbytes for _, _, slots in self._graves)
-        return self._index.nbytes() + self._columns.nbytes() + side + graves
+        tombs = sum(slots.nbytes for _, _, slots in self._tombstones)
+        return self._index.nbytes() + self._columns.nbytes() + side + tombs
 
     def dump(self) -> pa.Table:
         """Everything, in a form that depends on no plan: the table's columns, then the row's timestamp, for a tombstone
@@ -427,9 +427,9 @@ class DeltaTable:
         buried = int(rows.dead.sum())
         self._counts += [count - buried, buried, 0, 0, more]
         if buried:
-            graves, times = slots[rows.dead], rows.came[rows.dead]
+            tombs, times = slots[rows.dead], rows.came[rows.dead]
             for time_us in np.unique(times):
-                self._end_batch(graves[times == time_us], int(time_us))
+                self._end_batch(tombs[times == time_us], int(time_us))
 
     def _adopt_sides(self, slots: np.ndarray, words: np.ndarray, sizes: np.ndarray, ts: np.ndarray) -> None:
         """Side records of mixed rows; columns that are younger than a record count as written with the row."""
@@ -507,7 +507,7 @@ class DeltaTable:
         if dead.any():
             for i in self._cells:
                 columns[i] = Vec(columns[i].type, columns[i].data, np.where(dead, np.uint8(0), _codes(columns[i])))
-            times = {number: time_us for time_us, number, _ in self._graves}
+            times = {number: time_us for time_us, number, _ in self._tombstones}
             came[dead] = [times[n] for n in self._side_of.array[slots[dead]].tolist()]
         mixed = flags == k.MIXED
         sides = np.empty((0, 1 + len(self._cells)), np.int64)
@@ -529,9 +529,9 @@ class DeltaTable:
         self.order = None
         parts = [self._load_rows(batch) for batch in dump.to_batches(_DUMP_ROWS) if len(batch)]
         if parts:
-            graves, times = (np.concatenate(p) for p in zip(*parts, strict=True))
+            tombs, times = (np.concatenate(p) for p in zip(*parts, strict=True))
             for time_us in np.unique(times):
-                self._end_batch(graves[times == time_us], int(time_us))
+                self._end_batch(tombs[times == time_us], int(time_us))
 
     def _load_rows(self, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         """Returns the slots of tombstones, and when they came."""

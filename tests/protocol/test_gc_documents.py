@@ -34,13 +34,13 @@ def test_plans_that_the_record_does_not_name_go_unless_they_are_on_their_way_int
 
 
 def test_catalogs_stay_while_an_epoch_that_names_them_can_be_read() -> None:
-    tidying = DocumentGc()
+    gc = DocumentGc()
     for epoch, catalog, term in ((20, 4, 2), (30, 4, 2), (40, 5, 3), (50, 6, 3)):
-        tidying.committed(_plan(epoch, catalog, term), "")
+        gc.committed(_plan(epoch, catalog, term), "")
     names = [catalog_document(version, term, 1) for version, term in ((3, 1), (4, 1), (4, 2), (5, 3), (6, 3), (7, 3))]
 
     def kept(horizon: int) -> list[str]:
-        gone = tidying.unneeded(names, _record(), 6, Epoch(horizon))
+        gone = gc.unneeded(names, _record(), 6, Epoch(horizon))
         return [name for name in names if name not in gone]
 
     assert kept(19) == names, "what was before the takeover is not known"
@@ -55,11 +55,11 @@ def test_a_catalog_that_was_offered_to_a_leader_who_was_lost_goes() -> None:
 
 
 def test_superseded_plans_are_said_once() -> None:
-    tidying = DocumentGc()
-    tidying.committed(_plan(20, 1, 2), "a")
-    tidying.committed(_plan(30, 1, 2), "b")
-    assert tidying.superseded(Epoch(30)) == ("a",)
-    assert tidying.superseded(Epoch(30)) == ()
+    gc = DocumentGc()
+    gc.committed(_plan(20, 1, 2), "a")
+    gc.committed(_plan(30, 1, 2), "b")
+    assert gc.superseded(Epoch(30)) == ("a",)
+    assert gc.superseded(Epoch(30)) == ()
 
 
 def test_a_pool_gets_rid_of_what_lost_leaders_left() -> None:

@@ -61,12 +61,12 @@ def test_what_somebody_may_still_read_stays() -> None:
     store = MemoryStore()
     write(store, 10, {1: b"x"}, table="delta T")
     write(store, 10, {1: b"x"}, table="delta u")
-    sweep, before = TableGc(store), after(T, U)
+    gc, before = TableGc(store), after(T, U)
     dropped = after("DROP TABLE t", document=before)
-    assert sweep.sweep(before, Epoch(20), Epoch(5)) == []
-    assert sweep.sweep(dropped, Epoch(30), Epoch(20)) == []
-    assert sweep.sweep(dropped, Epoch(40), Epoch(29)) == [], "epoch 29 may be the last one that knew it"
-    assert sweep.sweep(dropped, Epoch(50), Epoch(30)) == ["delta T"] and set(store.usage()) == {"delta u"}
+    assert gc.drop(before, Epoch(20), Epoch(5)) == []
+    assert gc.drop(dropped, Epoch(30), Epoch(20)) == []
+    assert gc.drop(dropped, Epoch(40), Epoch(29)) == [], "epoch 29 may be the last one that knew it"
+    assert gc.drop(dropped, Epoch(50), Epoch(30)) == ["delta T"] and set(store.usage()) == {"delta u"}
 
 
 def test_tables_of_a_dropped_view_go_when_the_horizon_reaches_an_epoch_without_it() -> None:
@@ -86,9 +86,9 @@ def test_tables_of_a_dropped_view_go_when_the_horizon_reaches_an_epoch_without_i
     store = MemoryStore()
     for table in tables:
         write(store, 5, {1: b"x"}, table=table)
-    sweep = TableGc(store)
-    assert not sweep.sweep(before, Epoch(5), Epoch(5))
-    assert not sweep.sweep(later, Epoch(6), Epoch(5)), "somebody may read at epoch 5"
-    assert not sweep.sweep(later, Epoch(8), Epoch(5))
-    assert sweep.sweep(later, Epoch(8), Epoch(6)) == [gone], "no later commit is needed: a pool may be idle"
+    gc = TableGc(store)
+    assert not gc.drop(before, Epoch(5), Epoch(5))
+    assert not gc.drop(later, Epoch(6), Epoch(5)), "somebody may read at epoch 5"
+    assert not gc.drop(later, Epoch(8), Epoch(5))
+    assert gc.drop(later, Epoch(8), Epoch(6)) == [gone], "no later commit is needed: a pool may be idle"
     assert sorted(store.usage()) == sorted(remaining)
