@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 
 from belvedere.cluster.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from belvedere.cluster.coordination.seam import Coordination, SessionState, Versioned, encode_member
-from belvedere.cluster.coordination.zookeeper import Credentials, ZooKeeperCoordination
+from belvedere.cluster.coordination.zookeeper import ZooKeeperCoordination, ZooKeeperCredentials
 from belvedere.local.zookeeper import LocalZooKeeper
 from belvedere.protocol.messages import Member, Role
 from belvedere.protocol.ring import MemberId
@@ -127,7 +127,7 @@ class ZooKeeperWorld:
         self,
         pool: str = "pool",
         *,
-        credentials: Credentials | None = None,
+        credentials: ZooKeeperCredentials | None = None,
         session_timeout: float = SESSION_TIMEOUT,
     ) -> ZooKeeperCoordination:
         return self.make_with_servers(1, pool, credentials=credentials, session_timeout=session_timeout)[0]
@@ -137,7 +137,7 @@ class ZooKeeperWorld:
         count: int,
         pool: str = "pool",
         *,
-        credentials: Credentials | None = None,
+        credentials: ZooKeeperCredentials | None = None,
         session_timeout: float = SESSION_TIMEOUT,
     ) -> tuple[ZooKeeperCoordination, list[Proxy]]:
         """With several addresses to choose from, each a proxy of its own."""
@@ -157,7 +157,7 @@ class ZooKeeperWorld:
     def proxy(self, who: Coordination) -> Proxy:
         return self._proxies[who][0]
 
-    def raw(self, credentials: Credentials | None = None) -> KazooClient:
+    def raw(self, credentials: ZooKeeperCredentials | None = None) -> KazooClient:
         """To look behind the scenes."""
         digest = [("digest", f"{credentials.user}:{credentials.password}")] if credentials else None
         client = KazooClient(self.server.hosts, timeout=10.0, auth_data=digest)

@@ -96,10 +96,10 @@ def test_ranges_are_split_moved_and_merged(db: ClusterDatabase, store: LmdbStore
 
 def run(monkeypatch: pytest.MonkeyPatch, db: ClusterDatabase, *words: str, code: int = 0) -> str:
     @contextmanager
-    def cluster(self: context.Settings, url: str) -> Iterator[ClusterDatabase]:
+    def cluster(self: context.GlobalOptions, url: str) -> Iterator[ClusterDatabase]:
         yield db
 
-    monkeypatch.setattr(context.Settings, "_cluster", cluster)
+    monkeypatch.setattr(context.GlobalOptions, "_cluster", cluster)
     result = CliRunner().invoke(cli, ["--url", "belvedere://x:1", "ranges", *words], prog_name="belvedere")
     assert result.exit_code == code, f"exit code {result.exit_code}: {result.output}"
     return result.output

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from belvedere.cluster.coordination.seam import SessionState
-from belvedere.cluster.coordination.zookeeper import Credentials, KazooLink, ZooKeeperCoordination
+from belvedere.cluster.coordination.zookeeper import KazooLink, ZooKeeperCoordination, ZooKeeperCredentials
 from belvedere.errors import CoordinationUnavailable, Incompatible
 from belvedere.local.zookeeper import LocalZooKeeper
 from tests.cluster.coordination_worlds import Ear, ZooKeeperWorld, ids, member, wait_for_session
 from tests.cluster.zookeeper_server import Proxy, eventually, require_zookeeper
 
-OWNER = Credentials("belvedere", "s3cret:with colon")
+OWNER = ZooKeeperCredentials("belvedere", "s3cret:with colon")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def world(zookeeper_server: LocalZooKeeper) -> Iterator[ZooKeeperWorld]:
 # --- access
 
 
-def everything_in(world: ZooKeeperWorld, credentials: Credentials) -> dict[str, set[tuple[str, int]]]:
+def everything_in(world: ZooKeeperWorld, credentials: ZooKeeperCredentials) -> dict[str, set[tuple[str, int]]]:
     """All nodes of the pool, with who (scheme) may do what."""
     client = world.raw(credentials)
     found: dict[str, set[tuple[str, int]]] = {}
@@ -50,7 +50,7 @@ def everything_in(world: ZooKeeperWorld, credentials: Credentials) -> dict[str, 
 
 @pytest.mark.parametrize("world_read", [False, True])
 def test_everything_belongs_to_who_has_the_credentials(world: ZooKeeperWorld, world_read: bool) -> None:
-    owner = Credentials(OWNER.user, OWNER.password, world_read=world_read)
+    owner = ZooKeeperCredentials(OWNER.user, OWNER.password, world_read=world_read)
     one = world.connect(credentials=owner)
     one.join(member("a"))
     one.create(b"record")
@@ -66,8 +66,10 @@ def test_everything_belongs_to_who_has_the_credentials(world: ZooKeeperWorld, wo
     assert ids(other.members()) == ["a"]
 
 
-@pytest.mark.parametrize("stranger", [None, Credentials("belvedere", "guess"), Credentials("other", "other")])
-def test_a_pool_of_others_is_refused(world: ZooKeeperWorld, stranger: Credentials | None) -> None:
+@pytest.mark.parametrize(
+    "stranger", [None, ZooKeeperCredentials("belvedere", "guess"), ZooKeeperCredentials("other", "other")]
+)
+def test_a_pool_of_others_is_refused(world: ZooKeeperWorld, stranger: ZooKeeperCredentials | None) -> None:
     world.connect(credentials=OWNER)
     intruder = world.make(credentials=stranger)
     begin = time.monotonic()
@@ -86,7 +88,7 @@ def test_a_pool_that_anyone_can_change_is_not_good_enough_for_credentials(world:
 def test_credentials_do_not_show() -> None:
     assert "s3cret" not in repr(OWNER)
     with pytest.raises(ValueError, match="':'"):
-        Credentials("a:b", "c")
+        ZooKeeperCredentials("a:b", "c")
 
 
 # --- sessions

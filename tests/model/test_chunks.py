@@ -171,8 +171,8 @@ def test_what_a_client_wrote_is_stored_and_pushed_as_it_is(own_clock: bool) -> N
     """Seq and timestamp are put beside the rows: their columns are the very bytes of the client."""
     sent = chunks.entry(TABLE, Seq(0), random_changes(random.Random(5), 40), own_clock=own_clock)
     stored = chunks.stamped(chunks.given(sent, own_clock), Seq(9), 10**15 if own_clock else None)
-    frame = bytes(chunks.Content(sent).frame)
-    assert bytes(chunks.Content(stored).frame) == frame and len(frame) > 1000
+    frame = bytes(chunks.ChunkContent(sent).frame)
+    assert bytes(chunks.ChunkContent(stored).frame) == frame and len(frame) > 1000
     assert chunks.encode(SOURCE, chunks.parse(chunks.join([stored]))) == stored
 
 

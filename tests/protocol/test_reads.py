@@ -11,7 +11,7 @@ import pytest
 from belvedere.protocol import reads
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import NEVER, Attempt, Epoch
-from belvedere.protocol.reads import SPANS, YES, Answer, Ownership, ReadSession, Verdict, covers
+from belvedere.protocol.reads import SPANS, YES, Ownership, ReadAnswer, ReadSession, Verdict, covers
 from belvedere.protocol.ring import BUCKETS, MemberId, Ring, RingVersion
 
 ME, X, Y = MemberId("me"), MemberId("x"), MemberId("y")
@@ -34,12 +34,12 @@ def test_an_owner_answers_what_it_processed_and_what_is_committed() -> None:
     made = Ownership(ME)
     made.adopt(Attempt(1), BOTH, NEVER)
     made.process(Epoch(10), Attempt(1))
-    assert made.may_answer(MINE, Epoch(10)) == Answer(Verdict.NOT_COMMITTED)
+    assert made.may_answer(MINE, Epoch(10)) == ReadAnswer(Verdict.NOT_COMMITTED)
     made.commit(Epoch(10))
     assert made.may_answer(MINE, Epoch(10)) == YES
-    assert made.may_answer(THEIRS, Epoch(10)) == Answer(Verdict.NOT_OWNER, X)
+    assert made.may_answer(THEIRS, Epoch(10)) == ReadAnswer(Verdict.NOT_OWNER, X)
     made.commit(Epoch(11))
-    assert made.may_answer(MINE, Epoch(11)) == Answer(Verdict.NOT_PROCESSED)
+    assert made.may_answer(MINE, Epoch(11)) == ReadAnswer(Verdict.NOT_PROCESSED)
 
 
 def test_a_former_owner_refuses_what_came_after_and_answers_what_was_before() -> None:
@@ -50,7 +50,7 @@ def test_a_former_owner_refuses_what_came_after_and_answers_what_was_before() ->
     made.process(Epoch(20), Attempt(2))
     made.commit(Epoch(20))
     assert made.may_answer(THEIRS, Epoch(10)) == YES
-    assert made.may_answer(THEIRS, Epoch(20)) == Answer(Verdict.NOT_OWNER, X)
+    assert made.may_answer(THEIRS, Epoch(20)) == ReadAnswer(Verdict.NOT_OWNER, X)
     assert made.may_answer(MINE, Epoch(20)) == YES
 
 
@@ -59,7 +59,7 @@ def test_a_new_owner_refuses_what_was_before() -> None:
     made.adopt(Attempt(2), BOTH, Epoch(10))
     made.process(Epoch(20), Attempt(2))
     made.commit(Epoch(20))
-    assert made.may_answer(MINE, Epoch(10)) == Answer(Verdict.NOT_OWNER)
+    assert made.may_answer(MINE, Epoch(10)) == ReadAnswer(Verdict.NOT_OWNER)
     assert made.may_answer(MINE, Epoch(20)) == YES
 
 
@@ -71,8 +71,8 @@ def test_what_is_done_again_does_not_count_before_it_is_done() -> None:
     made.adopt(Attempt(2), BOTH, Epoch(10))
     made.process(Epoch(11), Attempt(1))
     made.commit(Epoch(11))
-    assert made.may_answer(MINE, Epoch(11)) == Answer(Verdict.NOT_PROCESSED)
-    assert made.may_answer(THEIRS, Epoch(11)) == Answer(Verdict.NOT_OWNER, X)
+    assert made.may_answer(MINE, Epoch(11)) == ReadAnswer(Verdict.NOT_PROCESSED)
+    assert made.may_answer(THEIRS, Epoch(11)) == ReadAnswer(Verdict.NOT_OWNER, X)
     made.process(Epoch(11), Attempt(2))
     assert made.may_answer(MINE, Epoch(11)) == YES
 
@@ -97,7 +97,7 @@ def test_an_old_generation_changes_nothing() -> None:
     made.adopt(Attempt(1), ALONE, NEVER)
     made.process(Epoch(11), Attempt(2))
     made.commit(Epoch(11))
-    assert made.may_answer(THEIRS, Epoch(11)) == Answer(Verdict.NOT_OWNER, X)
+    assert made.may_answer(THEIRS, Epoch(11)) == ReadAnswer(Verdict.NOT_OWNER, X)
 
 
 def test_memory_is_bounded() -> None:
@@ -107,7 +107,7 @@ def test_memory_is_bounded() -> None:
         made.process(Epoch(10 * i + 5), Attempt(i + 1))
         made.commit(Epoch(10 * i + 5))
     assert len(made._spans) == SPANS
-    assert made.may_answer(0, Epoch(5)) == Answer(Verdict.NOT_OWNER)
+    assert made.may_answer(0, Epoch(5)) == ReadAnswer(Verdict.NOT_OWNER)
     made.forget(Epoch(10**9))
     assert len(made._spans) == 1 and made.may_answer(0, made.committed) == YES
 
@@ -209,10 +209,10 @@ def test_owners_do_answer() -> None:
 class TodaysRing(Ownership):
     """The newest ring is asked, whatever the epoch."""
 
-    def may_answer(self, bucket: int, epoch: Epoch) -> Answer:
+    def may_answer(self, bucket: int, epoch: Epoch) -> ReadAnswer:
         if epoch <= self.committed and self._spans:
             span = self._spans[-1]
-            return YES if span.ring.table[bucket] == span.mine else Answer(Verdict.NOT_OWNER)
+            return YES if span.ring.table[bucket] == span.mine else ReadAnswer(Verdict.NOT_OWNER)
         return super().may_answer(bucket, epoch)
 
 

@@ -22,7 +22,7 @@ from belvedere.backend.served.base_service import BaseClient
 from belvedere.cluster.catalog.catalogs import ServedTable
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.inquiry import status_of
-from belvedere.cluster.process.local import Child, LocalCluster
+from belvedere.cluster.process.local import LocalCluster, RoleProcess
 from belvedere.engine.vec import Vec
 from belvedere.model.base_keys import encode_keys
 from belvedere.protocol.messages import Role
@@ -57,7 +57,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Leaving:
-    child: Child
+    child: RoleProcess
     at: float
 
 
@@ -96,7 +96,7 @@ class Chaos(Watcher):
         self.left: list[tuple[str, float, int]] = []
         """Who was asked to leave, how long it took, and its exit code."""
         self._leaving: list[Leaving] = []
-        self._paused: list[tuple[float, Child]] = []
+        self._paused: list[tuple[float, RoleProcess]] = []
         self._bag: list[str] = []
 
     # ------------------------------------------------------------------ the thread
@@ -197,7 +197,7 @@ class Chaos(Watcher):
         self._paused.append((fault.at + seconds, target))
         return fault
 
-    def _choose(self, verb: str, role: str) -> Child | None:
+    def _choose(self, verb: str, role: str) -> RoleProcess | None:
         asleep = [child for _, child in self._paused]
         leaving = [one.child for one in self._leaving]
         able = [c for c in list(self._cluster.children.values()) if c.running and c.wanted and c not in leaving]
@@ -226,7 +226,7 @@ class Chaos(Watcher):
         child = self._cluster.add(role)
         return self._note(f"add {role.value}", child.name)
 
-    def _kill(self, child: Child) -> None:
+    def _kill(self, child: RoleProcess) -> None:
         child.pauses.reset()  # what is tested is not the patience of the one who starts it again
         self._signal(child, signal.SIGKILL)
         self._paused = [(wake, asleep) for wake, asleep in self._paused if asleep is not child]
@@ -253,7 +253,7 @@ class Chaos(Watcher):
         return fault
 
     @staticmethod
-    def _signal(child: Child, what: signal.Signals) -> None:
+    def _signal(child: RoleProcess, what: signal.Signals) -> None:
         if child.process is not None:
             child.process.send_signal(what)
 
@@ -364,7 +364,7 @@ class Administrator(Watcher):
             call(base)
 
 
-def _age(child: Child) -> float:
+def _age(child: RoleProcess) -> float:
     try:
         return time.time() - os.stat(f"/proc/{child.pid}").st_ctime
     except OSError:

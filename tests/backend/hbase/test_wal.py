@@ -115,7 +115,7 @@ def naive(entry: LogEntry) -> list[Written]:
 def found(run: EntryRun, definition: TableDef = ORDERS) -> list[list[Written]]:
     """The changes of each entry, cell by cell as well, by way of a chunk of INPUT."""
     out: list[list[Written]] = []
-    content = chunks.Content(run.payload())
+    content = chunks.ChunkContent(run.payload())
     assert content.seqs.tolist() == run.seqs.tolist()
     for at in range(len(run.seqs)):
         rows = content.rows(at, at + 1).resolve(definition)

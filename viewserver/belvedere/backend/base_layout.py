@@ -23,7 +23,7 @@ from belvedere.engine.vec import Vec
 from belvedere.errors import CatalogError, DataError
 from belvedere.model.base_keys import check_keys, encode_keys
 from belvedere.model.change_codec import is_mixed
-from belvedere.model.chunks import Content, build, stamped
+from belvedere.model.chunks import ChunkContent, build, stamped
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
@@ -214,7 +214,7 @@ class WrittenEntry:
     """What one call writes to a table, as the client encoded it."""
 
     definition: TableDef
-    content: Content
+    content: ChunkContent
 
     def __len__(self) -> int:
         return len(self.content.written.changes)
@@ -233,7 +233,7 @@ class WrittenEntry:
         return encode_keys(self.key_columns(), f"base table {self.definition.name!r}")
 
 
-def checked(table: TableDef, content: Content) -> WrittenEntry:
+def checked(table: TableDef, content: ChunkContent) -> WrittenEntry:
     """Of its columns only the keys are looked at."""
     owner = f"base table {table.name!r}"
     known = {column.name: column.type for column in table.columns}

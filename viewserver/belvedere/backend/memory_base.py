@@ -12,7 +12,7 @@ from belvedere.backend import base_layout
 from belvedere.backend.base_layout import BaseTable, Clock, Middle, Range, RangeLayout, wall_clock
 from belvedere.backend.seam import OpenRange, SourceInfo
 from belvedere.engine.delta import Changes
-from belvedere.model.chunks import Content, entry
+from belvedere.model.chunks import ChunkContent, entry
 from belvedere.model.requests import check_same, parted
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.sql.catalog import TableDef
@@ -109,7 +109,7 @@ class MemoryBaseTables:
                 return written
             layout = self._layout()
             definition = layout.table(table.name).definition
-            content = Content(entry(table, Seq(0), changes, own_clock=own_clock))
+            content = ChunkContent(entry(table, Seq(0), changes, own_clock=own_clock))
             given, first, last = base_layout.checked(definition, content), None, self._last
             if own_clock:
                 first = max(self._clock(), last + 1)

@@ -37,7 +37,7 @@ BEARER, BEARER_FILE = "BELVEDERE_TOKEN", "BELVEDERE_BEARER_FILE"
 
 
 @dataclass
-class Settings:
+class GlobalOptions:
     """The global options, and the SQL text being executed (for the caret when it is refused)."""
 
     path: Path
@@ -114,9 +114,9 @@ class Settings:
             db.close()
 
 
-def settings(ctx: click.Context | None = None) -> Settings:
+def settings(ctx: click.Context | None = None) -> GlobalOptions:
     """The settings of the running command."""
-    found: Settings = (ctx or click.get_current_context()).find_root().obj
+    found: GlobalOptions = (ctx or click.get_current_context()).find_root().obj
     return found
 
 

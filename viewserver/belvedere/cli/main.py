@@ -110,7 +110,7 @@ def cli(
             raise click.UsageError("--db and --url name two databases; give one of them")
         url = None
     certificates = {name.removeprefix("tls_"): file for name, file in files.items() if file is not None}
-    ctx.obj = context.Settings(path=path, url=url, certificates=certificates, bearer=bearer_file, json=as_json)
+    ctx.obj = context.GlobalOptions(path=path, url=url, certificates=certificates, bearer=bearer_file, json=as_json)
 
 
 def main() -> None:

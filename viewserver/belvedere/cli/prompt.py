@@ -105,7 +105,7 @@ def finished(text: str) -> bool:
 class Prompt:
     """Reads statements until the user leaves."""
 
-    def __init__(self, db: AnyDatabase, settings: context.Settings):
+    def __init__(self, db: AnyDatabase, settings: context.GlobalOptions):
         self.db = db
         self.settings = settings
 

@@ -133,7 +133,7 @@ def names(columns: str | None) -> list[str] | None:
     return None if columns is None else [name.strip() for name in columns.split(",")]
 
 
-def shown(limit: int | None, settings: context.Settings) -> int | None:
+def shown(limit: int | None, settings: context.GlobalOptions) -> int | None:
     """The limit that was asked for, or what a terminal has room for."""
     return 100 if limit is None and not settings.json and output.console().is_terminal else limit
 

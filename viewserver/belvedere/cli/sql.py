@@ -46,7 +46,7 @@ def sql(ctx: click.Context, commands: tuple[str, ...], file: Any, read_only: boo
 
 
 @contextmanager
-def _database(settings: context.Settings, read_only: bool) -> Iterator[AnyDatabase]:
+def _database(settings: context.GlobalOptions, read_only: bool) -> Iterator[AnyDatabase]:
     """For writing if possible; at a prompt beside another writer, for reading."""
     with ExitStack() as stack:
         if read_only:
@@ -70,7 +70,7 @@ def execute(db: AnyDatabase, sql: str) -> Any:
     return result
 
 
-def run_script(db: AnyDatabase, text: str, settings: context.Settings) -> None:
+def run_script(db: AnyDatabase, text: str, settings: context.GlobalOptions) -> None:
     """Run every statement of a text; errors point into the statement at fault."""
     for piece in script.split(text):
         settings.statement = piece.sql
@@ -78,7 +78,7 @@ def run_script(db: AnyDatabase, text: str, settings: context.Settings) -> None:
         settings.statement = None
 
 
-def run_at_prompt(db: AnyDatabase, text: str, settings: context.Settings) -> None:
+def run_at_prompt(db: AnyDatabase, text: str, settings: context.GlobalOptions) -> None:
     """Run statements, print errors and go on; rows come with the time they took."""
     for piece in script.split(text):
         started = time.monotonic()
@@ -95,7 +95,7 @@ def run_at_prompt(db: AnyDatabase, text: str, settings: context.Settings) -> Non
             click.secho(f"{(time.monotonic() - started) * 1000:,.1f} ms", dim=True)
 
 
-def show(result: Any, settings: context.Settings) -> None:
+def show(result: Any, settings: context.GlobalOptions) -> None:
     """Print whatever a statement gave: rows, a text, a token, or nothing."""
     if isinstance(result, pa.Table):
         output.emit_table(result, as_json=settings.json)

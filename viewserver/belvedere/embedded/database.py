@@ -20,7 +20,7 @@ from belvedere.embedded import status
 from belvedere.embedded.builds import RefusedView
 from belvedere.embedded.instance import Instance
 from belvedere.embedded.options import DatabaseOptions
-from belvedere.embedded.pins import Leases
+from belvedere.embedded.pins import PinLeases
 from belvedere.embedded.reading import After, Moment, together
 from belvedere.embedded.statements import Statements
 from belvedere.embedded.storage.changelog import Change
@@ -77,7 +77,7 @@ class Database(Statements, Writing[Token], Closing):
         return self._runtime.committed
 
     @property
-    def pins(self) -> Leases:
+    def pins(self) -> PinLeases:
         return self._leases
 
     def _refused(self) -> Mapping[str, RefusedView]:

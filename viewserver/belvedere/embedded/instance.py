@@ -16,10 +16,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from belvedere.embedded.options import DatabaseOptions
-from belvedere.embedded.pins import Leases
+from belvedere.embedded.pins import PinLeases
 from belvedere.embedded.recovery import Recovery
 from belvedere.embedded.runtime import Runtime
-from belvedere.embedded.snapshots import Snapshots
+from belvedere.embedded.snapshots import Checkpointer
 from belvedere.embedded.storage.changelog import Changelog
 from belvedere.embedded.storage.commit import Committer, GroupEntry, MicroClock
 from belvedere.embedded.storage.faulty import MemoryFiles
@@ -41,7 +41,7 @@ class Instance:
 
     runtime: Runtime
     committer: Committer
-    snapshots: Snapshots | None = None
+    snapshots: Checkpointer | None = None
     log: InputLog | None = None
 
     def __init__(
@@ -129,7 +129,7 @@ class Instance:
         if lock is None:
             raise Locked(f"database {str(path)!r} is open for writing in another process; read it with read_only=True")
         parts.callback(lock.release)
-        self.leases = Leases(None if self.in_memory else files)
+        self.leases = PinLeases(None if self.in_memory else files)
         if not self.in_memory:
             self.log = InputLog(files, sync=options.sync, segment_bytes=options.segment_bytes)
             parts.callback(self.log.close)
@@ -181,7 +181,7 @@ class Instance:
         recovery.run()
         self._requests = recovery.requests
         self.recovered = {"records": recovery.records, "rebuilt": recovery.rebuilt}
-        self.snapshots = Snapshots(runtime, files, self.log, self.clock, self.leases)
+        self.snapshots = Checkpointer(runtime, files, self.log, self.clock, self.leases)
         if recovery.snapshot is not None:
             manifest = recovery.snapshot.manifest
             self.snapshots.epoch, self.snapshots.sequence = manifest["epoch"], manifest["sequence"]

@@ -44,7 +44,7 @@ class _Held:
         return [{"epoch": e, "purpose": p, "process": os.getpid()} for e, p in self._held.values()]
 
 
-class Leases(_Held):
+class PinLeases(_Held):
     """The writer's view of all pins."""
 
     def __init__(self, files: Files | None):

@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from belvedere.embedded.builds import no_room
-from belvedere.embedded.pins import Leases
+from belvedere.embedded.pins import PinLeases
 from belvedere.embedded.runtime import Runtime
 from belvedere.embedded.storage.commit import MicroClock
 from belvedere.embedded.storage.files import Files
@@ -25,10 +25,10 @@ from belvedere.model import ddl
 _COLLECT_EPOCHS = 256
 
 
-class Snapshots:
+class Checkpointer:
     """Belongs to the engine's thread, but for the publishing thread that it starts."""
 
-    def __init__(self, runtime: Runtime, files: Files, log: InputLog, clock: MicroClock, leases: Leases):
+    def __init__(self, runtime: Runtime, files: Files, log: InputLog, clock: MicroClock, leases: PinLeases):
         self._runtime, self._files, self._log, self._clock, self._leases = runtime, files, log, clock, leases
         self.epoch = 0
         self.sequence = 0

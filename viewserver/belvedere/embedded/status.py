@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from belvedere.embedded.pins import Leases
+from belvedere.embedded.pins import PinLeases
 from belvedere.embedded.runtime import Runtime
-from belvedere.embedded.snapshots import Snapshots
+from belvedere.embedded.snapshots import Checkpointer
 from belvedere.embedded.storage.commit import Committer
 from belvedere.embedded.storage.log import InputLog
 from belvedere.embedded.storage.views import ViewTable
@@ -16,7 +16,7 @@ from belvedere.plan.nodes import DeltaNode, topological
 
 
 def collect(
-    runtime: Runtime, committer: Committer, log: InputLog | None, snapshots: Snapshots | None, leases: Leases
+    runtime: Runtime, committer: Committer, log: InputLog | None, snapshots: Checkpointer | None, leases: PinLeases
 ) -> dict[str, Any]:
     """Everything at once."""
     now = committer.clock.now() // 1000

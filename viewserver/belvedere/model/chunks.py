@@ -85,7 +85,7 @@ def _masks(masks: Sequence[np.ndarray | None], counts: Sequence[int], missing: b
     return np.concatenate(filled)
 
 
-class Content:
+class ChunkContent:
     """A chunk that was received: its checksum holds, its head is read, its columns when somebody asks for them."""
 
     def __init__(self, payload: bytes | memoryview) -> None:
@@ -157,7 +157,7 @@ def _digest(described: Buffer, size: int, entries: int) -> int:
 class ChunkRows:
     """The rows of one entry of a chunk, not looked at yet."""
 
-    content: Content
+    content: ChunkContent
     entry: int
     count: int
 
@@ -195,15 +195,15 @@ def _entry(table: str, seq: Seq, written: WrittenRow, own_clock: bool) -> bytes:
     return build(table, [seq], [len(changes)], written, stamps)
 
 
-def given(payload: bytes | memoryview, own_clock: bool) -> Content:
+def given(payload: bytes | memoryview, own_clock: bool) -> ChunkContent:
     """The entry that a client wrote, ready to be `stamped`: as it is, unless it is one of the version before."""
-    content = Content(payload)
+    content = ChunkContent(payload)
     if content.old or own_clock != (content.stamps is not None):
-        content = Content(_entry(content.table, Seq(0), content.written, own_clock))
+        content = ChunkContent(_entry(content.table, Seq(0), content.written, own_clock))
     return content
 
 
-def stamped(content: Content, seq: Seq, first: int | None) -> bytes:
+def stamped(content: ChunkContent, seq: Seq, first: int | None) -> bytes:
     """The chunk of one entry with this seq, and timestamps from `first` on if the own clock gives them."""
     words = content.words.copy()
     words[0, 0] = seq
@@ -217,7 +217,7 @@ def join(payloads: Sequence[bytes]) -> bytes:
     """One chunk of the entries of several, in this order, which is that of their seqs."""
     if len(payloads) == 1:
         return payloads[0]
-    parts = [Content(payload) for payload in payloads]
+    parts = [ChunkContent(payload) for payload in payloads]
     seqs = [seq for part in parts for seq in part.seqs.tolist()]
     counts = [count for part in parts for count in np.diff(part.ends, prepend=0).tolist()]
     stamps = _stamps([part.stamps for part in parts])
@@ -231,7 +231,7 @@ def _stamps(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
 
 def parse(payload: bytes | memoryview) -> list[SourceEntry]:
     """The entries of a pushed request, as the filter takes them."""
-    return Content(payload).entries()
+    return ChunkContent(payload).entries()
 
 
 def encode(source: SourceId, entries: Sequence[SourceEntry]) -> bytes:
@@ -246,9 +246,9 @@ def encode(source: SourceId, entries: Sequence[SourceEntry]) -> bytes:
     return build(first.table, seqs, counts, together([content.rows(i, j) for content, i, j in runs]), stamps)
 
 
-def _runs(entries: Sequence[SourceEntry]) -> Iterator[tuple[Content, int, int]]:
+def _runs(entries: Sequence[SourceEntry]) -> Iterator[tuple[ChunkContent, int, int]]:
     """Neighbours in one chunk: the chunk, the first of them, and the one behind the last."""
-    begun: tuple[Content, int, int] | None = None
+    begun: tuple[ChunkContent, int, int] | None = None
     for found in entries:
         rows = found.rows
         assert isinstance(rows, ChunkRows)
@@ -266,7 +266,7 @@ def decode(
     payload: bytes | memoryview, piece: InputPiece, tables: Mapping[str, TableDef]
 ) -> Iterator[tuple[str, Changes]]:
     """What a plan takes of a chunk, for tables as they are now; nothing if the table is gone."""
-    content = Content(payload)
+    content = ChunkContent(payload)
     first, stop = np.searchsorted(content.seqs, [piece.after, piece.last], side="right").tolist()
     if first < stop and content.table in tables:
         written = content.rows(first, stop)

@@ -46,7 +46,7 @@ class Verdict(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReadAnswer:
     """`ask`: who owned the bucket, if this server knows; otherwise, and if that one is gone, the store knows."""
 
     verdict: Verdict
@@ -56,7 +56,7 @@ class Answer:
         return self.verdict is Verdict.YES
 
 
-YES = Answer(Verdict.YES)
+YES = ReadAnswer(Verdict.YES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +119,15 @@ class Ownership:
         """Nobody reads below the horizon any more."""
         self._spans = [span for span in self._spans[:-1] if span.through >= horizon] + self._spans[-1:]
 
-    def may_answer(self, bucket: int, epoch: Epoch) -> Answer:
+    def may_answer(self, bucket: int, epoch: Epoch) -> ReadAnswer:
         if epoch > self.committed:
-            return Answer(Verdict.NOT_COMMITTED)
+            return ReadAnswer(Verdict.NOT_COMMITTED)
         span = self._span(epoch)
         if span is None:
-            return Answer(Verdict.NOT_OWNER)
+            return ReadAnswer(Verdict.NOT_OWNER)
         if span.ring.table[bucket] != span.mine:
-            return Answer(Verdict.NOT_OWNER, span.ring.owner(bucket))
-        return YES if epoch <= span.through else Answer(Verdict.NOT_PROCESSED)
+            return ReadAnswer(Verdict.NOT_OWNER, span.ring.owner(bucket))
+        return YES if epoch <= span.through else ReadAnswer(Verdict.NOT_PROCESSED)
 
     def may_answer_all(self, buckets: Array, epoch: Epoch) -> Answers:
         nobody = np.full(len(buckets), -1, np.int32)

@@ -29,7 +29,7 @@ import pyarrow.flight as flight
 
 from belvedere import errors
 from belvedere.rpc.addresses import Certificates
-from belvedere.rpc.exchange import Exchange, until
+from belvedere.rpc.exchange import RpcExchange, until
 from belvedere.rpc.failures import Failed, first_line, rebuild
 from belvedere.rpc.tls_files import TlsFiles
 
@@ -87,8 +87,8 @@ class RpcClient:
             for result in channel.do_action(flight.Action(name, pa.py_buffer(request)), until(timeout)):
                 yield result.body
 
-    def exchange(self, address: str, name: str, hello: bytes, timeout: float) -> Exchange:
-        return Exchange(self._channel(address), address, name, hello, timeout)
+    def exchange(self, address: str, name: str, hello: bytes, timeout: float) -> RpcExchange:
+        return RpcExchange(self._channel(address), address, name, hello, timeout)
 
     def drop(self, address: str) -> None:
         """Make a new connection the next time: this one failed, and would wait before it tries again."""

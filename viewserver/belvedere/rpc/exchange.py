@@ -18,7 +18,7 @@ from belvedere.rpc.failures import FLIGHT_ERRORS
 _BODY = pa.schema([("payload", pa.uint8())])
 
 
-class Exchange:
+class RpcExchange:
     """The side that began. Raises what Flight raises (`FLIGHT_ERRORS`)."""
 
     def __init__(self, channel: flight.FlightClient, address: str, name: str, hello: bytes, timeout: float) -> None:

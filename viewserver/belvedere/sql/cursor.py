@@ -9,7 +9,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from belvedere.sql.parser import QUOTED, SqlText, split_words
 
 
-class Cursor:
+class TokenCursor:
     """A position among the tokens of one statement."""
 
     def __init__(self, source: SqlText):

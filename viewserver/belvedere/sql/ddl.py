@@ -13,7 +13,7 @@ from sqlglot import exp
 from belvedere.errors import SqlError
 from belvedere.sql import adhoc, tables, views, writes
 from belvedere.sql.catalog import Catalog, TableDef
-from belvedere.sql.cursor import Cursor
+from belvedere.sql.cursor import TokenCursor
 from belvedere.sql.parser import SqlText, statements
 from belvedere.sql.reading import read
 from belvedere.sql.statements import Describe, Drop, Show, Statement
@@ -45,7 +45,7 @@ def parse_script(text: str, catalog_provider: Callable[[], Catalog]) -> Iterator
 
 
 def _statement(source: SqlText, catalog: Catalog) -> Statement:
-    cursor = Cursor(source)
+    cursor = TokenCursor(source)
     first = cursor.peek()
     if first in ("SELECT", "WITH", "FROM", "(", "VALUES"):
         return adhoc.bind_select(source, catalog)
@@ -68,7 +68,7 @@ def _statement(source: SqlText, catalog: Catalog) -> Statement:
     raise source.unsupported(f"{source.tokens[0].text!r} does not begin a statement", source.tokens[0], _HINT)
 
 
-def _create(cursor: Cursor, catalog: Catalog) -> Statement:
+def _create(cursor: TokenCursor, catalog: Catalog) -> Statement:
     replace = cursor.accept("OR", "REPLACE")
     if cursor.accept("MATERIALIZED", "VIEW"):
         return views.create_view(cursor, catalog, replace)
@@ -82,7 +82,7 @@ def _create(cursor: Cursor, catalog: Catalog) -> Statement:
     cursor.fail("expected TABLE or MATERIALIZED VIEW after CREATE", "CREATE TABLE …, CREATE MATERIALIZED VIEW …")
 
 
-def _drop(cursor: Cursor) -> Drop:
+def _drop(cursor: TokenCursor) -> Drop:
     kind = "table" if cursor.accept("TABLE") else "view"
     if kind == "view":
         cursor.accept("MATERIALIZED")
@@ -96,7 +96,7 @@ def _drop(cursor: Cursor) -> Drop:
     return Drop(kind, name, if_exists)
 
 
-def _named(cursor: Cursor, catalog: Catalog) -> str:
+def _named(cursor: TokenCursor, catalog: Catalog) -> str:
     """[TABLE | [MATERIALIZED] VIEW] name, to the end of the statement. Spark says TABLE for views as well."""
     if cursor.peek() in ("EXTENDED", "FORMATTED") and cursor.peek(1):
         raise cursor.source.unsupported(f"{cursor.peek()} is not supported here", cursor.token, "DESCRIBE name")
@@ -110,7 +110,7 @@ def _named(cursor: Cursor, catalog: Catalog) -> str:
     return name
 
 
-def _show(cursor: Cursor, catalog: Catalog) -> Show:
+def _show(cursor: TokenCursor, catalog: Catalog) -> Show:
     if cursor.accept("CREATE"):
         if cursor.peek() not in ("TABLE", "VIEW", "MATERIALIZED"):
             cursor.fail("expected TABLE or VIEW after SHOW CREATE")

@@ -8,14 +8,14 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from belvedere.errors import SqlError
 from belvedere.sql.catalog import TableDef, Ties
-from belvedere.sql.cursor import Cursor
+from belvedere.sql.cursor import TokenCursor
 from belvedere.sql.parser import SqlText
 from belvedere.sql.statements import AddColumns, CreateTable
 from belvedere.sql.types_by_name import named_type
 from belvedere.types import Column, Type
 
 
-def create_table(cursor: Cursor) -> CreateTable:
+def create_table(cursor: TokenCursor) -> CreateTable:
     """After CREATE TABLE."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name, at = cursor.identifier("a table name")
@@ -58,7 +58,7 @@ def create_table(cursor: Cursor) -> CreateTable:
     return CreateTable(replace(table, ties=ties), if_not_exists)
 
 
-def _properties(cursor: Cursor) -> Ties:
+def _properties(cursor: TokenCursor) -> Ties:
     found: Ties | None = None
     cursor.expect("(")
     while True:
@@ -108,7 +108,7 @@ def _table(
     return TableDef(name, schema, tuple(names))
 
 
-def _column(cursor: Cursor) -> tuple[Column, Token, bool]:
+def _column(cursor: TokenCursor) -> tuple[Column, Token, bool]:
     name, token = cursor.identifier("a column name")
     cursor.accept(":")
     type_ = _type(cursor)
@@ -135,7 +135,7 @@ def _column(cursor: Cursor) -> tuple[Column, Token, bool]:
     return Column(name, type_, nullable is not False), token, is_key
 
 
-def _type(cursor: Cursor) -> Type:
+def _type(cursor: TokenCursor) -> Type:
     name, token = cursor.identifier("a type")
     sizes: list[int] = []
     if cursor.accept("("):
@@ -160,7 +160,7 @@ def _refuse(source: SqlText, message: str, token: Token, hint: str) -> SqlError:
     return source.unsupported(message, token, hint or None)
 
 
-def alter_table(cursor: Cursor) -> AddColumns:
+def alter_table(cursor: TokenCursor) -> AddColumns:
     """After ALTER TABLE."""
     name, _ = cursor.identifier("a table name")
     if not cursor.accept("ADD"):

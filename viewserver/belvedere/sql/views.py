@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token
 from belvedere.errors import CatalogError
 from belvedere.sql.binder import bind_tree
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
-from belvedere.sql.cursor import Cursor
+from belvedere.sql.cursor import TokenCursor
 from belvedere.sql.durations import EXAMPLE, parse_duration, parse_interval
 from belvedere.sql.parser import SqlText, statements
 from belvedere.sql.query import Query, relations
@@ -32,7 +32,7 @@ def bind_query(sql: str, catalog: Catalog) -> Query:
     return bind_tree(found[0], read(found[0]), catalog)
 
 
-def create_view(cursor: Cursor, catalog: Catalog, or_replace: bool) -> CreateView:
+def create_view(cursor: TokenCursor, catalog: Catalog, or_replace: bool) -> CreateView:
     """After CREATE [OR REPLACE] MATERIALIZED VIEW."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name, at = cursor.identifier("a view name")
@@ -62,7 +62,7 @@ def create_view(cursor: Cursor, catalog: Catalog, or_replace: bool) -> CreateVie
     return CreateView(view, or_replace, if_not_exists)
 
 
-def _retention(cursor: Cursor) -> int:
+def _retention(cursor: TokenCursor) -> int:
     interval = cursor.accept("INTERVAL")
     text, token = cursor.text("a duration such as '1h'")
     if interval and text.strip().isdigit():
@@ -76,7 +76,7 @@ def _retention(cursor: Cursor) -> int:
 
 
 def _properties(
-    cursor: Cursor, key: list[tuple[str, Token]] | None, retention: int | None
+    cursor: TokenCursor, key: list[tuple[str, Token]] | None, retention: int | None
 ) -> tuple[list[tuple[str, Token]] | None, int | None]:
     cursor.expect("(")
     while True:
@@ -155,7 +155,7 @@ def _refuse_cycle(name: str, query: Query, catalog: Catalog) -> None:
         raise CatalogError(f"view {name!r} would read itself: {' reads '.join(trail)}")
 
 
-def explain(cursor: Cursor, catalog: Catalog) -> Explain:
+def explain(cursor: TokenCursor, catalog: Catalog) -> Explain:
     """After EXPLAIN."""
     format_ = "text"
     if cursor.accept("FORMAT"):

@@ -21,7 +21,7 @@ from belvedere.backend.served.environment import MAX_NAME, Environment, Txn
 from belvedere.backend.served.versions import count_up, next_number
 from belvedere.engine.delta import Changes
 from belvedere.errors import CatalogError, StoreUnavailable
-from belvedere.model.chunks import Content, entry
+from belvedere.model.chunks import ChunkContent, entry
 from belvedere.protocol.exactly_once import START, Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
@@ -118,9 +118,9 @@ class ServedBaseTables:
         if not len(changes):
             return {}
         written = entry(self.table(table), Seq(0), changes, own_clock=own_clock)
-        return self.put_entry(Content(written), request=request)
+        return self.put_entry(ChunkContent(written), request=request)
 
-    def put_entry(self, content: Content, *, request: str = "") -> dict[SourceId, Seq]:
+    def put_entry(self, content: ChunkContent, *, request: str = "") -> dict[SourceId, Seq]:
         """`put` of changes that are encoded already."""
         table = content.table
         known = self._layout

@@ -83,12 +83,12 @@ _BY_TABLE = ("versions", "by_key", "changed")
 
 
 @dataclass(frozen=True)
-class Bounds:
+class CollectionBounds:
     horizon: int
     tombstones: int
 
-    def with_(self, other: Bounds) -> Bounds:
-        return Bounds(max(self.horizon, other.horizon), max(self.tombstones, other.tombstones))
+    def with_(self, other: CollectionBounds) -> CollectionBounds:
+        return CollectionBounds(max(self.horizon, other.horizon), max(self.tombstones, other.tombstones))
 
 
 class Compactor:
@@ -114,14 +114,14 @@ class Compactor:
         """So long writers have waited, all together."""
         with environment.reading() as txn:
             found = txn.get(b"bounds", db=self._db["meta"])
-        self.bounds = Bounds(*_BOUNDS.unpack(found)) if found is not None else Bounds(0, 0)
+        self.bounds = CollectionBounds(*_BOUNDS.unpack(found)) if found is not None else CollectionBounds(0, 0)
         self._thread = threading.Thread(target=self._work, name="store-collector", daemon=True)
         self._thread.start()
 
     def collect(self, horizon: int, tombstones: int) -> None:
         """Bounds only grow. They are durable with the first thing that is removed because of them."""
         with self._wake:
-            self.bounds = self.bounds.with_(Bounds(horizon, min(tombstones, horizon)))
+            self.bounds = self.bounds.with_(CollectionBounds(horizon, min(tombstones, horizon)))
             self._wanted = True
             self._wake.notify_all()
 
@@ -217,7 +217,7 @@ class Compactor:
             self._wake.notify_all()
             self._wake.wait(_RETRY_SECONDS)
 
-    def _turn(self, bounds: Bounds, collecting: bool) -> None:
+    def _turn(self, bounds: CollectionBounds, collecting: bool) -> None:
         self._noted.clear()
         self._make_room()
         if collecting and not self._stopping:
@@ -303,13 +303,13 @@ class Compactor:
 
     # --- collecting
 
-    def _collect(self, bounds: Bounds) -> None:
+    def _collect(self, bounds: CollectionBounds) -> None:
         for name, upto, tombstones in (
             ("notes", bounds.horizon, 0),
             ("graves", min(bounds.horizon, bounds.tombstones), bounds.tombstones),
         ):
             while found := self._records(name, upto):
-                self._do_records(name, found, Bounds(bounds.horizon, tombstones))
+                self._do_records(name, found, CollectionBounds(bounds.horizon, tombstones))
         while self._some_old_changes(bounds.horizon):
             self._step(lambda txn: self._remove_changes(txn, bounds.horizon))
         while self._some_dropped():
@@ -336,7 +336,7 @@ class Compactor:
                 count += len(found[key])
         return found
 
-    def _do_records(self, name: str, records: dict[bytes, np.ndarray], bounds: Bounds) -> None:
+    def _do_records(self, name: str, records: dict[bytes, np.ndarray], bounds: CollectionBounds) -> None:
         by_table: dict[int, list[np.ndarray]] = {}
         for key, ids in records.items():
             by_table.setdefault(int.from_bytes(key[8:12], "big"), []).append(ids)
@@ -350,7 +350,7 @@ class Compactor:
 
         self._step(done)
 
-    def _collect_ids(self, table: int, ids: np.ndarray, bounds: Bounds, txn: Txn) -> None:
+    def _collect_ids(self, table: int, ids: np.ndarray, bounds: CollectionBounds, txn: Txn) -> None:
         size = versions.find_size(txn, self._db, table)
         if size is None:
             return

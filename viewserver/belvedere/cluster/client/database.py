@@ -22,9 +22,9 @@ from belvedere.cluster.catalog.names import FailedVersion, Readable, ReadableVie
 from belvedere.cluster.client import stale_rows
 from belvedere.cluster.client.epochs import MAX_AGE, CommittedEpochs, Known
 from belvedere.cluster.client.pins import Pins
-from belvedere.cluster.client.pool import Caller, Pool, pauses, repeat
+from belvedere.cluster.client.pool import Pool, PoolCaller, pauses, repeat
 from belvedere.cluster.client.quarantine import quarantined, unreadable
-from belvedere.cluster.client.reading import RowReader
+from belvedere.cluster.client.reading import PoolReader
 from belvedere.cluster.client.stores import Open, Stores
 from belvedere.cluster.client.subscribe import ClusterSubscription
 from belvedere.cluster.client.token import ClusterToken
@@ -80,7 +80,7 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
     def __init__(
         self,
         seeds: list[str],
-        caller: Caller,
+        caller: PoolCaller,
         open_store: Open,
         *,
         timeout: float = TIMEOUT,
@@ -93,7 +93,7 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         self.stores = Stores(self.pool, open_store, store)
         self.epochs = CommittedEpochs(self.pool, self.stores, max_age)
         self.pins = Pins(self.stores, timeout)
-        self.rows = RowReader(self.pool, self.stores)
+        self.rows = PoolReader(self.pool, self.stores)
         self._readers: dict[TableDef, given.GivenRows] = {}
         self._on_close = on_close
         self._closed = self._let_go = False

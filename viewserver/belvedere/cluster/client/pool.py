@@ -25,7 +25,7 @@ LOOK_SECONDS = 1.0
 """How long it may take to look whether somebody else is there after a call failed."""
 
 
-class Caller(Protocol):
+class PoolCaller(Protocol):
     """What a client needs of a transport."""
 
     def call(self, address: str, name: str, request: bytes, timeout: float) -> bytes: ...
@@ -45,7 +45,7 @@ def repeat(what: str, deadline: Deadline, attempt: Callable[[float], T]) -> T:
 class Pool:
     """Who is there. Thread-safe."""
 
-    def __init__(self, seeds: Sequence[str], caller: Caller) -> None:
+    def __init__(self, seeds: Sequence[str], caller: PoolCaller) -> None:
         self._seeds, self._caller = tuple(seeds), caller
         self._lock = threading.Lock()
         self._topology: calls.Topology | None = None

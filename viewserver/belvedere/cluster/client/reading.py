@@ -39,7 +39,7 @@ SILENT_SECONDS = 3.0
 """How long a view server that did not answer is not asked again: the store knows everything."""
 
 
-class RowReader:
+class PoolReader:
     """Reads at an epoch that somebody else vouches for."""
 
     def __init__(self, pool: Pool, stores: Stores) -> None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 import contextlib
 
 from belvedere.cluster.coordination.requests import (
-    Access,
     ChangeableByAll,
     CreateIf,
     CreateNode,
     Exists,
+    NodeAccess,
     NodeExists,
     NoNode,
     ZooKeeperLink,
@@ -73,12 +73,12 @@ class PoolNodes:
         path = ""
         for part in self._above:
             path += f"/{part}"
-            self._make(link, path, Access.EVERYONE)
-        self._make(link, f"{path}/{ROOT}", Access.POOLS)
+            self._make(link, path, NodeAccess.EVERYONE)
+        self._make(link, f"{path}/{ROOT}", NodeAccess.POOLS)
         for path in (self._path, self.members, self.election, self.clocks):
-            self._make(link, path, Access.POOL)
+            self._make(link, path, NodeAccess.POOL)
 
-    def _make(self, link: ZooKeeperLink, path: str, access: Access) -> None:
+    def _make(self, link: ZooKeeperLink, path: str, access: NodeAccess) -> None:
         # Looked for first: one may be allowed to use what one is not allowed to make.
         if link.ask(Exists(path)) is None:
             with contextlib.suppress(NodeExists):

@@ -22,7 +22,7 @@ Watch: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Credentials:
+class ZooKeeperCredentials:
     """Digest authentication. Everything in the pool belongs to who has them; `world_read` lets others look."""
 
     user: str
@@ -34,7 +34,7 @@ class Credentials:
             raise ValueError(f"the ZooKeeper user {self.user!r} must not be empty or contain ':'")
 
 
-class Access(enum.Enum):
+class NodeAccess(enum.Enum):
     """Who may use a node that is made."""
 
     POOL = "who has the pool's credentials; without credentials everyone"
@@ -90,7 +90,7 @@ class CreateNode:
 
     path: str
     data: bytes = b""
-    access: Access = Access.POOL
+    access: NodeAccess = NodeAccess.POOL
     ephemeral: bool = False
 
 

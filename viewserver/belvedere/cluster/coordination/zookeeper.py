@@ -49,17 +49,16 @@ from belvedere.cluster.coordination.lease import Lease
 from belvedere.cluster.coordination.nodes import PoolNodes
 from belvedere.cluster.coordination.requests import (
     GRACE,
-    Access,
     Announce,
     BadVersion,
     ChangeableByAll,
     Children,
     CreateIf,
     CreateNode,
-    Credentials,
     DeleteNode,
     Exists,
     Get,
+    NodeAccess,
     NodeExists,
     NoNode,
     Request,
@@ -67,6 +66,7 @@ from belvedere.cluster.coordination.requests import (
     Stat,
     Sync,
     Watch,
+    ZooKeeperCredentials,
     ZooKeeperRefusal,
 )
 from belvedere.cluster.coordination.seam import SessionState
@@ -74,7 +74,7 @@ from belvedere.cluster.coordination.session import SessionCoordination
 from belvedere.errors import CoordinationUnavailable, Incompatible
 from belvedere.rpc.addresses import Certificates
 
-__all__ = ["Credentials", "ZooKeeperCoordination"]
+__all__ = ["ZooKeeperCredentials", "ZooKeeperCoordination"]
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class ZooKeeperCoordination(SessionCoordination):
         pool: str,
         *,
         session_timeout: float = 4.0,
-        credentials: Credentials | None = None,
+        credentials: ZooKeeperCredentials | None = None,
         tls: Certificates | None = None,
     ) -> None:
         """`tls`: speak TLS; `authority` must have signed the servers, whose certificates carry the names in `hosts`. A
@@ -120,7 +120,7 @@ class KazooLink:
         self,
         hosts: str,
         timeout: float,
-        credentials: Credentials | None,
+        credentials: ZooKeeperCredentials | None,
         tls: Certificates | None,
         lock: threading.RLock,
         announce: Announce,
@@ -225,7 +225,7 @@ class KazooLink:
             case CreateIf(guard, path, data, sequence):
                 transaction = client.transaction()
                 transaction.check(guard, -1)
-                acl = self._access[Access.POOL]
+                acl = self._access[NodeAccess.POOL]
                 transaction.create(path, data, acl=acl, ephemeral=True, sequence=sequence)
                 return transaction.commit_async()
             case DeleteNode(path):
@@ -351,14 +351,14 @@ def _encryption(tls: Certificates | None) -> dict[str, Any]:
     return {"use_ssl": True, "verify_certs": True, "check_hostname": True} | given
 
 
-def _access_lists(credentials: Credentials | None) -> dict[Access, list[ACL]]:
+def _access_lists(credentials: ZooKeeperCredentials | None) -> dict[NodeAccess, list[ACL]]:
     if credentials is None:
-        return dict.fromkeys(Access, OPEN_ACL_UNSAFE)
+        return dict.fromkeys(NodeAccess, OPEN_ACL_UNSAFE)
     # "Creator" and not a digest of our own making: which one it is, the server decides.
     return {
-        Access.POOL: [*CREATOR_ALL_ACL, *(READ_ACL_UNSAFE if credentials.world_read else [])],
-        Access.POOLS: [*CREATOR_ALL_ACL, make_acl("world", "anyone", read=True, create=True)],
-        Access.EVERYONE: OPEN_ACL_UNSAFE,
+        NodeAccess.POOL: [*CREATOR_ALL_ACL, *(READ_ACL_UNSAFE if credentials.world_read else [])],
+        NodeAccess.POOLS: [*CREATOR_ALL_ACL, make_acl("world", "anyone", read=True, create=True)],
+        NodeAccess.EVERYONE: OPEN_ACL_UNSAFE,
     }
 
 

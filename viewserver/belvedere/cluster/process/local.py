@@ -41,7 +41,7 @@ WATCH_SECONDS = 0.2
 
 
 @dataclass
-class Child:
+class RoleProcess:
     """One role process. `wanted`: it is started again when it ends."""
 
     role: Role
@@ -89,7 +89,7 @@ class LocalCluster:
 
     def __init__(self, directory: Path, shape: ClusterShape) -> None:
         self.directory, self.shape = directory.resolve(), shape
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, RoleProcess] = {}
         self._lock = threading.RLock()
         self._spares = Spares(shape.spares, self._launch_spare)
         self._zookeeper: Any = None
@@ -196,7 +196,7 @@ class LocalCluster:
             for following in range(viewservers - len(present)):
                 self._add(Role.VIEWSERVER, number + following)
 
-    def add(self, role: Role, environment: Mapping[str, str] | None = None) -> Child:
+    def add(self, role: Role, environment: Mapping[str, str] | None = None) -> RoleProcess:
         """One more of the role."""
         with self._lock:
             number = 1 + max((int(c.name.rsplit("-", 1)[1]) for c in self._of(role)), default=0)
@@ -216,12 +216,12 @@ class LocalCluster:
             if child.running and child.process is not None:
                 child.process.terminate()
 
-    def _of(self, role: Role) -> list[Child]:
+    def _of(self, role: Role) -> list[RoleProcess]:
         return [child for child in self.children.values() if child.role is role]
 
-    def _add(self, role: Role, number: int, environment: Mapping[str, str] | None = None) -> Child:
+    def _add(self, role: Role, number: int, environment: Mapping[str, str] | None = None) -> RoleProcess:
         name = f"{role.value}-{number}"
-        child = Child(role, name, self._arguments(role, name), environment=environment or {})
+        child = RoleProcess(role, name, self._arguments(role, name), environment=environment or {})
         self.children[name] = child
         self._launch(child)
         return child
@@ -240,7 +240,7 @@ class LocalCluster:
             found += ["--retention", f"{shape.retention:g}"]
         return found
 
-    def _launch(self, child: Child) -> None:
+    def _launch(self, child: RoleProcess) -> None:
         child.starts += 1
         child.process = None
         path = self.directory / "logs" / f"{child.name}.log"
@@ -273,7 +273,7 @@ class LocalCluster:
                 for child in list(self.children.values()):
                     self._look_after(child)
 
-    def _look_after(self, child: Child) -> None:
+    def _look_after(self, child: RoleProcess) -> None:
         if child.running or self._stopping.is_set():
             return
         if not child.wanted:
@@ -423,7 +423,7 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, name="belvedere-parent", daemon=True).start()
 
 
-def _end(children: list[Child]) -> None:
+def _end(children: list[RoleProcess]) -> None:
     """Ask them to leave, and wait; who does not go is killed."""
     for child in children:
         if child.process is not None and child.running:
@@ -443,7 +443,7 @@ def _end(children: list[Child]) -> None:
             _reap(child)
 
 
-def _reap(child: Child) -> None:
+def _reap(child: RoleProcess) -> None:
     if child.process is not None:
         child.process.wait()
         if child.process.stdin is not None:

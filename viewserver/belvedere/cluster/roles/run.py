@@ -22,7 +22,7 @@ from belvedere.protocol.messages import Role
 from belvedere.protocol.ring import MemberId
 
 if TYPE_CHECKING:
-    from belvedere.cluster.coordination.zookeeper import Credentials
+    from belvedere.cluster.coordination.zookeeper import ZooKeeperCredentials
 
 
 def run(options: ProcessOptions) -> int:
@@ -93,9 +93,9 @@ def connect(options: ProcessOptions) -> Coordination:
     )
 
 
-def credentials(options: ProcessOptions) -> Credentials | None:
+def credentials(options: ProcessOptions) -> ZooKeeperCredentials | None:
     """Who owns the pool's nodes in ZooKeeper."""
-    from belvedere.cluster.coordination.zookeeper import Credentials
+    from belvedere.cluster.coordination.zookeeper import ZooKeeperCredentials
 
     file = options.zookeeper_credentials
     if file is None:
@@ -103,7 +103,7 @@ def credentials(options: ProcessOptions) -> Credentials | None:
     user, colon, password = file.read_text().strip().partition(":")
     if not (user and colon and password):
         raise DataError(f"ZooKeeper credentials in {str(file)!r}: one line USER:PASSWORD is needed")
-    return Credentials(user, password)
+    return ZooKeeperCredentials(user, password)
 
 
 def transport(options: ProcessOptions, member: MemberId, store: Store) -> Transport:

@@ -24,7 +24,7 @@ from belvedere.cluster.transport.sending import Locate, Sending
 from belvedere.protocol.ring import MemberId
 from belvedere.rpc.addresses import Certificates
 from belvedere.rpc.client import RpcClient
-from belvedere.rpc.exchange import Exchange
+from belvedere.rpc.exchange import RpcExchange
 from belvedere.rpc.failures import FLIGHT_ERRORS, describe, first_line, rebuild
 from belvedere.rpc.server import RpcServer, Take
 from belvedere.rpc.watch import SLOWEST_BYTES_PER_SECOND, Watch
@@ -129,7 +129,7 @@ class _FlightLink:
         self._hello = hello
         self._locate = locate
         self._lock = threading.Lock()
-        self._stream: Exchange | None = None
+        self._stream: RpcExchange | None = None
         self._abandoned = False
 
     def deliver(self, entries: Sequence[OutboxEntry]) -> None:
@@ -163,7 +163,7 @@ class _FlightLink:
                 self._stream.cancel()
         self._watch.hurry(self)
 
-    def _ready(self, address: str, allowed: float) -> Exchange:
+    def _ready(self, address: str, allowed: float) -> RpcExchange:
         stream = self._stream
         if stream is not None and not stream.serves(address, allowed):
             self.rest()

@@ -175,7 +175,7 @@ def _shipped_base() -> Path | None:
 
 
 @dataclass(frozen=True)
-class Places:
+class CacheDirectories:
     """The directories of this process; each is of one CPU."""
 
     shipped: tuple[Path, ...]
@@ -195,7 +195,7 @@ class Places:
 
 
 @functools.cache
-def places() -> Places:
+def places() -> CacheDirectories:
     """Where kernels are looked for and kept. The first of the user's directories that can be written is its own; if
     none can, a directory that goes with the process."""
     cpu, inside = Cpu.target(), Path(BELOW) / digest()
@@ -203,11 +203,11 @@ def places() -> Places:
     shipped = _usable(base / inside, cpu, Cpu.host()) if base else []
     for base in _user_bases():
         with contextlib.suppress(OSError):
-            return Places(tuple(shipped), _prepare(base / inside, cpu), True)
+            return CacheDirectories(tuple(shipped), _prepare(base / inside, cpu), True)
         shipped += _usable(base / inside, cpu, cpu)  # it may still be read
     made = tempfile.TemporaryDirectory(prefix="belvedere-", ignore_cleanup_errors=True)
     _removed_at_exit.append(made)
-    return Places(tuple(shipped), _prepare(Path(made.name) / inside, cpu), False)
+    return CacheDirectories(tuple(shipped), _prepare(Path(made.name) / inside, cpu), False)
 
 
 _removed_at_exit: list[tempfile.TemporaryDirectory[str]] = []

@@ -18,14 +18,14 @@ from belvedere.types import BOOLEAN, Column, Schema
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class BoundRelation:
     """A bound part of FROM and the names it offers."""
 
     query: Query
     columns: tuple[ScopeColumn, ...]
 
 
-def bind_from(ctx: Context, select: exp.Select) -> Relation:
+def bind_from(ctx: Context, select: exp.Select) -> BoundRelation:
     """The whole FROM clause. As in Spark, a comma binds looser than JOIN."""
     first = select.args.get("from_")
     if first is None:
@@ -35,8 +35,8 @@ def bind_from(ctx: Context, select: exp.Select) -> Relation:
     return _joined(ctx, first.this, select.args.get("joins") or [])
 
 
-def _joined(ctx: Context, first: exp.Expr, joins: list[exp.Join]) -> Relation:
-    done: Relation | None = None
+def _joined(ctx: Context, first: exp.Expr, joins: list[exp.Join]) -> BoundRelation:
+    done: BoundRelation | None = None
     current = _relation(ctx, first)
     comma: exp.Join | None = None
     for join in joins:
@@ -55,18 +55,18 @@ def _is_comma(ctx: Context, join: exp.Join) -> bool:
     return offset is not None and ctx.source.text[offset] == ","
 
 
-def _cross(ctx: Context, left: Relation, right: Relation, join: exp.Join | None) -> Relation:
+def _cross(ctx: Context, left: BoundRelation, right: BoundRelation, join: exp.Join | None) -> BoundRelation:
     return _make(ctx, left, right, JoinKind.CROSS, None, join, left.columns, right.columns)
 
 
-def _relation(ctx: Context, node: exp.Expr) -> Relation:
+def _relation(ctx: Context, node: exp.Expr) -> BoundRelation:
     relation = _named(ctx, node) if isinstance(node, exp.Table) else _nested(ctx, node)
     if node.args.get("joins"):
         relation = _joined_onto(ctx, relation, node.args["joins"])
     return relation
 
 
-def _joined_onto(ctx: Context, relation: Relation, joins: list[exp.Join]) -> Relation:
+def _joined_onto(ctx: Context, relation: BoundRelation, joins: list[exp.Join]) -> BoundRelation:
     for join in joins:
         if _is_comma(ctx, join):
             relation = _cross(ctx, relation, _relation(ctx, join.this), join)
@@ -75,7 +75,7 @@ def _joined_onto(ctx: Context, relation: Relation, joins: list[exp.Join]) -> Rel
     return relation
 
 
-def _named(ctx: Context, node: exp.Table) -> Relation:
+def _named(ctx: Context, node: exp.Table) -> BoundRelation:
     source = ctx.source
     name = node.name
     query = ctx.ctes.get(name.lower())
@@ -90,7 +90,7 @@ def _named(ctx: Context, node: exp.Table) -> Relation:
     return _aliased(ctx, query, node.args.get("alias"), name, node)
 
 
-def _nested(ctx: Context, node: exp.Expr) -> Relation:
+def _nested(ctx: Context, node: exp.Expr) -> BoundRelation:
     inner = node.this
     alias = node.args.get("alias")
     named = isinstance(inner, exp.Subquery) and (inner.args.get("joins") or inner.args.get("alias"))
@@ -105,7 +105,7 @@ def _nested(ctx: Context, node: exp.Expr) -> Relation:
                 "name them: (SELECT x AS a FROM …) AS q",
             )
         columns = tuple(replace(c, qualifier=alias.name) for c in relation.columns)
-        return Relation(relation.query, columns)
+        return BoundRelation(relation.query, columns)
     # A query in FROM sees nothing of its neighbours, nor of the query around a subquery.
     query = ctx.bind(
         replace(ctx, outer=None),
@@ -114,12 +114,14 @@ def _nested(ctx: Context, node: exp.Expr) -> Relation:
     return _aliased(ctx, query, alias, None, node)
 
 
-def _aliased(ctx: Context, query: Query, alias: exp.TableAlias | None, name: str | None, node: exp.Expr) -> Relation:
+def _aliased(
+    ctx: Context, query: Query, alias: exp.TableAlias | None, name: str | None, node: exp.Expr
+) -> BoundRelation:
     qualifier = alias.name if alias is not None and alias.name else name
     renamed = alias.args.get("columns") if alias is not None else None
     if renamed:
         query = rename(ctx, query, [c.name for c in renamed], node)
-    return Relation(query, relation_columns(qualifier, query.schema))
+    return BoundRelation(query, relation_columns(qualifier, query.schema))
 
 
 def rename(ctx: Context, query: Query, names: list[str], node: exp.Expr) -> Query:
@@ -158,7 +160,7 @@ def _kind(ctx: Context, join: exp.Join) -> JoinKind:
     return JoinKind.INNER
 
 
-def _join(ctx: Context, left: Relation, join: exp.Join) -> Relation:
+def _join(ctx: Context, left: BoundRelation, join: exp.Join) -> BoundRelation:
     kind = _kind(ctx, join)
     right = _relation(ctx, join.this)
     shift = len(left.query.schema)
@@ -179,8 +181,8 @@ def _join(ctx: Context, left: Relation, join: exp.Join) -> Relation:
 
 
 def _using(
-    ctx: Context, left: Relation, right: Relation, kind: JoinKind, names: list[exp.Expr], join: exp.Join
-) -> Relation:
+    ctx: Context, left: BoundRelation, right: BoundRelation, kind: JoinKind, names: list[exp.Expr], join: exp.Join
+) -> BoundRelation:
     shift = len(left.query.schema)
     moved = tuple(c.shifted(shift) for c in right.columns)
     equal: list[Expr] = []
@@ -212,33 +214,33 @@ def _using(
 
     made = _make(ctx, left, right, kind, condition, join, hide(left.columns), hide(right.columns))
     if kind in (JoinKind.SEMI, JoinKind.ANTI):
-        return Relation(made.query, left.columns)
-    return Relation(made.query, (*merged, *made.columns))
+        return BoundRelation(made.query, left.columns)
+    return BoundRelation(made.query, (*merged, *made.columns))
 
 
 def _make(
     ctx: Context,
-    left: Relation,
-    right: Relation,
+    left: BoundRelation,
+    right: BoundRelation,
     kind: JoinKind,
     condition: Expr | None,
     join: exp.Join | None,
     left_columns: tuple[ScopeColumn, ...],
     right_columns: tuple[ScopeColumn, ...],
-) -> Relation:
+) -> BoundRelation:
     shift = len(left.query.schema)
     pads_left = kind in (JoinKind.RIGHT, JoinKind.FULL)
     pads_right = kind in (JoinKind.LEFT, JoinKind.FULL)
     position = None if join is None else ctx.source.where(_at(ctx, join))
     if kind in (JoinKind.SEMI, JoinKind.ANTI):
         query = Join(left.query, right.query, kind, condition, left.query.schema, position)
-        return Relation(query, left_columns)
+        return BoundRelation(query, left_columns)
     schema = (*_padded(left.query.schema, pads_left), *_padded(right.query.schema, pads_right))
     columns = (
         *(replace(c, nullable=c.nullable or pads_left) for c in left_columns),
         *(replace(c.shifted(shift), nullable=c.nullable or pads_right) for c in right_columns),
     )
-    return Relation(Join(left.query, right.query, kind, condition, schema, position), columns)
+    return BoundRelation(Join(left.query, right.query, kind, condition, schema, position), columns)
 
 
 def _padded(schema: Schema, pads: bool) -> Schema:

@@ -57,11 +57,6 @@ for _kind in _INTEGERS:
         CASTS[_kind, _other] = numbers.integer_to_integer
 
 
-def castable(source: Type, target: Type) -> bool:
-    """Whether SQL allows this cast at all."""
-    return source.kind in (Kind.NULL, target.kind) or (source.kind, target.kind) in CASTS
-
-
 def cast(type: Type, args: Sequence[Operand], count: int) -> Operand:
     operand = args[0]
     source = operand.type
