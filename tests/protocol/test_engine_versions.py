@@ -78,6 +78,9 @@ class Engines(TableTop):
     def servers(self) -> tuple[MemberId, ...]:
         return tuple(self.leader().epochs.generation.servers)
 
+    def distributors(self) -> tuple[MemberId, ...]:
+        return tuple(self.leader().epochs.generation.distributors)
+
     def refusals(self) -> dict[str, str]:
         return {n.fields["member"]: n.fields["reason"] for n in self.notes if n.event == "member refused"}
 
@@ -255,8 +258,8 @@ def test_whoever_computes_needs_the_engines_of_all_state() -> None:
     )
 
 
-def test_state_in_an_older_form_keeps_the_pool_from_the_next_engine_and_members_without_it_out() -> None:
-    """Engine 2 cannot read state of engine 1. Members with engines 2 and 3 come too early."""
+def test_members_that_lack_the_engine_of_older_state_come_too_early() -> None:
+    """Engine 2 cannot read state of engine 1, so those with engines 2 and 3 have to wait."""
     table = Engines(5, leader=(1, 3), rebuilding=frozenset({2}))
     table.server(1)
     table.run_until(lambda: table.engine == 1)
@@ -283,6 +286,25 @@ def test_state_in_an_older_form_keeps_the_pool_from_the_next_engine_and_members_
     table.run_until(lambda: table.engine == 3)
     table.write("a")
     table.run_until(lambda: table.commits[-1].engine == 3)
+
+
+def test_the_next_engine_waits_until_nothing_is_in_an_older_form() -> None:
+    """Although everybody has it: the release after that would not have the oldest."""
+    table = Engines(8, leader=(1, 3), rebuilding=frozenset({2}))
+    old = table.server(1, 2)
+    table.run_until(lambda: table.engine == 2)
+    table.offer(1, 1)
+    table.server(1, 3)
+    table.add(Role.DISTRIBUTOR, (1, 3))
+    table.leave(old)
+    table.leave(table.distributor)
+    table.write("a")
+    table.run_until(lambda: not {old, table.distributor} & {*table.servers(), *table.distributors()})
+    table.write("a")
+    table.run(2000)
+    assert table.engine == 2
+    table.offer(2, 2)
+    table.run_until(lambda: table.engine == 3)
 
 
 def test_a_pool_whose_views_nobody_can_rebuild_says_what_to_start() -> None:

@@ -6,6 +6,7 @@ from tests.teeth.breaks import Break
 
 CLUSTER = "viewserver/belvedere/cluster"
 PROTOCOL = "viewserver/belvedere/protocol"
+ENGINES = "tests/protocol/test_engine_versions.py"
 SEEDS = range(20)
 """Histories of the simulator: as many as a break may need to show; all of them pass without one."""
 
@@ -404,6 +405,50 @@ ROWS = [
         ),
     ),
     Break(
+        name="an engine that rebuilds reads what it finds",
+        claim="state of a view group is in one form as long as it is there",
+        file="viewserver/belvedere/cluster/roles/work.py",
+        find="state_engine(group.made, plan.engine, rebuilding)",
+        instead="plan.engine",
+        noticed_by=(
+            "tests/cluster/test_work.py::test_state_stays_in_the_form_that_it_was_made_in_if_the_engine_cannot_read_it",
+        ),
+    ),
+    Break(
+        name="the next engine comes while views are rebuilt",
+        claim="everybody who computes has the engines of all state",
+        file=f"{PROTOCOL}/membership.py",
+        find="        if self.oldest_state < self._engine:\n            return self._engine\n",
+        instead="",
+        noticed_by=(f"{ENGINES}::test_the_next_engine_waits_until_nothing_is_in_an_older_form",),
+    ),
+    Break(
+        name="members come before views are rebuilt",
+        claim="everybody who computes has the engines of all state",
+        file=f"{PROTOCOL}/membership.py",
+        find="member.oldest_engine, member.newest_engine, self.oldest_state)",
+        instead="member.oldest_engine, member.newest_engine)",
+        noticed_by=(f"{ENGINES}::test_members_that_lack_the_engine_of_older_state_come_too_early",),
+    ),
+    Break(
+        name="only the newest plan says who can take part",
+        claim="everybody who computes has the engines of all state",
+        file=f"{PROTOCOL}/coordinator.py",
+        find="return frozenset(self._catalog.current.made).union(*(opened.plan.made for opened in self.epochs.open))",
+        instead="return frozenset(self._catalog.current.made)",
+        noticed_by=(f"{ENGINES}::test_an_open_plan_of_the_catalog_before_still_needs_the_older_engine",),
+    ),
+    Break(
+        name="a reader that failed is rebuilt as well",
+        claim="a view that cannot be computed holds up no other",
+        file="viewserver/belvedere/cluster/catalog/catalogs.py",
+        find="names = newest | (readers - batch.failed.keys())",
+        instead="names = newest | readers",
+        noticed_by=(
+            "tests/cluster/test_catalogs_rebuilt.py::test_readers_that_failed_do_not_keep_a_view_from_being_rebuilt",
+        ),
+    ),
+    Break(
         name="a pool switches to a protocol that not all speak",
         claim="two protocols work together",
         file=f"{PROTOCOL}/membership.py",
@@ -456,5 +501,7 @@ ROWS = [
         noticed_by=("tests/protocol/test_barrier.py::test_messages_grow_with_servers_and_stages_only",),
     ),
 ]
+
+ENGINES = "tests/protocol/test_engine_versions.py"
 
 BREAKS = [*GUARANTEES, *ROWS]
