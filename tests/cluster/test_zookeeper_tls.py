@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from belvedere.cluster.coordination.zookeeper import Credentials, ZooKeeperCoordination
+from belvedere.cluster.coordination.zookeeper import ZooKeeperCoordination, ZooKeeperCredentials
 from belvedere.errors import CoordinationUnavailable, Incompatible
 from belvedere.local.child import free_port
 from belvedere.local.zookeeper import LocalZooKeeper
@@ -20,7 +20,7 @@ from tests.cluster.certificates import authority, certified
 from tests.cluster.coordination_worlds import ids, member
 from tests.cluster.zookeeper_server import require_zookeeper
 
-OWNER = Credentials("belvedere", "s3cret")
+OWNER = ZooKeeperCredentials("belvedere", "s3cret")
 
 
 @dataclass
@@ -33,7 +33,9 @@ class Secure:
     stranger: Certificates
     deceived: Certificates
 
-    def connect(self, tls: Certificates | None, credentials: Credentials | None = OWNER) -> ZooKeeperCoordination:
+    def connect(
+        self, tls: Certificates | None, credentials: ZooKeeperCredentials | None = OWNER
+    ) -> ZooKeeperCoordination:
         return ZooKeeperCoordination(f"localhost:{self.port}/t", "pool", credentials=credentials, tls=tls)
 
 
@@ -75,7 +77,7 @@ def test_members_meet_over_tls_with_credentials(secure: Secure) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
     # ZooKeeper takes the subject of a certificate for an identity, too: nodes belong to it beside the credentials.
-    for wrong in (Credentials("belvedere", "wrong"), None):
+    for wrong in (ZooKeeperCredentials("belvedere", "wrong"), None):
         with (
             contextlib.closing(secure.connect(secure.colleague, wrong)) as intruder,
             pytest.raises(Incompatible, match="belongs to others: it was made with"),
