@@ -47,6 +47,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     option("image", default.image, "image of pools that name none")
     option("image-pull-policy", default.image_pull_policy, "when it is pulled")
     option("zookeeper", "", "hosts of the ZooKeeper for pools that name none")
+    option("zookeeper-credentials", "true", "give each pool credentials of its own there: true or false")
     option("namespace", os.environ.get("POD_NAMESPACE", default.namespace), "where the operator runs")
     option("name", default.name, "of its Service, lease and secret")
     option("watch", "", "namespaces to look after, separated by commas; none: all")
@@ -56,6 +57,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     option("gateway-role", default.gateway_role, "ClusterRole with which gateways ask who may do what")
     option("external-metrics", "true", "serve external.metrics.k8s.io: true or false")
     option("certificates", "", "directory with ca.crt, tls.crt and tls.key; none: the operator makes its own")
+    option("rotation-pause", "600", "seconds that pools are given to read new certificates", type=float)
     option("owner", "", "ClusterRole with which the operator's cluster-wide objects go")
     option("base-url", "", "where the API server reaches the operator, if not by its Service")
     option("host", "0.0.0.0", "where to listen")
@@ -71,6 +73,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         image=given.image,
         image_pull_policy=given.image_pull_policy,
         zookeeper=given.zookeeper,
+        zookeeper_credentials=given.zookeeper_credentials.lower() == "true",
         namespace=given.namespace,
         name=given.name,
         watched=tuple(part.strip() for part in given.watch.split(",") if part.strip()),
@@ -78,6 +81,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         metrics_provider=given.external_metrics.lower() == "true",
         gateway_role=given.gateway_role,
         owner=given.owner,
+        rotation_pause_s=given.rotation_pause,
         base_url=given.base_url,
     )
 
@@ -131,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     def lead() -> Leading:
         resources = Resources()
         cluster = Cluster(installation.capabilities, installation.other_provider)
-        rounds = PoolRounds(kube, resources, Gateways(credentials, locate), settings, cluster)
+        rounds = PoolRounds(kube, resources, Gateways(credentials, locate), settings, cluster, metrics=metrics)
         return Leading(access, kube, resources, rounds, settings.watched, metrics)
 
     lease = LeaderLease(kube, settings.namespace, settings.name, identity(), seconds=given.lease_seconds)

@@ -36,5 +36,12 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.certificates = Gauge(
+            "belvedere_operator_certificate_left_ratio",
+            "How much of its life the certificate of a pool has left that has the least, 0 to 1.",
+            ["namespace", "pool"],
+            registry=self.registry,
+        )
+
     def text(self) -> bytes:
         return generate_latest(self.registry)

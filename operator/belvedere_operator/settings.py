@@ -13,6 +13,8 @@ class Settings:
     image_pull_policy: str = "IfNotPresent"
     zookeeper: str = ""
     """Hosts of the ZooKeeper for pools that name none; pools lie below /belvedere/NAMESPACE in it."""
+    zookeeper_credentials: bool = True
+    """Give each pool in that ZooKeeper credentials of its own."""
     namespace: str = "belvedere-system"
     """Where the operator itself runs: its lease, certificates and Services."""
     name: str = "belvedere-operator"
@@ -29,3 +31,5 @@ class Settings:
     """A ClusterRole with which the operator's cluster-wide objects (webhook, APIService) go when it is uninstalled."""
     base_url: str = ""
     """Where the API server reaches the operator, if not by its Service: for an operator outside of the cluster."""
+    rotation_pause_s: float = 600.0
+    """How long members of a pool are given to read new certificates before the next step of a rotation."""

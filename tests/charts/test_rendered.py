@@ -82,7 +82,9 @@ def test_no_rule_has_a_wildcard_and_secrets_are_its_own(render: Render, values: 
         for rule in each.get("rules") or []:
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], each["metadata"]["name"]
             assert "escalate" not in rule["verbs"] and "impersonate" not in rule["verbs"]
-            if "secrets" in rule["resources"]:
+            if "secrets" in rule["resources"] and each["metadata"]["name"].endswith("-pools"):
+                assert rule["verbs"] == ["get", "create", "patch"], "nothing lists, watches or deletes them"
+            elif "secrets" in rule["resources"]:
                 assert each["kind"] == "Role" and (rule["verbs"] == ["create"] or rule["resourceNames"])
             if "bind" in rule["verbs"]:
                 assert rule["resourceNames"] == ["shop-belvedere-gateway"]
@@ -116,7 +118,7 @@ def test_a_zookeeper_of_ones_own_replaces_the_bundled_one(render: Render) -> Non
         render(zookeeper={"bundled": {"enabled": False}})
 
 
-def test_certificates_of_cert_manager_take_the_right_to_write_secrets_away(render: Render) -> None:
+def test_certificates_of_cert_manager_take_the_right_to_its_own_secret_away(render: Render) -> None:
     objects = render(
         certificates={"certManager": {"enabled": True, "issuer": {"name": "ours", "kind": "ClusterIssuer"}}}
     )
@@ -124,8 +126,14 @@ def test_certificates_of_cert_manager_take_the_right_to_write_secrets_away(rende
     assert certificate["dnsNames"] == ["shop-belvedere-operator.systems.svc"]
     assert certificate["issuerRef"] == {"name": "ours", "kind": "ClusterIssuer"}
     assert environment(objects)["BELVEDERE_OPERATOR_CERTIFICATES"] == "/etc/belvedere/tls"
-    rules = [rule for each in objects for rule in each.get("rules") or []]
-    assert not [rule for rule in rules if "secrets" in rule["resources"]]
+    own = one(objects, "Role", "shop-belvedere-operator")["rules"]
+    named = [rule["resourceNames"] for rule in own if "secrets" in rule["resources"] and "resourceNames" in rule]
+    assert named == [["shop-belvedere-operator-zookeeper"]]
+    objects = render(
+        certificates={"certManager": {"enabled": True, "issuer": {"name": "ours"}}}, zookeeper={"credentials": False}
+    )
+    own = one(objects, "Role", "shop-belvedere-operator")["rules"]
+    assert not [rule for rule in own if "secrets" in rule["resources"]]
     with pytest.raises(CommandFailed, match=r"certManager\.issuer\.name"):
         render(certificates={"certManager": {"enabled": True}})
 

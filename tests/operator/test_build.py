@@ -22,7 +22,10 @@ ZOOKEEPER = "zk:2181/belvedere/shop/default-1234"
 
 
 def pool(spec: dict[str, Any] | None = None, name: str = "default", **more: Any) -> PoolInput:
-    return PoolInput(name, "shop", "uid", read(ViewPoolSpec, spec or {}), zookeeper=ZOOKEEPER, **more)
+    found = read(ViewPoolSpec, spec or {})
+    if found.zookeeper is not None and found.zookeeper.credentials_secret:
+        more.setdefault("zookeeper_secret", found.zookeeper.credentials_secret)
+    return PoolInput(name, "shop", "uid", found, zookeeper=ZOOKEEPER, **more)
 
 
 def found(kind: str, name: str, spec: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -107,6 +110,12 @@ OPTIONS = [
         "distributor",
         {"BELVEDERE_ZOOKEEPER_CREDENTIALS": "/etc/belvedere/zookeeper/credentials"},
     ),
+    (
+        {"zookeeper": {"hosts": "zk:1", "tls": {"secret": "z"}}},
+        "distributor",
+        {"BELVEDERE_ZOOKEEPER_TLS_AUTHORITY": "/etc/belvedere/zookeeper-tls/ca.crt"},
+    ),
+    ({}, "store", {"BELVEDERE_TLS_SERVER_NAME": "members.default.shop.belvedere.internal"}),
 ]
 
 
@@ -127,13 +136,18 @@ def test_options_of_the_processes_exist() -> None:
         "epoch": "50ms",
         "retention": "1h",
         "storage": {"backlogLimit": "8GiB"},
-        "zookeeper": {"hosts": "zk:1", "credentialsSecret": "zk"},
+        "zookeeper": {
+            "hosts": "zk:1",
+            "credentialsSecret": "zk",
+            "tls": {"secret": "zk-tls", "clientCertificate": True},
+        },
         "templates": {role: {"memoryLimit": "64MiB"} for role in ("coordinator", "distributor", "viewserver", "store")},
     }
     for role, template in templates(everything).items():
         command = cli.get_command(click.Context(cli), role)
         assert command is not None
         known = {one.envvar for one in command.params if isinstance(one, click.Option)} | {"BELVEDERE_URL"}
+        known |= {f"BELVEDERE_TLS_{name}" for name in ("CERTIFICATE", "KEY", "AUTHORITY", "SERVER_NAME")}
         assert set(environment(template)) <= known, role
         options = {option for one in command.params for option in one.opts}
         given = template["spec"]["containers"][0]["args"]
@@ -142,7 +156,7 @@ def test_options_of_the_processes_exist() -> None:
 
 def test_a_gateway_finds_its_pool_and_a_store_that_is_no_member() -> None:
     template = templates({"backend": "served://s:7400"})["gateway"]
-    assert environment(template)["BELVEDERE_URL"] == "belvedere://default-coordinator.shop.svc:7400"
+    assert environment(template)["BELVEDERE_URL"] == "belvedere+tls://default-coordinator.shop.svc:7400"
     assert template["spec"]["containers"][0]["args"][-2:] == ["--store", "served://s:7400"]
 
 
@@ -160,9 +174,37 @@ def test_templates_of_roles() -> None:
     resources = template["spec"]["containers"][0]["resources"]
     assert resources == {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
     assert template["spec"]["nodeSelector"] == {"disk": "fast"} and template["spec"]["priorityClassName"] == "high"
-    assert template["metadata"]["annotations"] == {"a": "b"}
+    assert template["metadata"]["annotations"] == {"a": "b", "belvedere.dev/tls": "mutual"}
     assert template["metadata"]["labels"]["team"] == "shop"
     assert template["metadata"]["labels"]["belvedere.dev/pool"] == "default"  # else its Services would not find it
+
+
+def test_every_process_of_a_pool_finds_its_certificate_and_none_where_there_is_no_tls() -> None:
+    """The Secret as a whole: what is mounted with `subPath` never changes."""
+    for role, template in templates().items():
+        volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+        assert volumes["tls"]["secret"] == {"secretName": f"default-tls-{role}", "defaultMode": 0o440}
+        (mount,) = (m for m in template["spec"]["containers"][0]["volumeMounts"] if m["name"] == "tls")
+        assert mount == {"name": "tls", "mountPath": "/etc/belvedere/tls", "readOnly": True}
+        told = environment(template)
+        assert {name: told[f"BELVEDERE_TLS_{name}"] for name in ("CERTIFICATE", "KEY", "AUTHORITY")} == {
+            "CERTIFICATE": "/etc/belvedere/tls/tls.crt",
+            "KEY": "/etc/belvedere/tls/tls.key",
+            "AUTHORITY": "/etc/belvedere/tls/ca.crt",
+        }
+        assert template["spec"]["securityContext"]["fsGroup"] == 10001, "else they cannot be read"
+    for role, template in templates({"tls": {"mode": "none"}}).items():
+        assert "tls" not in str(template["spec"]["volumes"]), role
+        assert not [name for name in environment(template) if "TLS" in name]
+        assert not environment(template).get("BELVEDERE_URL", "belvedere://").startswith("belvedere+tls")
+
+
+def test_pods_that_cannot_talk_to_those_before_are_replaced_at_once_and_only_then() -> None:
+    def strategy(role: str, at_once: frozenset[str]) -> str:
+        return str(found("Deployment", f"default-{role}", at_once=at_once)["spec"]["strategy"]["type"])
+
+    assert strategy("viewserver", frozenset({"viewserver"})) == "Recreate"
+    assert strategy("gateway", frozenset({"viewserver"})) == "RollingUpdate"
 
 
 def test_a_pool_with_a_backend_has_no_store() -> None:
@@ -229,7 +271,7 @@ def test_a_verification_is_a_job_that_gives_up_and_does_not_repeat_a_difference(
     assert spec["activeDeadlineSeconds"] == 600
     assert spec["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"] == [3]
     command = spec["template"]["spec"]["containers"][0]["command"]
-    assert command[-2:] == ["belvedere://default-coordinator.shop.svc:7400", "daily_spend"]  # never in the shell's text
+    assert command[-2:] == ["belvedere+tls://default-coordinator.shop.svc:7400", "daily_spend"]  # never in the shell's
     assert job["metadata"]["ownerReferences"][0]["uid"] == "v-uid"
 
 

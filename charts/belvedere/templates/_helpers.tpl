@@ -73,6 +73,10 @@ capabilities: {drop: [ALL]}
 - apiGroups: [""]
   resources: [services, serviceaccounts]
   verbs: [create, patch]
+# Certificates of pools, and their credentials in ZooKeeper. Who may make Deployments can mount every Secret anyway.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-import ipaddress
 import os
 import ssl
 import tempfile
@@ -19,11 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
+from belvedere_operator import pki
 from belvedere_operator.kube.client import Kube, KubeError
 
 AUTHORITY_DAYS, DAYS, RENEW_DAYS = 3650, 90, 30
@@ -57,36 +52,18 @@ class Certificates:
 def make(names: Sequence[str], now: datetime.datetime, before: Certificates | None = None) -> Certificates:
     """A certificate for these names, by the authority of before if there is one that lasts."""
     if before is not None and _left(before.authority, now).days > DAYS:
-        authority = x509.load_pem_x509_certificate(before.authority)
-        authority_key = serialization.load_pem_private_key(before.authority_key, None)
-        assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+        authority = pki.Pair(before.authority, before.authority_key)
     else:
-        authority_key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "belvedere-operator authority")])
-        authority = (
-            _builder(subject, subject, authority_key.public_key(), now, AUTHORITY_DAYS)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(authority_key, hashes.SHA256())
-        )
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    certificate = (
-        _builder(subject, authority.subject, key.public_key(), now, DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    return Certificates(_pem(authority), _private(authority_key), _pem(certificate), _private(key))
+        authority = pki.authority("belvedere-operator authority", now, datetime.timedelta(days=AUTHORITY_DAYS))
+    made = pki.issue(authority, names, now, datetime.timedelta(days=DAYS), server=True, client=False)
+    return Certificates(authority.certificate, authority.key, made.certificate, made.key)
 
 
 def due(found: Certificates, names: Sequence[str], now: datetime.datetime) -> bool:
     """Whether another one is to be made: it ends soon, or does not have every name."""
     if _left(found.certificate, now).days < RENEW_DAYS or _left(found.authority, now).days < DAYS:
         return True
-    certificate = x509.load_pem_x509_certificate(found.certificate)
-    shown = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return {_general(name) for name in names} - set(shown) != set()
+    return not set(names) <= pki.facts(found.certificate).names
 
 
 class CertificateSecret:
@@ -140,36 +117,4 @@ def _read(secret: dict[str, Any] | None) -> Certificates | None:
 
 
 def _left(pem: bytes, now: datetime.datetime) -> datetime.timedelta:
-    return x509.load_pem_x509_certificate(pem).not_valid_after_utc - now
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime.datetime, days: int
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=days))
-    )
-
-
-def _general(name: str) -> x509.GeneralName:
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return datetime.timedelta(seconds=pki.facts(pem).ends - now.timestamp())

@@ -11,6 +11,7 @@ from belvedere_operator.api.durations import POSITIVE
 from belvedere_operator.api.fields import Rule, prop
 
 HPA, KEDA, NONE = "hpa", "keda", "none"
+MUTUAL = "mutual"
 ACTIVE, DRY_RUN = "active", "dryRun"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
 ROLES = ("coordinator", "distributor", "viewserver", "store", "gateway")
@@ -65,6 +66,20 @@ class StorageSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ZooKeeperTlsSpec:
+    """TLS with ZooKeeper."""
+
+    secret: str = prop(
+        "A Secret with `ca.crt`: who signed ZooKeeper's certificates.", required=True, minLength=1, maxLength=253
+    )
+    client_certificate: bool = prop(
+        "Show `tls.crt` of that Secret, with the key `tls.key`. ZooKeeper takes its subject for an identity: give each "
+        "pool one of its own.",
+        default=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ZooKeeperSpec:
     """The ZooKeeper that coordinates the pool."""
 
@@ -78,6 +93,32 @@ class ZooKeeperSpec:
     credentials_secret: str | None = prop(
         "A Secret with the key `credentials`, one line USER:PASSWORD; with it only this user sees the pool's nodes.",
         maxLength=253,
+    )
+    tls: ZooKeeperTlsSpec | None = prop("Speak TLS with ZooKeeper. Its certificates must carry the names in hosts.")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSpec:
+    """Certificates that members of the pool show each other; the operator issues and replaces them."""
+
+    mode: str = prop(
+        "mutual: all connections between members, gateways and Jobs are encrypted, both sides show certificates of the "
+        "pool. none: plain text, for anyone who reaches the port. A change replaces all pods at once.",
+        default=MUTUAL,
+        enum=[MUTUAL, NONE],
+    )
+    certificate_lifetime: str = prop(
+        "How long a certificate of a role lasts; it is replaced when half of that is over. At least 1h.",
+        default="72h",
+        duration=True,
+        rules=(Rule(POSITIVE, "certificateLifetime must be longer than nothing"),),
+    )
+    authority_lifetime: str = prop(
+        "How long the pool's authority lasts; it is replaced when a third is left. At least six times "
+        "certificateLifetime.",
+        default="365d",
+        duration=True,
+        rules=(Rule(POSITIVE, "authorityLifetime must be longer than nothing"),),
     )
 
 
@@ -165,6 +206,7 @@ class ViewPoolSpec:
         pattern=QUANTITY,
     )
     zookeeper: ZooKeeperSpec | None = prop("The ZooKeeper to use. Default: that of the operator.")
+    tls: TlsSpec | None = prop("Encryption between the members of the pool. Default: mutual TLS.")
     image: str | None = prop("The image of all processes. Default: that of the operator.", maxLength=1024)
     image_pull_policy: str | None = prop("When the image is pulled.", enum=["Always", "IfNotPresent", "Never"])
     image_pull_secrets: tuple[str, ...] = prop("Names of Secrets for the registry of the image.", default=())
@@ -202,7 +244,7 @@ class ViewPoolStatus:
     conditions: tuple[Condition, ...] = prop(
         "Ready: views are maintained and can be read. Progressing: pods are being made or replaced. Stalled: an epoch "
         "fails again and again. StoreBound, HotKey: more view servers would not help. Autoscaling: the number of view "
-        "servers follows the load.",
+        "servers follows the load. Secured: members show each other certificates.",
         default=(),
         schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from belvedere_operator.api import API_VERSION
-from belvedere_operator.api.view_pool import RoleTemplate, ViewPoolSpec
+from belvedere_operator.api.view_pool import MUTUAL, RoleTemplate, TlsSpec, ViewPoolSpec
 from belvedere_operator.names import POOL_LABEL, ROLE_LABEL, label_value, object_name
 from belvedere_operator.settings import Settings
 
@@ -40,6 +40,19 @@ class PoolInput:
     capabilities: Capabilities = field(default_factory=Capabilities)
     external_metrics: bool = True
     """Whether the external metrics of this cluster are the operator's to serve."""
+
+    zookeeper_secret: str = ""
+    """The Secret with the credentials of the pool's nodes in ZooKeeper; empty: everybody may see and change them."""
+    at_once: frozenset[str] = frozenset()
+    """Roles whose pods are replaced all at once: those before cannot talk to those that come."""
+
+    @property
+    def tls(self) -> TlsSpec:
+        return self.spec.tls or TlsSpec()
+
+    @property
+    def mutual_tls(self) -> bool:
+        return self.tls.mode == MUTUAL
 
     @property
     def owns_store(self) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from belvedere_operator.api import durations
+from belvedere_operator.api.view_pool import ZooKeeperTlsSpec
+from belvedere_operator.build import certificates
 from belvedere_operator.build.inputs import FLIGHT_PORT, GATEWAY_PORT, HTTP_PORT, Document, PoolInput
+from belvedere_operator.names import TLS
 
 GRACE_SECONDS = {"viewserver": 60, "distributor": 30, "coordinator": 30, "store": 60, "gateway": 45}
 """From SIGTERM to SIGKILL. A view server withdraws and drains in that time; see LEAVE_WITHIN."""
@@ -20,7 +23,7 @@ DEFAULT_REQUESTS = {
 }
 ID = 10001
 """User and group of the images."""
-CREDENTIALS = "/etc/belvedere/zookeeper"
+CREDENTIALS, ZOOKEEPER_TLS = "/etc/belvedere/zookeeper", "/etc/belvedere/zookeeper-tls"
 
 
 def pod_template(pool: PoolInput, role: str) -> Document:
@@ -61,8 +64,7 @@ def pod_template(pool: PoolInput, role: str) -> Document:
         if value:
             spec[name] = value
     metadata: Document = {"labels": given.labels | pool.labels(role)}
-    if given.annotations:
-        metadata["annotations"] = dict(given.annotations)
+    metadata["annotations"] = given.annotations | {TLS: pool.tls.mode}
     return {"metadata": metadata, "spec": spec}
 
 
@@ -79,8 +81,12 @@ def _container(pool: PoolInput, role: str) -> Document:
         mounts.append({"name": "data", "mountPath": "/data"})
     elif role != "gateway":
         mounts.append({"name": "spill", "mountPath": "/spill"})
-    if _credentials(pool) and role != "gateway":
-        mounts.append({"name": "zookeeper", "mountPath": CREDENTIALS, "readOnly": True})
+    if role != "gateway":
+        mounts += [
+            {"name": volume["name"], "mountPath": f"/etc/belvedere/{volume['name']}", "readOnly": True}
+            for volume in _zookeeper_volumes(pool)
+        ]
+    mounts += certificates.mounts(pool)
     return {
         "name": role,
         "image": pool.image,
@@ -117,9 +123,8 @@ def _arguments(pool: PoolInput, role: str) -> list[str]:
 
 def _environment(pool: PoolInput, role: str) -> list[Document]:
     if role == "gateway":
-        url = f"belvedere://{pool.object_name('coordinator')}.{pool.namespace}.svc:{FLIGHT_PORT}"
-        told = {
-            "BELVEDERE_URL": url,
+        told = certificates.environment(pool) | {
+            "BELVEDERE_URL": certificates.members_url(pool, FLIGHT_PORT),
             "BELVEDERE_HTTP_HOST": "0.0.0.0",
             "BELVEDERE_HTTP_PORT": GATEWAY_PORT,
             "BELVEDERE_AUTHENTICATION": "kubernetes",
@@ -134,6 +139,7 @@ def _environment(pool: PoolInput, role: str) -> list[Document]:
         "BELVEDERE_DIRECTORY": "/data" if role == "store" else "/spill",
         "BELVEDERE_LOG_FORM": "json",
     }
+    own |= certificates.environment(pool)
     if memory_limit := pool.template(role).memory_limit:
         own["BELVEDERE_MEMORY_LIMIT"] = memory_limit
     if role == "viewserver":
@@ -147,8 +153,7 @@ def _environment(pool: PoolInput, role: str) -> list[Document]:
             own["BELVEDERE_RETENTION"] = f"{durations.seconds(pool.spec.retention):g}"
     if role == "store" and pool.spec.storage is not None and pool.spec.storage.backlog_limit:
         own["BELVEDERE_BACKLOG_LIMIT"] = pool.spec.storage.backlog_limit
-    if _credentials(pool):
-        own["BELVEDERE_ZOOKEEPER_CREDENTIALS"] = f"{CREDENTIALS}/credentials"
+    own |= _zookeeper_environment(pool)
     found: list[Document] = [{"name": name, "value": str(value)} for name, value in own.items()]
     found.append({"name": "BELVEDERE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
     # Pods of a Deployment have no name in DNS, and the address of a pod is never used again while it lives.
@@ -156,15 +161,38 @@ def _environment(pool: PoolInput, role: str) -> list[Document]:
     return found
 
 
-def _credentials(pool: PoolInput) -> str | None:
-    return pool.spec.zookeeper.credentials_secret if pool.spec.zookeeper is not None else None
+def _zookeeper_environment(pool: PoolInput) -> dict[str, str]:
+    found = {}
+    if pool.zookeeper_secret:
+        found["BELVEDERE_ZOOKEEPER_CREDENTIALS"] = f"{CREDENTIALS}/credentials"
+    if (tls := _zookeeper_tls(pool)) is not None:
+        files = {"AUTHORITY": "ca.crt"} | (
+            {"CERTIFICATE": "tls.crt", "KEY": "tls.key"} if tls.client_certificate else {}
+        )
+        found |= {f"BELVEDERE_ZOOKEEPER_TLS_{name}": f"{ZOOKEEPER_TLS}/{file}" for name, file in files.items()}
+    return found
+
+
+def _zookeeper_tls(pool: PoolInput) -> ZooKeeperTlsSpec | None:
+    return pool.spec.zookeeper.tls if pool.spec.zookeeper is not None else None
+
+
+def _zookeeper_volumes(pool: PoolInput) -> list[Document]:
+    """Each is mounted where it is called after."""
+    found: list[Document] = []
+    if pool.zookeeper_secret:
+        items = [{"key": "credentials", "path": "credentials"}]
+        secret = {"secretName": pool.zookeeper_secret, "items": items, "defaultMode": 0o440}
+        found.append({"name": "zookeeper", "secret": secret})
+    if (tls := _zookeeper_tls(pool)) is not None:
+        found.append({"name": "zookeeper-tls", "secret": {"secretName": tls.secret, "defaultMode": 0o440}})
+    return found
 
 
 def _volumes(pool: PoolInput, role: str) -> list[Document]:
     found: list[Document] = [{"name": "tmp", "emptyDir": {}}]
     if role not in ("store", "gateway"):
         found.append({"name": "spill", "emptyDir": {}})
-    if (secret := _credentials(pool)) and role != "gateway":
-        items = [{"key": "credentials", "path": "credentials"}]
-        found.append({"name": "zookeeper", "secret": {"secretName": secret, "items": items, "defaultMode": 0o440}})
-    return found
+    if role != "gateway":
+        found += _zookeeper_volumes(pool)
+    return found + certificates.volumes(pool, role)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from belvedere_operator.api import API_VERSION, durations
 from belvedere_operator.api.materialized_view import VerifySpec
+from belvedere_operator.build import certificates
 from belvedere_operator.build.inputs import FLIGHT_PORT, Document, PoolInput
 from belvedere_operator.build.pods import ID
 from belvedere_operator.names import TRIAL_LABEL, VIEW_LABEL, label_value
@@ -59,7 +60,8 @@ def _meta(pool: PoolInput, name: str, resource: str, uid: str, labels: dict[str,
 
 
 def _job(pool: PoolInput, sql_name: str, spec: VerifySpec, labels: dict[str, str]) -> Document:
-    url = f"belvedere://{pool.object_name('coordinator')}.{pool.namespace}.svc:{FLIGHT_PORT}"
+    url = certificates.members_url(pool, FLIGHT_PORT)
+    told = {"HOME": "/tmp"} | certificates.environment(pool)
     container: Document = {
         "name": "verify",
         "image": pool.image,
@@ -67,22 +69,28 @@ def _job(pool: PoolInput, sql_name: str, spec: VerifySpec, labels: dict[str, str
         "command": ["sh", "-c", f'exec belvedere --url "$0" --json verify "$1" > {RESULT}', url, sql_name],
         "terminationMessagePath": RESULT,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "env": [{"name": "HOME", "value": "/tmp"}],
+        "env": [{"name": name, "value": value} for name, value in told.items()],
         "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *certificates.mounts(pool)],
     }
     pod: Document = {
         "restartPolicy": "Never",
         "serviceAccountName": pool.object_name("pool"),
         "automountServiceAccountToken": False,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": ID, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": ID,
+            "runAsGroup": ID,
+            "fsGroup": ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *certificates.volumes(pool, "client")],
     }
     return {
         "backoffLimit": 2,

@@ -22,6 +22,7 @@ def deployments(pool: PoolInput) -> list[Document]:
 
 def _deployment(pool: PoolInput, role: str, replicas: int) -> Document:
     """One pod is replaced at a time, the new one is ready before: rows move once, reads have somebody to ask."""
+    one_by_one = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -29,7 +30,7 @@ def _deployment(pool: PoolInput, role: str, replicas: int) -> Document:
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": pool.selector(role)},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "strategy": {"type": "Recreate"} if role in pool.at_once else one_by_one,
             "minReadySeconds": 2,
             "progressDeadlineSeconds": 300 + GRACE_SECONDS[role],
             "revisionHistoryLimit": 3,

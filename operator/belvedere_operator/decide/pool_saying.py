@@ -16,6 +16,7 @@ from belvedere_operator.api.view_pool import (
     NONE,
     PendingDrop,
     ScalingStatus,
+    TlsSpec,
     ViewPoolSpec,
     ViewPoolStatus,
 )
@@ -23,10 +24,12 @@ from belvedere_operator.decide.items import Item, Phase, PoolState
 from belvedere_operator.decide.load import Assessment, Limit
 from belvedere_operator.gateway import PoolFigures
 from belvedere_operator.kube.events import Event
+from belvedere_operator.names import ROLE_LABEL, TLS
 from belvedere_operator.times import stamp
 
-READY, PROGRESSING, STALLED, AUTOSCALING = "Ready", "Progressing", "Stalled", "Autoscaling"
+READY, PROGRESSING, STALLED, AUTOSCALING, SECURED = "Ready", "Progressing", "Stalled", "Autoscaling", "Secured"
 DEFAULT_LAG_S = 2.0
+LEAST_CERTIFICATE_S = 3600.0
 LEAST_RETENTION_S = 9.0
 """The session timeout of a pool and the 5 s that steps of a clock may take off it."""
 
@@ -67,6 +70,22 @@ def workload_of(resource: Mapping[str, Any], role: str) -> Workload:
     )
 
 
+def replaced_at_once(workloads: Iterable[Mapping[str, Any]], mode: str) -> frozenset[str]:
+    """Roles whose pods cannot be replaced one by one, since those with TLS and those without cannot talk; until all of
+    them have changed. Pods without the annotation are of an operator that knew no TLS."""
+    found = set()
+    for one in workloads:
+        spec, status = one.get("spec") or {}, one.get("status") or {}
+        annotations = spec["template"].get("metadata", {}).get("annotations") or {}
+        other = annotations.get(TLS, NONE) != mode
+        wanted = int(spec.get("replicas", 1))
+        seen = status.get("observedGeneration", 0) >= one["metadata"].get("generation", 0)
+        changing = (spec.get("strategy") or {}).get("type") == "Recreate"
+        if (other and wanted) or (changing and not (seen and int(status.get("updatedReplicas") or 0) >= wanted)):
+            found.add(str((one["metadata"].get("labels") or {}).get(ROLE_LABEL, "")))
+    return frozenset(found)
+
+
 def problem_of(spec: ViewPoolSpec, zookeeper: str) -> tuple[str, str] | None:
     """Why a pool that the schema allows cannot be: reason and message."""
     if not zookeeper:
@@ -79,6 +98,16 @@ def problem_of(spec: ViewPoolSpec, zookeeper: str) -> tuple[str, str] | None:
                 durations.milliseconds(text_of)
             except ValueError as error:
                 return "InvalidSpec", f"spec.{name}: {error}"
+    tls = spec.tls or TlsSpec()
+    try:
+        certificate, authority = (durations.seconds(t) for t in (tls.certificate_lifetime, tls.authority_lifetime))
+    except ValueError as error:
+        return "InvalidSpec", f"spec.tls: {error}"
+    if certificate < LEAST_CERTIFICATE_S or authority < 6 * certificate:
+        text = (
+            f"spec.tls: certificateLifetime {tls.certificate_lifetime!r}, authorityLifetime {tls.authority_lifetime!r}"
+        )
+        return "InvalidSpec", f"{text}: at least 1h, and six times that for the authority"
     if spec.retention is not None and durations.seconds(spec.retention) < LEAST_RETENTION_S:
         return "InvalidSpec", f"spec.retention: {spec.retention!r} is too short; at least {LEAST_RETENTION_S:g}s"
     return None
@@ -138,11 +167,13 @@ class PoolFound:
     keda: bool = False
     target_lag_s: float = DEFAULT_LAG_S
     problem: tuple[str, str] | None = None
+    certificates: str = ""
+    """How they stand; empty: the pool has none, or they are not made yet."""
 
 
 def pool_status(found: PoolFound) -> ViewPoolStatus:
     servers = next((one for one in found.workloads if one.role == "viewserver"), None)
-    said = [_ready(found), _progressing(found), _stalled(found), *_autoscaling(found)]
+    said = [_ready(found), _progressing(found), _stalled(found), _secured(found), *_autoscaling(found)]
     assessment = found.assessment if found.spec.autoscaling is not None else None
     scaling = None
     if assessment is not None:
@@ -196,6 +227,14 @@ def _stalled(found: PoolFound) -> Said:
     if found.figures.stalled:
         return yes(STALLED, "EpochFails", found.figures.stalled)
     return no(STALLED, "Committing", "epochs get through")
+
+
+def _secured(found: PoolFound) -> Said:
+    if found.spec.tls is not None and found.spec.tls.mode == NONE:
+        return no(SECURED, "PlainText", "spec.tls.mode is none: whoever reaches a member's port may talk to it")
+    if not found.certificates:
+        return unknown(SECURED, "NoCertificates", "certificates are not made yet")
+    return yes(SECURED, "MutualTLS", found.certificates)
 
 
 def _autoscaling(found: PoolFound) -> list[Said]:

@@ -6,8 +6,11 @@ A small client of its own: the operator asks for few kinds, in few ways, from th
 
 from __future__ import annotations
 
+import contextlib
+import email.utils
 import json
 import threading
+import time
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
@@ -54,6 +57,8 @@ class Kube:
             }
         self._pool = urllib3.PoolManager(num_pools=1, **settings)
         self._served: dict[str, bool] = {}
+        self.clock_offset_s = 0.0
+        """How far the API server's clock is ahead of ours, as its last answer said, to about a second."""
         self._lock = threading.Lock()
 
     def request(
@@ -77,10 +82,16 @@ class Kube:
             answer = self._pool.request(method, url, body=data, headers=headers)
         except urllib3.exceptions.HTTPError as error:
             raise KubeError(0, "Unreachable", f"the API server does not answer: {error}") from error
+        self._compare_clocks(answer.headers.get("Date"))
         if answer.status >= 400:
             raise _refusal(answer.status, answer.data)
         found: Resource = json.loads(answer.data) if answer.data else {}
         return found
+
+    def _compare_clocks(self, date: str | None) -> None:
+        if date is not None:
+            with contextlib.suppress(ValueError):
+                self.clock_offset_s = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
 
     # ------------------------------------------------------------------ reading
 

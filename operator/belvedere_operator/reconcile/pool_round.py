@@ -6,6 +6,7 @@ remembered that would be needed for being right; what is remembered saves reques
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,27 +19,34 @@ from belvedere_operator.build.network import gateway_url, role_binding_name
 from belvedere_operator.build.pool import Key, key, objects, optional_keys
 from belvedere_operator.build.workloads import volume_claim_name
 from belvedere_operator.decide import pool_saying, saying
+from belvedere_operator.decide.certificates import CLOCKS_S
 from belvedere_operator.decide.items import Item, Phase, PoolState, by_item, item_of
 from belvedere_operator.decide.load import Assessment, Target, assess
 from belvedere_operator.decide.relations import Attempt, Plan, decide
 from belvedere_operator.decide.trials import FAILED, MARK
 from belvedere_operator.gateway import DocumentResult, PoolFigures, PoolRefused, PoolUnreachable, Problem
 from belvedere_operator.kube.client import Kube, KubeError, Resource
+from belvedere_operator.kube.events import Event
+from belvedere_operator.metrics import Metrics
 from belvedere_operator.names import (
     DEFAULT_POOL,
     FINALIZER,
     MADE_ON_DEMAND,
     ROLE_LABEL,
+    ROTATE,
     ZOOKEEPER_PATH,
     object_name,
     paused,
 )
+from belvedere_operator.reconcile import zookeeper
+from belvedere_operator.reconcile.certificates import PoolCertificates
 from belvedere_operator.reconcile.gateways import Gateways
 from belvedere_operator.reconcile.objects import PoolObjects
 from belvedere_operator.reconcile.resources import PoolKey, Resources
 from belvedere_operator.reconcile.sampling import Sampling
 from belvedere_operator.reconcile.verifications import Verifications
 from belvedere_operator.reconcile.writing import Writing
+from belvedere_operator.reconcile.zookeeper import ZooKeeperCredentials
 from belvedere_operator.settings import Settings
 
 SOON_S, LATER_S = 2.0, 15.0
@@ -58,6 +66,7 @@ class Cluster:
 class _Memory:
     objects: PoolObjects
     verifications: Verifications
+    certificates: PoolCertificates
     attempt: Attempt = field(default_factory=Attempt)
     replicas: int | None = None
     zookeeper: str = ""
@@ -85,10 +94,12 @@ class PoolRounds:
         settings: Settings,
         cluster: Cluster | None = None,
         clock: Callable[[], float] = time.time,
+        metrics: Metrics | None = None,
     ) -> None:
         self._kube, self._resources, self._gateways, self._settings = kube, resources, gateways, settings
-        self._cluster, self._clock = cluster or Cluster(), clock
+        self._cluster, self._clock, self._metrics = cluster or Cluster(), clock, metrics
         self._writing = Writing(kube, resources)
+        self._credentials = ZooKeeperCredentials(kube, settings)
         self._sampling = Sampling(gateways)
         self._memory: dict[PoolKey, _Memory] = {}
 
@@ -123,7 +134,9 @@ class PoolRounds:
         memory = self._memory.get(at)
         if memory is None:
             memory = self._memory[at] = _Memory(
-                PoolObjects(self._kube, self._clock), Verifications(self._kube, self._clock)
+                PoolObjects(self._kube, self._clock),
+                Verifications(self._kube, self._clock),
+                PoolCertificates(self._kube, self._now, self._settings.rotation_pause_s),
             )
         before = _status(pool)
         try:
@@ -178,6 +191,7 @@ class PoolRounds:
             keda=observed.pool.capabilities.keda,
             target_lag_s=lag_s,
             problem=observed.problem,
+            certificates=memory.certificates.secured.text if memory.certificates.secured is not None else "",
         )
         replicas_before, memory.replicas = memory.replicas, observed.pool.replicas
         self._say_pool(self._resources.pool(at) or pool, found, replicas_before, observed.pool.replicas)
@@ -201,6 +215,7 @@ class PoolRounds:
             capabilities=self._cluster.capabilities(),
             external_metrics=self._settings.metrics_provider and not self._cluster.other_provider(),
         )
+        wanted = replace(wanted, zookeeper_secret=self._credentials.secret_of(wanted))
         if problem is not None:
             return _Observed(wanted, PoolState(name, Phase.STARTING, problem[1]), (), None, problem)
         selector = selector_text(wanted.selector())
@@ -208,9 +223,13 @@ class PoolRounds:
         for kind in ("Deployment", "StatefulSet"):
             for one in self._kube.list("apps/v1", kind, namespace, labelSelector=selector):
                 listed[key(one)] = one
+        wanted = replace(wanted, at_once=pool_saying.replaced_at_once(listed.values(), wanted.tls.mode))
         documents = objects(wanted)
         try:
-            self._writing.events(pool, memory.objects.apply(documents, listed))
+            if wanted.mutual_tls:
+                self._writing.events(pool, self._certified(at, pool, wanted, memory))
+            own = self._credentials.documents(wanted)
+            self._writing.events(pool, memory.objects.apply([*own, *documents], listed))
         except KubeError as error:
             if error.status != 403 and error.status != 422:
                 raise
@@ -232,6 +251,19 @@ class PoolRounds:
             wanted, pool_saying.phase_of(workloads, figures, unreachable, name), workloads, figures, problem
         )
 
+    def _certified(self, at: PoolKey, pool: Resource, wanted: PoolInput, memory: _Memory) -> list[Event]:
+        """Before the pods that mount them are made."""
+        asked = str((pool["metadata"].get("annotations") or {}).get(ROTATE, ""))
+        events = memory.certificates.tend(wanted, asked)
+        if self._metrics is not None and memory.certificates.secured is not None:
+            self._metrics.certificates.labels(*at).set(memory.certificates.secured.left)
+        return events
+
+    def _now(self) -> float:
+        """By the API server's clock, if ours is far from it: certificates are for others."""
+        offset = self._kube.clock_offset_s
+        return self._clock() + (offset if abs(offset) > CLOCKS_S else 0.0)
+
     def _zookeeper(self, at: PoolKey, pool: Resource, spec: ViewPoolSpec, before: ViewPoolStatus) -> str:
         """Hosts and path. The volume of a store knows where its pool lies; a pool without one lies under its own id, so
         that no other pool's past is taken for its own."""
@@ -240,17 +272,16 @@ class PoolRounds:
             return ""
         hosts, _, base = given.partition("/")
         namespace, name = at
+        protect = zookeeper.shares(spec, self._settings)
+        known = before.zookeeper.partition("/")[2] if before.zookeeper else ""
         if spec.backend is not None:
-            path = "/".join(part for part in (base.strip("/"), "belvedere", namespace, name) if part)
-            return f"{hosts}/{path}"
+            return f"{hosts}/{known or zookeeper.path_of(base, namespace, name, protect=protect)}"
         claim = self._kube.get("v1", "PersistentVolumeClaim", namespace, volume_claim_name(object_name(name, "store")))
-        known = ((claim or {}).get("metadata", {}).get("annotations") or {}).get(ZOOKEEPER_PATH)
-        if known:
-            return f"{hosts}/{known}"
-        if before.zookeeper:
-            return f"{hosts}/{before.zookeeper.partition('/')[2]}"
+        of_volume = ((claim or {}).get("metadata", {}).get("annotations") or {}).get(ZOOKEEPER_PATH)
+        if of_volume or known:
+            return f"{hosts}/{of_volume or known}"
         unique = f"{name}-{pool['metadata']['uid'][:8]}"
-        return f"{hosts}/" + "/".join(part for part in (base.strip("/"), "belvedere", namespace, unique) if part)
+        return f"{hosts}/{zookeeper.path_of(base, namespace, unique, protect=protect)}"
 
     def _replicas(self, pool: Resource, spec: ViewPoolSpec) -> int:
         """spec.replicas; where it is not given it is written, since an autoscaler reads it there."""
@@ -427,6 +458,9 @@ class PoolRounds:
         self._memory.pop(at, None)
         self._gateways.forget(at)
         self._sampling.forget(at)
+        if self._metrics is not None:
+            with contextlib.suppress(KeyError):
+                self._metrics.certificates.remove(*at)
 
 
 def target_of(spec: ViewPoolSpec, lag_s: float) -> Target:
