@@ -48,6 +48,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     option("image-pull-policy", default.image_pull_policy, "when it is pulled")
     option("zookeeper", "", "hosts of the ZooKeeper for pools that name none")
     option("zookeeper-credentials", "true", "give each pool credentials of its own there: true or false")
+    option("zookeeper-authority", "", "PEM file of who signed its certificates: pools speak TLS with it")
     option("namespace", os.environ.get("POD_NAMESPACE", default.namespace), "where the operator runs")
     option("name", default.name, "of its Service, lease and secret")
     option("watch", "", "namespaces to look after, separated by commas; none: all")
@@ -73,6 +74,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         image=given.image,
         image_pull_policy=given.image_pull_policy,
         zookeeper=given.zookeeper,
+        zookeeper_authority=given.zookeeper_authority,
         zookeeper_credentials=given.zookeeper_credentials.lower() == "true",
         namespace=given.namespace,
         name=given.name,

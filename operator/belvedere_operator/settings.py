@@ -15,6 +15,8 @@ class Settings:
     """Hosts of the ZooKeeper for pools that name none; pools lie below /belvedere/NAMESPACE in it."""
     zookeeper_credentials: bool = True
     """Give each pool in that ZooKeeper credentials of its own."""
+    zookeeper_authority: str = ""
+    """A file: who signed its certificates. Pools speak TLS with it then."""
     namespace: str = "belvedere-system"
     """Where the operator itself runs: its lease, certificates and Services."""
     name: str = "belvedere-operator"

@@ -118,6 +118,18 @@ def test_a_zookeeper_of_ones_own_replaces_the_bundled_one(render: Render) -> Non
         render(zookeeper={"bundled": {"enabled": False}})
 
 
+def test_a_zookeeper_with_tls_is_known_by_its_authority(render: Render) -> None:
+    objects = render(zookeeper={"hosts": "zk:2281", "tlsSecret": "zk-ca"})
+    assert environment(objects)["BELVEDERE_OPERATOR_ZOOKEEPER_AUTHORITY"] == "/etc/belvedere/zookeeper/ca.crt"
+    spec = one(objects, "Deployment", "shop-belvedere-operator")["spec"]["template"]["spec"]
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "zookeeper")
+    assert volume["secret"] == {"secretName": "zk-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    assert {"name": "zookeeper", "mountPath": "/etc/belvedere/zookeeper", "readOnly": True} in spec["containers"][0][
+        "volumeMounts"
+    ]
+    assert environment(render())["BELVEDERE_OPERATOR_ZOOKEEPER_AUTHORITY"] == ""
+
+
 def test_certificates_of_cert_manager_take_the_right_to_its_own_secret_away(render: Render) -> None:
     objects = render(
         certificates={"certManager": {"enabled": True, "issuer": {"name": "ours", "kind": "ClusterIssuer"}}}

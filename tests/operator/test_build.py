@@ -25,6 +25,8 @@ def pool(spec: dict[str, Any] | None = None, name: str = "default", **more: Any)
     found = read(ViewPoolSpec, spec or {})
     if found.zookeeper is not None and found.zookeeper.credentials_secret:
         more.setdefault("zookeeper_secret", found.zookeeper.credentials_secret)
+    if found.zookeeper is not None:
+        more.setdefault("zookeeper_tls", found.zookeeper.tls)
     return PoolInput(name, "shop", "uid", found, zookeeper=ZOOKEEPER, **more)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -40,8 +42,6 @@ def pool(path: str = "belvedere/shop/default-1234.owned", spec: dict[str, Any] |
 
 
 def line(server: Server, of: PoolInput) -> str:
-    from dataclasses import replace
-
     credentials = ZooKeeperCredentials(cast(Kube, server), SETTINGS)
     (secret,) = credentials.documents(replace(of, zookeeper_secret=credentials.secret_of(of)))
     assert secret["metadata"]["name"] == "default-zookeeper"
@@ -79,6 +79,24 @@ def test_pools_keep_to_how_their_nodes_were_made() -> None:
     assert credentials.secret_of(pool(spec=given)) == "mine"
     assert credentials.documents(pool(spec=given)) == []
     assert credentials.secret_of(pool(spec={"zookeeper": {"hosts": "zk:1"}})) == ""
+
+
+def test_pools_of_a_zookeeper_with_tls_get_its_authority(tmp_path: Path) -> None:
+    file = tmp_path / "ca.crt"
+    settings = replace(SETTINGS, zookeeper_authority=str(file))
+    credentials = ZooKeeperCredentials(cast(Kube, Server()), settings)
+    wanted = replace(pool("belvedere/shop/default-1234"), zookeeper_tls=credentials.tls_of(pool()))
+    with pytest.raises(KubeError, match=r"ca\.crt cannot be read: No such file"):
+        credentials.documents(wanted)
+    for content in (b"one", b"another"):
+        file.write_bytes(content)
+        (secret,) = credentials.documents(wanted)
+        assert secret["metadata"]["name"] == "default-zookeeper-authority"
+        assert base64.b64decode(secret["data"]["ca.crt"]) == content
+    own = pool(spec={"zookeeper": {"hosts": "zk:1", "tls": {"secret": "mine", "clientCertificate": True}}})
+    told = credentials.tls_of(own)
+    assert told is not None and (told.secret, told.client_certificate) == ("mine", True)
+    assert credentials.tls_of(pool(spec={"zookeeper": {"hosts": "zk:1"}})) is None
 
 
 def test_the_path_says_whether_nodes_are_protected() -> None:

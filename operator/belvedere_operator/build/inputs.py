@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from belvedere_operator.api import API_VERSION
-from belvedere_operator.api.view_pool import MUTUAL, RoleTemplate, TlsSpec, ViewPoolSpec
+from belvedere_operator.api.view_pool import MUTUAL, RoleTemplate, TlsSpec, ViewPoolSpec, ZooKeeperTlsSpec
 from belvedere_operator.names import POOL_LABEL, ROLE_LABEL, label_value, object_name
 from belvedere_operator.settings import Settings
 
@@ -43,6 +43,8 @@ class PoolInput:
 
     zookeeper_secret: str = ""
     """The Secret with the credentials of the pool's nodes in ZooKeeper; empty: everybody may see and change them."""
+    zookeeper_tls: ZooKeeperTlsSpec | None = None
+    """How its processes speak TLS with ZooKeeper; None: they do not."""
     at_once: frozenset[str] = frozenset()
     """Roles whose pods are replaced all at once: those before cannot talk to those that come."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from belvedere_operator.api import durations
-from belvedere_operator.api.view_pool import ZooKeeperTlsSpec
 from belvedere_operator.build import certificates
 from belvedere_operator.build.inputs import FLIGHT_PORT, GATEWAY_PORT, HTTP_PORT, Document, PoolInput
 from belvedere_operator.names import TLS
@@ -165,16 +164,12 @@ def _zookeeper_environment(pool: PoolInput) -> dict[str, str]:
     found = {}
     if pool.zookeeper_secret:
         found["BELVEDERE_ZOOKEEPER_CREDENTIALS"] = f"{CREDENTIALS}/credentials"
-    if (tls := _zookeeper_tls(pool)) is not None:
+    if (tls := pool.zookeeper_tls) is not None:
         files = {"AUTHORITY": "ca.crt"} | (
             {"CERTIFICATE": "tls.crt", "KEY": "tls.key"} if tls.client_certificate else {}
         )
         found |= {f"BELVEDERE_ZOOKEEPER_TLS_{name}": f"{ZOOKEEPER_TLS}/{file}" for name, file in files.items()}
     return found
-
-
-def _zookeeper_tls(pool: PoolInput) -> ZooKeeperTlsSpec | None:
-    return pool.spec.zookeeper.tls if pool.spec.zookeeper is not None else None
 
 
 def _zookeeper_volumes(pool: PoolInput) -> list[Document]:
@@ -184,7 +179,7 @@ def _zookeeper_volumes(pool: PoolInput) -> list[Document]:
         items = [{"key": "credentials", "path": "credentials"}]
         secret = {"secretName": pool.zookeeper_secret, "items": items, "defaultMode": 0o440}
         found.append({"name": "zookeeper", "secret": secret})
-    if (tls := _zookeeper_tls(pool)) is not None:
+    if (tls := pool.zookeeper_tls) is not None:
         found.append({"name": "zookeeper-tls", "secret": {"secretName": tls.secret, "defaultMode": 0o440}})
     return found
 

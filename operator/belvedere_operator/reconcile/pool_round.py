@@ -215,7 +215,8 @@ class PoolRounds:
             capabilities=self._cluster.capabilities(),
             external_metrics=self._settings.metrics_provider and not self._cluster.other_provider(),
         )
-        wanted = replace(wanted, zookeeper_secret=self._credentials.secret_of(wanted))
+        zookeeper_secret, zookeeper_tls = self._credentials.secret_of(wanted), self._credentials.tls_of(wanted)
+        wanted = replace(wanted, zookeeper_secret=zookeeper_secret, zookeeper_tls=zookeeper_tls)
         if problem is not None:
             return _Observed(wanted, PoolState(name, Phase.STARTING, problem[1]), (), None, problem)
         selector = selector_text(wanted.selector())

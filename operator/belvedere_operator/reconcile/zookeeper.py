@@ -12,8 +12,9 @@ import base64
 import hashlib
 import hmac
 import secrets
+from pathlib import Path
 
-from belvedere_operator.api.view_pool import ViewPoolSpec
+from belvedere_operator.api.view_pool import ViewPoolSpec, ZooKeeperTlsSpec
 from belvedere_operator.build.inputs import Document, PoolInput
 from belvedere_operator.kube.client import Kube, KubeError
 from belvedere_operator.settings import Settings
@@ -51,9 +52,35 @@ class ZooKeeperCredentials:
             return pool.spec.zookeeper.credentials_secret or ""
         return pool.object_name("zookeeper") if pool.zookeeper.endswith(OWNED) else ""
 
+    def tls_of(self, pool: PoolInput) -> ZooKeeperTlsSpec | None:
+        """How it speaks TLS: as it says itself, or as everybody in the operator's ZooKeeper."""
+        if pool.spec.zookeeper is not None:
+            return pool.spec.zookeeper.tls
+        if not self._settings.zookeeper_authority:
+            return None
+        return ZooKeeperTlsSpec(pool.object_name("zookeeper", "authority"))
+
     def documents(self, pool: PoolInput) -> list[Document]:
-        """The Secret, if it is ours to make."""
-        if pool.spec.zookeeper is not None or not pool.zookeeper_secret:
+        """The Secrets that are ours to make."""
+        if pool.spec.zookeeper is not None:
+            return []
+        return [*self._credentials(pool), *self._authority(pool)]
+
+    def _authority(self, pool: PoolInput) -> list[Document]:
+        """Read each time: files of a mounted Secret change."""
+        if pool.zookeeper_tls is None:
+            return []
+        try:
+            content = Path(self._settings.zookeeper_authority).read_bytes()
+        except OSError as error:
+            text = f"{self._settings.zookeeper_authority} cannot be read: {error.strerror}"
+            raise KubeError(422, "Unreadable", text) from error
+        data = {"ca.crt": base64.b64encode(content).decode()}
+        meta = pool.meta(pool.zookeeper_tls.secret)
+        return [{"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": meta, "data": data}]
+
+    def _credentials(self, pool: PoolInput) -> list[Document]:
+        if not pool.zookeeper_secret:
             return []
         path = pool.zookeeper.partition("/")[2]
         line = f"{USER}:{password(self._installation_key(), path)}\n"
