@@ -32,6 +32,7 @@ from belvedere.cluster.roles.gc_tables import TableGc
 from belvedere.cluster.roles.input_listing import Listing, WaitingInput
 from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.publishing import Unpublished
+from belvedere.cluster.roles.view_pointers import ViewPointers
 from belvedere.cluster.roles.void_rows import VoidRows
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.seam import Handler, Payload
@@ -129,6 +130,7 @@ class CoordinatorMember(Incarnation):
         self.void_rows = VoidRows(around.store)
         self.removals = InputGc(around.store)
         self._table_gc_at = self._count_at = 0.0
+        self.pointers = ViewPointers(around.store)
         self._quarantined: set[str] = set()
         """Views whose quarantine was counted."""
         self._looked_after: tuple[object, int] | None = None
@@ -236,6 +238,9 @@ class CoordinatorMember(Incarnation):
         if time.monotonic() >= self._count_at and self.chores.waiting() == 0:
             self._count_at = time.monotonic() + QUARANTINE_SECONDS
             self._chore(self._count_quarantines)
+            self.pointers.look_again()
+        if self.chores.waiting() == 0 and (write := self.pointers.due(self.committed.after(-1, 0.0))) is not None:
+            self._chore(write)
 
     def _count_quarantines(self) -> None:
         newest = self.committed.after(-1, 0.0)
