@@ -7,20 +7,26 @@
 Each writer has its own rows and one session: what it reads is what it has written last, never older and never newer.
 So a write that is lost, or one that happens a second time behind a later one, is found by the next read. The subscriber
 keeps a copy of the view by changes alone; each change must begin where the one before it ended.
+
+`python -m tests.gateway.killed [embedded|pool] SECONDS SEED` runs it for longer and writes its report.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
 import random
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import belvedere
@@ -88,6 +94,8 @@ class Load:
         self._stop = threading.Event()
         self.failures: list[BaseException] = []
         self.writes = self.changes = 0
+        self.answered: list[float] = []
+        """When writes were answered, and read back."""
         self.expected: dict[int, dict[int, int]] = {writer: {} for writer in range(writers)}
         self.copy: dict[int, tuple[int, int]] = {}
         self._subscribed = threading.Event()
@@ -127,6 +135,7 @@ class Load:
                 wanted = {"writer": writer, "rows": len(mine), "n": sum(mine.values())} if mine else None
                 found = session.get("totals", writer)
                 assert found == wanted, f"writer {writer} reads {found} after write {self.writes}, not {wanted}"
+                self.answered.append(time.monotonic())
 
     def _follow(self) -> None:
         with belvedere.connect(self._url, timeout=PATIENCE) as db:
@@ -201,7 +210,44 @@ def torture(gateways: Sequence[Gateway], define: Callable[[str], None], seconds:
     return load
 
 
+def report(kind: str, seconds: float, seed: int, directory: Path) -> dict[str, Any]:
+    """Of a run with a kill every four seconds; raises if anything was wrong."""
+    from tests.cluster.real import started
+
+    kills = int(seconds / 4)
+    with contextlib.ExitStack() as stack:
+        if kind == "pool":
+            cluster = started(directory / "cluster")
+            stack.callback(cluster.stop)
+            gateways = [Gateway(["gateway", "--url", cluster.url]) for _ in range(2)]
+        else:
+            gateways = [Gateway(["serve", "--db", str(directory / "db")])]
+        load = torture(gateways, define_over, seconds, kills, seed)
+    pauses = sorted(after - before for before, after in itertools.pairwise(sorted(load.answered)))
+    return {
+        "database": kind,
+        "gateways": len(gateways),
+        "seconds": round(load.answered[-1] - load.answered[0]),
+        "killed": kills - kills // 4,
+        "terminated": kills // 4,
+        "writes": load.writes,
+        "changes": load.changes,
+        "longest pause without an answer, s": round(pauses[-1], 2),
+        "pauses over 2 s": sum(pause > 2.0 for pause in pauses),
+    }
+
+
+def main(kind: str, seconds: str, seed: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="belvedere-killed-") as directory:
+        found = report(kind, float(seconds), int(seed), Path(directory))
+    print(json.dumps(found, indent=1))
+
+
 def define_over(url: str) -> None:
     with belvedere.connect(url, timeout=PATIENCE) as db:
         db.execute(TABLE)
         db.execute(VIEW)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

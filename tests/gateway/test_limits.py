@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -252,6 +255,44 @@ def test_many_idle_connections_do_not_hurt() -> None:
         finally:
             for one in idle:
                 one.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_ten_thousand_idle_connections_do_not_hurt(tmp_path: Path) -> None:
+    """Those that have asked before; of a process of its own, so that its memory can be looked at."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    command = [sys.executable, "-m", "belvedere.cli.main", "serve", "--db", str(tmp_path / "db"), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    url = httpx.URL(process.stdout.readline().split()[-1])
+    idle: list[socket.socket] = []
+
+    def resident() -> int:
+        return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+    try:
+        with httpx.Client(base_url=url, timeout=60) as client:
+            assert client.post("/v1/sql", content=ORDERS, headers={"content-type": "application/sql"}).is_success
+            before = resident()
+            for number in range(10_000):
+                idle.append(socket.create_connection((url.host, url.port or 0)))
+                idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                if number % 100 == 99:  # no more than the queue of the listener takes
+                    assert all(b" 200 " in one.recv(4096) for one in idle[-100:])
+            for number in range(200):
+                began = time.monotonic()
+                assert client.post(ROWS, json={"id": number}).status_code == 200
+                assert time.monotonic() - began < 5.0
+            assert client.get("/v1/relations/orders/rows?limit=1000").json()["rows"][-1]["id"] == 199
+            assert (resident() - before) / len(idle) < 30_000, "bytes for each of them"
+            assert "belvedere_http_connections 10001.0" in client.get("/metrics").text
+    finally:
+        for one in idle:
+            one.close()
+        process.terminate()
+        assert process.wait(60) == 0
+        process.stdout.close()
 
 
 def test_the_reference_lists_every_metric_of_a_gateway_and_nothing_else() -> None:

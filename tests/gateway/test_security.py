@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from belvedere.errors import DataError, NotAuthenticated
+from belvedere.gateway import fanout, subscriptions
 from belvedere.gateway.api import Right
 from belvedere.gateway.auth import Credentials, matches
 from belvedere.gateway.databases import EmbeddedDatabase
 from belvedere.gateway.server import GatewayServer, ServerOptions, TlsPaths
 from belvedere.gateway.token_file import TokenFile
-from tests.gateway.serving import ORDERS, SPEND, Served, embedded, serving
+from tests.gateway.serving import ORDERS, SPEND, Served, embedded, serving, subscribed
 
 READER, WRITER, ADMIN = "reader-4e1243bd22c6", "writer-4e1243bd22c6", "admin-4e1243bd22c66"
 TOKENS = f"""
@@ -139,6 +140,19 @@ def test_tokens_that_are_wrong_or_late_are_refused(tmp_path: Path) -> None:
         with served.http.stream("GET", f"{events}{READER}") as response:
             assert response.status_code == 200
         assert served.get(f"/v1/relations/spend/rows?access_token={READER}").status_code == 400, "only of events"
+
+
+def test_a_subscription_ends_when_its_token_is_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(fanout, "PROGRESS_SECONDS", 0.1)
+    with (
+        guarded(tmp_path) as served,
+        subscribed(served, "/v1/relations/spend/changes", headers=bearer(READER)) as events,
+    ):
+        assert next(events)[0] == "epoch"
+        (tmp_path / "tokens.yaml").write_text("tokens: [{name: other, token: other-0123456789abc, read: ['*']}]")
+        told = [event for event in events if event[0] != "epoch"]
+    assert [(name, data["error"], data["resumable"]) for name, _, data in told] == [("end", "NotAuthenticated", False)]
 
 
 def test_the_file_is_read_again_and_a_wrong_one_is_not_taken(tmp_path: Path) -> None:

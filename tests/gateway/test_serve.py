@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from belvedere.cli.main import cli
-from tests.gateway.serving import Events
+from tests.gateway.serving import ORDERS, SPEND, SQL, Events
 
 MAIN = [sys.executable, "-m", "belvedere.cli.main"]
 
@@ -89,6 +90,32 @@ def test_serve_from_start_to_sigterm(tmp_path: Path) -> None:
     assert (name, told["type"].rpartition("/")[2], told["resumable"]) == ("end", "draining", True)
     with command("--db", path, "serve", "--port", "0") as (process, url):
         assert sql(url, "SELECT n FROM spend")["rows"] == [{"n": 20_000}]
+
+
+def test_connections_leave_the_database_the_files_that_it_needs(tmp_path: Path) -> None:
+    """More idle ones than there may be open files; beside them the log goes on and views are computed."""
+    command = f"ulimit -n 300; exec {sys.executable} -m belvedere.cli.main serve --db {tmp_path / 'db'} --port 0"
+    process = subprocess.Popen(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    idle: list[socket.socket] = []
+    try:
+        assert process.stdout is not None
+        url = httpx.URL(process.stdout.readline().split()[-1])
+        with httpx.Client(base_url=url, timeout=60) as client:
+            for statement in (ORDERS, SPEND):
+                assert client.post("/v1/sql", content=statement, headers=SQL).status_code == 200
+            idle += [socket.create_connection((url.host, url.port or 0)) for _ in range(400)]
+            for number in range(5):
+                written = client.post("/v1/relations/orders/rows", json={"id": number, "customer": 1, "total": "1"})
+                after = {"belvedere-after": written.json()["token"]}
+                assert client.get("/v1/relations/spend/row?key=1", headers=after).json()["n"] == number + 1
+            assert client.get("/readyz").json() == {"ready": True, "reasons": []}
+    finally:
+        for one in idle:
+            one.close()
+        process.terminate()
+        told = process.communicate(timeout=60)[1]
+    assert process.returncode == 0
+    assert "150 connections are taken at most" in told
 
 
 def test_a_reader_beside_the_writer_serves_reads(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import enum
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from belvedere.errors import BadRequest, ReadOnly
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from belvedere.gateway.databases import GatewayDatabase
     from belvedere.gateway.fanout import Fanouts
     from belvedere.gateway.snapshots import Snapshots
+
+T = TypeVar("T")
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -84,6 +86,12 @@ class Answer:
     """Of writes and definitions: what happened, for the audit log."""
 
 
+class InThread(Protocol):
+    """Carries something out in a thread. `waits`: in one of those for what takes long without working."""
+
+    def __call__(self, function: Callable[[], T], *, waits: bool = False) -> Awaitable[T]: ...
+
+
 @dataclass(slots=True)
 class Call:
     """One request, read and allowed."""
@@ -97,8 +105,7 @@ class Call:
     allowed: Callable[[Right, str], None]
     """Raises AccessDenied."""
     may: Callable[[Right, str], bool]
-    in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
-    """For what waits while others are answered."""
+    in_thread: InThread
     recheck: Callable[[], Awaitable[None]]
     """Raises if the caller may not go on with what takes long."""
     ended: Callable[[str], None]

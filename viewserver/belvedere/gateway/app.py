@@ -236,7 +236,8 @@ class Exchange:
         if EVENTS in endpoint.produces:
             app.seats.take(principal.name)
             try:
-                await self._answer(await app.waiting(lambda: endpoint.run(call)), call)
+                waits = bool(call.last_event or call.get("after"))
+                await self._answer(await app.in_thread(lambda: endpoint.run(call), waits=waits), call)
             finally:
                 app.seats.free(principal.name)
             return
@@ -352,7 +353,7 @@ class Exchange:
             principal,
             lambda right, relation: app.require_now(principal, right, relation),
             lambda right, relation: app.may(principal, right, relation),
-            app.waiting,
+            app.in_thread,
             lambda: self._recheck(endpoint),
             app.metrics.subscriber_ended,
             relation=self._relation,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import resource
 import ssl
 from typing import Any
 
@@ -15,6 +17,24 @@ HEAD_BYTES = 64 << 10
 _SPECIAL, _ESCAPED = re.compile(r'([,+"\\<>;])'), r"\\\1"
 HEAD_SECONDS = 10.0
 """How long a client may take for the head of a request that it has begun, and for the first one."""
+
+
+RESERVED_FILES = 512
+"""File descriptors that connections leave to the database: a log that cannot open its next file stops."""
+
+
+def affordable(wanted: int) -> int:
+    """How many connections there can be beside the files of this process. Raises its soft limit if that helps."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        most = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, soft - min(RESERVED_FILES, soft // 2))
 
 
 class Connections:

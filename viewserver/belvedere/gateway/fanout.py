@@ -22,10 +22,12 @@ from typing import Any
 from belvedere import errors
 from belvedere.gateway import problems, values
 from belvedere.gateway.databases import GatewayDatabase
+from belvedere.gateway.rounds import Rounds
 from belvedere.model.view_change import ViewChange
 
 PROGRESS_SECONDS = 15.0
 """How often a quiet view says how far it is."""
+STILL_THERE = b": nothing was committed\n\n"
 PART_ROWS = 1_000
 MOST_AT_ONCE = 64 << 10
 """Bytes that are given to a connection at a time: what it holds for a reader that does not read."""
@@ -92,12 +94,13 @@ class Fanout:
         self.floor = self.position = -1
         """Everything after `floor`, up to `position`, is in the ring."""
         self.error: BaseException | None = None
-        self._news = asyncio.Event()
+        self._rounds = Rounds(self._loop)
         self._ready = asyncio.Event()
         self._stopping = threading.Event()
         self._upstream: Any = None
         self.subscribers = 0
         self._joined: tuple[int, int, bytes] = (0, 0, b"")
+        self._beats = 0
         threading.Thread(target=self._run, name=f"changes of {view}", daemon=True).start()
 
     # ------------------------------------------------------------------ the thread
@@ -105,12 +108,16 @@ class Fanout:
     def _run(self) -> None:
         try:
             self._upstream = upstream = self._database.db.subscribe(self.view, progress=PROGRESS_SECONDS)
+            last = upstream.epoch
             self._tell(lambda: self._begin(upstream.epoch))
             for change in upstream:
                 if self._stopping.is_set():
                     break
-                data = change_events(change)
-                self._tell(lambda change=change, data=data: self._append(change.epoch, data))  # type: ignore[misc]
+                if len(change) or change.epoch > last:
+                    data, last = change_events(change), change.epoch
+                    self._tell(lambda epoch=last, data=data: self._append(epoch, data))  # type: ignore[misc]
+                else:
+                    self._tell(self._beat)
             upstream.close()
             self._tell(lambda: self._end(errors.Closed("the subscription ended")))
         except Exception as error:
@@ -137,16 +144,18 @@ class Fanout:
             gone = self._ring.popleft()
             self._bytes -= len(gone.data)
             self.floor = gone.epoch
-        self._wake()
+        self._rounds.begin()
+
+    def _beat(self) -> None:
+        """Nothing was committed, so there is nothing to tell; who listens must still see that the stream is alive, and
+        who may not listen any more be found out."""
+        self._beats += 1
+        self._rounds.begin()
 
     def _end(self, error: BaseException) -> None:
         self.error = error
         self._ready.set()
-        self._wake()
-
-    def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self._rounds.begin()
 
     def stop(self, error: BaseException | None = None) -> None:
         self._stopping.set()
@@ -170,8 +179,8 @@ class Fanout:
 
     async def follow(self, place: int, reached: int) -> AsyncIterator[bytes]:
         """Events from a place on that are later than an epoch, as many at a time as there are. Ends by raising why."""
+        beats = self._beats
         while True:
-            news = self._news
             while reached >= 0 and place < self.next_number:
                 # who was told of an epoch before our thread heard of it is not told again
                 first = self._ring[0].number
@@ -186,8 +195,11 @@ class Fanout:
                 yield data
             elif self.error is not None:
                 raise self.error
+            elif beats != self._beats:
+                beats = self._beats
+                yield STILL_THERE
             else:
-                await news.wait()
+                await self._rounds.wait()
 
     def _from(self, place: int) -> tuple[bytes, int]:
         start, stop, data = self._joined

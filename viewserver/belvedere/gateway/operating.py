@@ -188,7 +188,7 @@ async def _verifying(call: Call, names: list[str]) -> AsyncGenerator[bytes, None
     for done, name in enumerate(names):
         if call.gone.is_set():
             return
-        work = asyncio.ensure_future(call.in_thread(functools.partial(_verified, call, name)))
+        work = asyncio.ensure_future(call.in_thread(functools.partial(_verified, call, name), waits=True))
         while True:
             told = {"event": "progress", "view": name, "done": done, "total": len(names)}
             yield values.dumps({**told, "seconds": round(time.monotonic() - began, 1)}) + b"\n"

@@ -26,7 +26,7 @@ from belvedere.gateway import problems, values
 from belvedere.gateway.app import Application, Settings
 from belvedere.gateway.audit import AuditLog
 from belvedere.gateway.auth import Authenticator, Authorizer, ByPattern, Credentials, NoAuthentication, is_loopback
-from belvedere.gateway.connections import Connection, Connections
+from belvedere.gateway.connections import Connection, Connections, affordable
 from belvedere.gateway.databases import GatewayDatabase
 from belvedere.gateway.limits import Limits
 from belvedere.gateway.metrics import CONTENT_TYPE, GatewayMetrics, Sources
@@ -116,7 +116,9 @@ class GatewayServer:
         app = Application(
             self.database, ENDPOINTS, self._authenticator, self._authorizer, audit, self.metrics, settings, self._say
         )
-        connections = Connections(limits.connections)
+        connections = Connections(affordable(limits.connections))
+        if connections.most < limits.connections:
+            self._say(f"{connections.most} connections are taken at most: the limit of open files allows no more")
         self._read_gauges(app, connections)
         kind = type("BoundConnection", (Connection,), {"shared": connections})
         config = uvicorn.Config(
