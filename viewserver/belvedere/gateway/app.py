@@ -401,7 +401,11 @@ class Exchange:
         media = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
         if media not in endpoint.consumes and not (endpoint.optional_body and not call.body):
             listed = ", ".join(endpoint.consumes)
-            raise errors.BadRequest(f"Content-Type: {media[:60] or 'missing'}; there is {listed}", 415)
+            raise errors.BadRequest(
+                f"Content-Type: {media[:60] or 'missing'}; there is {listed}; hint: send the header, as in"
+                f" -H 'Content-Type: {endpoint.consumes[0]}'",
+                415,
+            )
         call.content_type = media
 
     # ------------------------------------------------------------------ what goes
