@@ -62,7 +62,7 @@ def seconds(text: str) -> float:
 
 def idempotency_key(endpoint: Endpoint, key: str) -> str:
     if not endpoint.idempotent:
-        raise errors.BadRequest("Idempotency-Key has no meaning here: this request changes nothing by being repeated")
+        raise errors.BadRequest("Idempotency-Key has no meaning here; writes by rows, deletes and changes take one")
     if not _KEY.match(key):
         raise errors.BadRequest("Idempotency-Key: 1 to 200 visible ASCII characters")
     return key
