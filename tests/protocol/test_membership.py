@@ -158,7 +158,25 @@ def test_one_that_fails_again_is_left_out_longer_and_forgiven_in_time() -> None:
         times.append(left_out(now))
         now += times[-1] + 1000
     assert times == [SHUN_MS * 2**n for n in range(5)]
-    assert left_out(now + 10 * times[-1]) == SHUN_MS
+    later = now + 10 * times[-1]
+    membership.worked(B.id)
+    assert left_out(later) == SHUN_MS
+
+
+def test_one_that_hangs_is_not_forgiven_however_seldom_there_is_work_for_it() -> None:
+    """Nothing is noticed while there is nothing to do: that it was wanted for long does not say that it works."""
+    membership = Membership("c1")
+    membership.listed([A, B, D], 0)
+    now = 0
+    for n in range(4):
+        membership.failed(B.id, "nothing heard of it for 10 s", now)
+        membership.worked(B.id)  # what it has sent before it was left out
+        pause = SHUN_MS * 2**n
+        membership.tick(now + pause - 1)
+        assert B.id not in membership.change(None).servers
+        membership.tick(now + pause)
+        assert B.id in membership.change(None).servers
+        now += 100 * pause
 
 
 def test_a_rolling_upgrade_switches_when_the_last_one_speaks_the_new_protocol() -> None:

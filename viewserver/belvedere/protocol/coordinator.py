@@ -564,12 +564,14 @@ class Coordinator:
         match message:
             case Sent(epoch, attempt, member):
                 self.failure_detector.heard(self._now)
+                self.membership.worked(member)
                 try:
                     return [Send(to, expect) for to, expect in self.epochs.sent(message)]
                 except Contradiction as error:
                     return self._failed(Failed(epoch, attempt, member, str(error)))
             case Done(epoch, attempt, member):
                 self.failure_detector.heard(self._now)
+                self.membership.worked(member)
                 try:
                     self.epochs.done(message)
                 except Contradiction as error:

@@ -23,7 +23,7 @@ OLDEST_PROTOCOL = max(1, PROTOCOL - 1)
 SHUN_MS = 5000
 LONGEST_SHUN_MS = 3_600_000
 FORGIVEN_AFTER = 4
-"""Whoever has had a part for so many times as long as it was left out before is as good as new."""
+"""Whoever works, and did so for this many times as long as it was left out before, is as good as new."""
 LONGEST_SETTLE = 5
 """However many members keep coming: one that is there for so many settle times is taken."""
 SPENT_NAMES = 10_000
@@ -64,6 +64,8 @@ class _Shunned:
     until: int
     pause: int
     reason: str
+    works: bool = False
+    """Whether it has got something done since then. One that hangs does not, however long it has a part."""
 
 
 class Membership:
@@ -123,9 +125,16 @@ class Membership:
         self._last = None
         if member in self._members:
             before = self._shunned.get(member)
-            forgiven = before is None or self._now - before.until > FORGIVEN_AFTER * max(before.pause, SHUN_MS)
+            good_for = FORGIVEN_AFTER * max(before.pause, SHUN_MS) if before is not None else 0
+            forgiven = before is None or (before.works and self._now - before.until > good_for)
             pause = SHUN_MS if before is None or forgiven else min(2 * before.pause, LONGEST_SHUN_MS)
             self._shunned[member] = _Shunned(self._now + pause, pause, reason)
+
+    def worked(self, member: MemberId) -> None:
+        """It has done its part of a stage, or of an epoch."""
+        before = self._shunned.get(member)
+        if before is not None and before.until <= self._now:
+            self._shunned[member] = replace(before, works=True)
 
     def can_spare(self, members: Iterable[MemberId]) -> bool:
         """Whether somebody is left in each of their roles who did not fail of late as well."""
