@@ -6,6 +6,8 @@ tables and views at once, which no handler of one resource has. So kopf keeps no
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Sequence
@@ -18,6 +20,9 @@ from belvedere_operator.api.crds import KINDS
 from belvedere_operator.kube.config import Access
 from belvedere_operator.reconcile.queue import Queue
 from belvedere_operator.reconcile.resources import Resources, pool_key
+
+CLOSING_S = 0.5
+"""TLS connections of watches say goodbye to each other: that takes turns of the loop after the last watch has ended."""
 
 
 def watch(
@@ -33,14 +38,20 @@ def watch(
     _configure(registry, access)
     for kind in KINDS:
         kopf.on.event(GROUP, VERSION, kind.plural, registry=registry)(_seen(kind.name, resources, queue))
-    kopf.run(
-        registry=registry,
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=tuple(namespaces),
-        stop_flag=stop,
-        ready_flag=ready,
-    )
+
+    async def run() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await kopf.operator(
+                registry=registry,
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=tuple(namespaces),
+                stop_flag=stop,
+                ready_flag=ready,
+            )
+        await asyncio.sleep(CLOSING_S)
+
+    asyncio.run(run())
 
 
 def _configure(registry: kopf.OperatorRegistry, access: Access) -> None:

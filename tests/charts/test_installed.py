@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.kube import cluster
 from tests.kube.cluster import Cluster
 from tests.kube.fixtures import require_binaries
 from tests.kube.kubernetes import CommandFailed, until
+from tests.operator.running import RunningOperator, Shop, gateway, table, view
 
 # The kinds of the Prometheus operator and of cert-manager are not there.
 KINDS = (
@@ -104,4 +106,38 @@ def test_rights_of_users_are_as_said(control_plane: Cluster, namespace: str) -> 
     assert may("viewer", "list", "materializedviews")
     assert not may("viewer", "get", "materializedviews", "rows")
     assert not may("viewer", "create", "materializedviews")
+    control_plane.helm("uninstall", "shop", "--namespace", namespace)
+
+
+def test_an_operator_works_with_definitions_of_an_older_version(
+    control_plane: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    """Somebody upgraded the operator alone (`crds.install=false`): what the definitions do not have is not stored, and
+    everything else goes on, without an end of writes."""
+    install(control_plane, namespace)
+    schema = "/spec/versions/0/schema/openAPIV3Schema/properties"
+    later = (f"{schema}/status/properties/zonePath", f"{schema}/status/properties/figuresTime")
+    change = [{"op": "remove", "path": path} for path in later]
+    control_plane.kubectl("patch", "crd", "materializedviews.belvedere.dev", "--type=json", "-p", json.dumps(change))
+    with gateway(tmp_path) as url:
+        running = RunningOperator(control_plane, urls={namespace: url})
+        running.start()
+        try:
+            shop = Shop(control_plane, namespace)
+            shop.apply(table("old-orders"), view("old-view", "SELECT id FROM old_orders"))
+            shop.wait("mv", "old-view", "Built", "True")
+            status = shop.get("mv", "old-view")["status"]
+            assert status["zones"] and "zonePath" not in status
+            versions: list[str] = []
+
+            def settled() -> bool:
+                running.leading.queue.add((namespace, "default"), 0.0)
+                versions.append(shop.get("mv", "old-view")["metadata"]["resourceVersion"])
+                return len(versions) > 10 and len(set(versions[-10:])) == 1
+
+            until(settled, 60.0, "a resource that is left alone")
+            shop.kubectl("delete", "mv", "old-view", "--timeout=60s")
+        finally:
+            running.stop()
+    install(control_plane, namespace, "--set", "operator.leaseSeconds=21")
     control_plane.helm("uninstall", "shop", "--namespace", namespace)

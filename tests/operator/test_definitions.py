@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.kube.cluster import Cluster
 from tests.kube.kubernetes import CommandFailed
 
+HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
 
 TABLE: dict[str, Any] = {
@@ -30,6 +32,19 @@ def test_examples_are_accepted(crds: Cluster, namespace: str, path: Path) -> Non
     """`--validate=strict` is what people get: an unknown field is an error."""
     crds.kubectl("apply", "--validate=strict", "-n", namespace, "-f", str(path))
     crds.kubectl("apply", "--server-side", "--dry-run=server", "-n", namespace, "-f", str(path), "--force-conflicts")
+
+
+def blocks(page: Path) -> list[str]:
+    """Manifests of a page."""
+    return re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["kubernetes-views", "autoscaling"])
+def test_manifests_of_the_pages_are_accepted_one_after_the_other(crds: Cluster, namespace: str, name: str) -> None:
+    found = blocks(HOWTO / f"{name}.md")
+    assert len(found) == 2
+    for text in found:
+        crds.kubectl("apply", "--server-side", "--validate=strict", "-n", namespace, "-f", "-", stdin=text)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from belvedere_operator.build.inputs import Capabilities
 from belvedere_operator.decide import relations
 from belvedere_operator.reconcile import pool_round, verifications
 from tests.kube.cluster import Cluster
@@ -202,6 +204,38 @@ def test_an_autoscaler_is_made_and_taken_away(shop: Shop, operator: RunningOpera
     shop.apply(resource("ViewPool", "two", autoscaling={"maxReplicas": 4, "minReplicas": 2}))
     shop.wait("vp", "two", "Autoscaling", "True", "Active")
     assert shop.get("vp", "two")["spec"]["replicas"] == 2
+
+
+def scaled_objects() -> dict[str, Any]:
+    """The definition of KEDA's kind, as far as anybody here looks at it."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
+    names = {"plural": "scaledobjects", "singular": "scaledobject", "kind": "ScaledObject"}
+    spec = {"group": "keda.sh", "scope": "Namespaced", "names": names, "versions": [version]}
+    meta = {"name": "scaledobjects.keda.sh"}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": meta, "spec": spec}
+
+
+def test_where_another_adapter_serves_external_metrics_keda_scales(
+    shop: Shop, operator: RunningOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "other_provider", "prometheus-adapter/monitoring")
+    shop.cluster.apply(scaled_objects())
+    shop.cluster.wait("crd/scaledobjects.keda.sh", "Established")
+    shop.apply(resource("ViewPool", "scaled", autoscaling={"maxReplicas": 4}))
+    message = shop.wait("vp", "scaled", "Autoscaling", "False", "AnotherMetricsProvider")
+    assert "prometheus-adapter/monitoring" in message and "scaler: keda" in message
+    assert not shop.exists("hpa", "scaled-viewserver")
+    monkeypatch.setattr(operator, "capabilities", Capabilities(keda=True))
+    shop.apply(resource("ViewPool", "scaled", autoscaling={"maxReplicas": 4, "scaler": "keda"}))
+    shop.wait("vp", "scaled", "Autoscaling", "True", "Active")
+    spec = shop.get("scaledobject", "scaled-viewserver")["spec"]
+    assert spec["scaleTargetRef"] == {"apiVersion": "belvedere.dev/v1alpha1", "kind": "ViewPool", "name": "scaled"}
+    assert [one["metadata"]["url"].rpartition("/scaling/")[2] for one in spec["triggers"]] == [
+        f"{shop.namespace}/scaled"
+    ] * 2
+    shop.apply(resource("ViewPool", "scaled", autoscaling={"maxReplicas": 4, "scaler": "none"}))
+    until(lambda: not shop.exists("scaledobject", "scaled-viewserver"), 60.0, "the end of its ScaledObject")
 
 
 def test_pause(shop: Shop) -> None:

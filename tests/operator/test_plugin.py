@@ -43,6 +43,7 @@ def shop(crds: Cluster, url: str) -> Iterator[Shop]:
     )
     for name in ("by-id", "shares"):
         found.wait("mv", name, "Ready", "True")
+        found.wait("mv", name, "Built", "True")
     found.wait("mv", "broken", "Accepted", "False")
     rows = json.dumps([{"id": 1, "total": "4.00"}, {"id": 2, "total": "0.00"}]).encode()
     where = f"{url}/v1/relations/web_orders/rows"

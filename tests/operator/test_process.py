@@ -254,6 +254,9 @@ def test_the_autoscaler_reads_external_metrics_and_scales_the_pool(
 
         item = until(value, 60.0, "a figure")
         assert (item["metricName"], item["metricLabels"]) == ("belvedere_busy_viewservers", {"pool": "scaled"})
+        for_keda = json.loads(one.get(f"/scaling/{namespace}/scaled"))
+        assert set(for_keda) == {"belvedere_busy_viewservers", "belvedere_lag_viewservers", "explanation"}
+        assert for_keda["belvedere_lag_viewservers"] == 0.0 and "needed" in for_keda["explanation"]
         shop.kubectl("scale", "vp/scaled", "--replicas=3")
         until(
             lambda: shop.get("vp", "scaled")["spec"]["replicas"] == 2,

@@ -184,7 +184,7 @@ def test_figures_of_a_view() -> None:
     )
     assert isinstance(status, MaterializedViewStatus)
     assert (status.rows, status.size, status.lag, status.epoch) == (3, "1.5KiB", "<1s", 9)
-    assert [zone.key for zone in status.zones] == [("customer",)]
+    assert [zone.key for zone in status.zones] == [("customer",)] and status.zone_path == "(customer)"
     gone = status_of(dataclasses.replace(SPEND, status=status), Found(UP, figures(), NOW))
     assert isinstance(gone, MaterializedViewStatus) and (gone.rows, gone.lag, gone.zones) == (None, None, ())
 
@@ -408,3 +408,50 @@ def test_a_build_is_read_as_pools_and_embedded_databases_tell_it() -> None:
     found = by_type(status.conditions)
     assert (found["Built"].reason, found["Built"].message) == ("Building", "25 % done; the version before answers")
     assert found["Ready"].status == "True"
+
+
+def test_a_resource_whose_name_another_one_has_says_nothing_of_that_one() -> None:
+    waiting = {KEY: ("NameTaken", "MaterializedView 'older' is 'spend' in SQL already")}
+    status = status_of(NEW, Found(UP, figures(more={"spend": ready()}), NOW, waiting=waiting))
+    assert isinstance(status, MaterializedViewStatus) and status.rows is None
+    found = by_type(status.conditions)
+    assert {found[one].reason for one in ("Accepted", "Ready")} == {"NameTaken"}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        Found(PoolState("default", Phase.UNREACHABLE, "no answer"), None, NOW),
+        Found(UP, figures(more={"spend": ViewFigures(state="Failed", reason="x")}), NOW),
+        Found(UP, figures(), NOW),
+    ],
+    ids=["the pool does not answer", "the view failed", "the pool has lost it"],
+)
+def test_nobody_is_told_that_a_view_is_fresh_which_cannot_be_read(later: Found) -> None:
+    good = status_of(SPEND, Found(UP, figures(more={"spend": ready()}), NOW))
+    assert by_type(good.conditions)["Fresh"].status == "True"
+    bad = by_type(status_of(dataclasses.replace(SPEND, status=good), later).conditions)
+    assert (bad["Fresh"].status, bad["Fresh"].reason) == ("Unknown", "NotReady")
+    assert "Fresh" not in by_type(status_of(NEW, later).conditions), "nothing was ever said of it"
+
+
+def test_a_change_is_built_when_the_version_is_another_one() -> None:
+    """What the pool lists as being built lags a moment behind what it was told."""
+    was = dataclasses.replace(SPEND.status, plan_version=4)
+    changed = {KEY: DocumentResult("MaterializedView", "spend", "changed")}
+    item = dataclasses.replace(item_of(view("spend", "SELECT 1 AS x")), status=was)
+
+    def built(status: Any, at: float, version: int, **more: Any) -> Any:
+        pool = figures(more={"spend": ready(version=version)})
+        return status_of(dataclasses.replace(item, status=status), Found(UP, pool, NOW + at, **more))
+
+    one = built(was, 0, 4, results=changed)
+    assert by_type(one.conditions)["Built"].reason == "Building"
+    two = built(one, 2, 4)
+    assert by_type(two.conditions)["Built"].reason == "Building", "the pool does not list it yet"
+    three = built(two, 4, 5)
+    assert by_type(three.conditions)["Built"].message == "version 5 is in service"
+    assert (three.last_build.started_at, three.last_build.completed_at) == (stamp(NOW), stamp(NOW + 4))
+    assert by_type(built(two, 40, 4).conditions)["Built"].reason == "Built", "no new version comes of this change"
+    at_once = built(was, 0, 5, results=changed)
+    assert by_type(at_once.conditions)["Built"].reason == "Built" and at_once.last_build.completed_at == stamp(NOW)

@@ -92,7 +92,7 @@ MATERIALIZED_VIEW = Kind(
         PrinterColumn("Lag", ".status.lag"),
         PrinterColumn("Rows", ".status.rows", "integer"),
         AGE,
-        PrinterColumn("Zones", ".status.zones[*].name", wide=True),
+        PrinterColumn("Zones", ".status.zonePath", wide=True),
         PrinterColumn("Epoch", ".status.epoch", "integer", wide=True),
         PrinterColumn("Size", ".status.size", wide=True),
         PrinterColumn("Verified", ".status.lastVerification.time", "date", wide=True),

@@ -141,6 +141,7 @@ class MaterializedViewStatus:
     sql_name: str | None = prop("The view's name in SQL.")
     plan_version: int | None = prop("The version of the view that is in service; it grows with every change.")
     zones: tuple[ZoneStatus, ...] = prop("The zones of its plan.", default=())
+    zone_path: str | None = prop("The keys of its zones, one behind the other.")
     rows: int | None = prop("Rows, about.")
     bytes: int | None = prop("Bytes of rows, about.")
     size: str | None = prop("The same for people.")

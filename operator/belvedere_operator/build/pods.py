@@ -92,6 +92,8 @@ def _container(pool: PoolInput, role: str) -> Document:
         "imagePullPolicy": pool.spec.image_pull_policy or pool.settings.image_pull_policy,
         "args": _arguments(pool, role),
         "env": _environment(pool, role),
+        # The last lines of a process that ended badly are in the status of its pod, and so in that of the pool.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": ports,
         "resources": resources,
         "startupProbe": _probe("/healthz", period=2, failures=90),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,14 +113,23 @@ def problem_of(spec: ViewPoolSpec, zookeeper: str) -> tuple[str, str] | None:
     return None
 
 
-def phase_of(workloads: Iterable[Workload], figures: PoolFigures | None, unreachable: str, name: str) -> PoolState:
+def troubles_of(workloads: Iterable[Workload]) -> str:
+    """Of all roles; what several say in the same words is said once."""
+    roles: dict[str, list[str]] = {}
+    for one in workloads:
+        if one.trouble:
+            roles.setdefault(one.trouble, []).append(one.role)
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in roles.items())
+
+
+def phase_of(workloads: Sequence[Workload], figures: PoolFigures | None, unreachable: str, name: str) -> PoolState:
     """What the pool can do now. It is up when its gateway answers for it, however many pods are missing."""
     if figures is not None:
         if figures.stalled:
             return PoolState(name, Phase.STALLED, f"stalled: {figures.stalled}")
         return PoolState(name, Phase.UP)
     missing = [f"{one.role} {one.ready}/{one.wanted}" for one in workloads if one.ready < one.wanted]
-    trouble = next((f"{one.role}: {one.trouble}" for one in workloads if one.trouble), "")
+    trouble = troubles_of(workloads)
     if missing:
         return PoolState(
             name, Phase.STARTING, "; ".join(part for part in (f"pods ready: {', '.join(missing)}", trouble) if part)
@@ -212,7 +221,7 @@ def _ready(found: PoolFound) -> Said:
 
 
 def _progressing(found: PoolFound) -> Said:
-    if trouble := next((f"{one.role}: {one.trouble}" for one in found.workloads if one.trouble), ""):
+    if trouble := troubles_of(found.workloads):
         return no(PROGRESSING, "Trouble", trouble)
     unsettled = [one for one in found.workloads if not one.settled]
     if not found.workloads or unsettled:

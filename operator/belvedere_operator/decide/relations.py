@@ -24,6 +24,7 @@ from belvedere_operator.decide.ordering import readers_last
 from belvedere_operator.gateway import PoolFigures
 from belvedere_operator.times import age_s
 
+NAME_TAKEN = "NameTaken"
 GRACE_S = 60.0
 """How long the deletion of a view or table waits for a pool that does not answer."""
 RETRY_S = 60.0
@@ -120,7 +121,7 @@ class _Decision:
             return
         if holder is not item:
             text = f"{holder.kind} {holder.name!r} is {item.sql_name!r} in SQL already; give this one another spec.name"
-            self._waiting[item.key] = ("NameTaken", text)
+            self._waiting[item.key] = (NAME_TAKEN, text)
             return
         if not item.finalized:
             self._finalize.append(item)

@@ -16,11 +16,13 @@ from belvedere_operator.api.materialized_view import (
     ZoneStatus,
 )
 from belvedere_operator.decide.items import TABLE, Item, Phase, PoolState
-from belvedere_operator.gateway import DocumentResult, PoolFigures, ViewFigures
+from belvedere_operator.decide.relations import NAME_TAKEN
+from belvedere_operator.gateway import DocumentResult, PoolFigures, TableFigures, ViewFigures
 from belvedere_operator.kube.events import Event
-from belvedere_operator.times import stamp
+from belvedere_operator.times import age_s, stamp
 
 ACCEPTED, BUILT, READY, FRESH, COMPLETE, VERIFIED = "Accepted", "Built", "Ready", "Fresh", "Complete", "Verified"
+BEGUN_S = 30.0
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -41,7 +43,14 @@ class Found:
     target_lag_s: float = 2.0
 
     def view(self, item: Item) -> ViewFigures | None:
-        return self.figures.view(item.sql_name) if self.figures is not None else None
+        return self.figures.view(item.sql_name) if self.figures is not None and self._holds(item) else None
+
+    def table(self, item: Item) -> TableFigures | None:
+        return self.figures.table(item.sql_name) if self.figures is not None and self._holds(item) else None
+
+    def _holds(self, item: Item) -> bool:
+        """What the pool has under the name is not another resource's."""
+        return self.waiting.get(item.key, ("", ""))[0] != NAME_TAKEN
 
 
 def status_of(item: Item, found: Found) -> BaseTableStatus | MaterializedViewStatus:
@@ -57,7 +66,7 @@ def status_of(item: Item, found: Found) -> BaseTableStatus | MaterializedViewSta
 def _table_status(item: Item, found: Found) -> BaseTableStatus:
     assert isinstance(item.status, BaseTableStatus)
     figures = found.figures
-    told = figures.table(item.sql_name) if figures is not None else None
+    told = found.table(item)
     said = [_accepted(item, found, told is not None)]
     if told is not None:
         said.append(_deleting(item, found) or yes(READY, "Ready", "the table takes rows"))
@@ -84,6 +93,8 @@ def _view_status(item: Item, found: Found) -> MaterializedViewStatus:
     said = [_accepted(item, found, told is not None), _built(item, found, told), _ready(item, found, told)]
     if told is not None and told.state == "Ready":
         said += [_fresh(item, found, told), _complete(told)]
+    elif FRESH in by_type(before.conditions):
+        said.append(unknown(FRESH, "NotReady", "see the condition Ready"))
     result = found.verifications.get(item.name)
     verification = before.last_verification
     if result is not None:
@@ -102,11 +113,13 @@ def _view_status(item: Item, found: Found) -> MaterializedViewStatus:
     if found.figures is None:
         return status
     if told is None:
-        return replace(status, plan_version=None, zones=(), rows=None, bytes=None, size=None, lag=None, epoch=None)
+        status = replace(status, plan_version=None, zones=(), zone_path=None)
+        return replace(status, rows=None, bytes=None, size=None, lag=None, epoch=None)
     return replace(
         status,
         plan_version=told.version,
         zones=tuple(ZoneStatus("by " + (", ".join(key) or "nothing"), key) for key in told.zones),
+        zone_path=" -> ".join(f"({', '.join(key)})" for key in told.zones) or None,
         rows=told.rows,
         bytes=told.bytes,
         size=None if told.bytes is None else size(told.bytes),
@@ -185,7 +198,8 @@ def _built(item: Item, found: Found, told: ViewFigures | None) -> Said | None:
     if item.key in found.trying:
         return no(BUILT, *found.trying[item.key])
     result = found.results.get(item.key)
-    if result is not None and result.problem is None and result.action == "changed":
+    changed = result is not None and result.problem is None and result.action == "changed"
+    if (changed or _begun(item, found)) and _known_version(item) in (None, told.version):
         return no(BUILT, "Building", "begun; the version before answers")
     # One that was created and answers is built: a view over little data is there before anybody can look.
     if result is not None and result.problem is None and result.action == "created" and told.state != "Ready":
@@ -194,6 +208,17 @@ def _built(item: Item, found: Found, told: ViewFigures | None) -> Said | None:
     if item.status.applied == item.digest() or has_it:
         return yes(BUILT, "Built", f"version {told.version or 1} is in service")
     return None
+
+
+def _known_version(item: Item) -> int | None:
+    return item.status.plan_version if isinstance(item.status, MaterializedViewStatus) else None
+
+
+def _begun(item: Item, found: Found) -> bool:
+    """A build that was begun a moment ago: it may be that the pool does not list it yet. Not every change makes a new
+    version, so that is believed for a while only."""
+    build = item.status.last_build if isinstance(item.status, MaterializedViewStatus) else None
+    return build is not None and build.completed_at is None and age_s(build.started_at, found.now) < BEGUN_S
 
 
 def _ready(item: Item, found: Found, told: ViewFigures | None) -> Said:
@@ -246,7 +271,7 @@ def _build(
         progress = told.progress if told is not None else None
         begun = before.started_at if under_way and before is not None else stamp(found.now)
         return BuildStatus(begun, None, progress)
-    at_once = result is not None and result.action == "created"
+    at_once = result is not None and result.action in ("created", "changed")
     if built.reason == "Built" and (before is None or at_once):
         return BuildStatus(stamp(found.now), stamp(found.now), None)
     if built.reason == "Built" and under_way and before is not None:

@@ -22,6 +22,7 @@ from belvedere_operator.decide import pool_saying, saying
 from belvedere_operator.decide.certificates import CLOCKS_S
 from belvedere_operator.decide.items import Item, Phase, PoolState, by_item, item_of
 from belvedere_operator.decide.load import Assessment, Target, assess
+from belvedere_operator.decide.pods import troubles
 from belvedere_operator.decide.relations import Attempt, Plan, decide
 from belvedere_operator.decide.trials import FAILED, MARK
 from belvedere_operator.gateway import DocumentResult, PoolFigures, PoolRefused, PoolUnreachable, Problem
@@ -241,6 +242,9 @@ class PoolRounds:
             pool_saying.workload_of(one, one["metadata"].get("labels", {}).get(ROLE_LABEL, ""))
             for one in sorted(listed.values(), key=lambda one: str(one["metadata"]["name"]))
         )
+        if any(not one.settled and not one.trouble for one in workloads):
+            why = troubles(self._kube.list("v1", "Pod", namespace, labelSelector=selector))
+            workloads = tuple(replace(one, trouble=one.trouble or why.get(one.role, "")) for one in workloads)
         figures, unreachable = None, ""
         try:
             figures = self._gateways.of(at).figures()

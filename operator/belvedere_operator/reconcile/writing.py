@@ -15,6 +15,8 @@ from belvedere_operator.names import FINALIZER
 from belvedere_operator.reconcile.resources import Resources
 
 log = logging.getLogger(__name__)
+UNDECLARED = "field not declared in schema"
+"""What the API server says of an applied field that the definition does not have."""
 
 
 class Writing:
@@ -57,7 +59,11 @@ class Writing:
         except KubeError as error:
             if error.missing:
                 return False
-            raise
+            if UNDECLARED not in error.message:
+                raise
+            # Definitions of an older version: a merge stores what they have, and nothing of the rest.
+            gone = dict.fromkeys(before.keys() - after.keys())
+            answer = self._kube.merge(resource, {"status": gone | after}, "status")
         self._resources.put({"apiVersion": resource["apiVersion"], "kind": resource["kind"]} | answer)
         return True
 

@@ -24,7 +24,7 @@ def lag(call: Call) -> Answer:
 
 
 def status(call: Call) -> Answer:
-    told = call.database.status()
+    told = call.database.counted(call.database.status())
     catalog = call.database.db.catalog
     views = told.get("views", {})
     building = [name for build in told.get("builds", ()) for name in build["views"]]
@@ -43,7 +43,7 @@ def status(call: Call) -> Answer:
 
 
 def relation_status(call: Call) -> Answer:
-    told, catalog = call.database.status(), call.database.db.catalog
+    told, catalog = call.database.counted(call.database.status()), call.database.db.catalog
     found = catalog.find(call.relation)
     if isinstance(found, TableDef):
         return Answer(values.dumps(_plain(_table(told, found))))
