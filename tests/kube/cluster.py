@@ -59,12 +59,19 @@ class Cluster(Kubernetes):
 
     def import_image(self, archive: Path) -> None:
         """Have pods find it; there is no registry."""
+        self._images(f"image {archive} was not taken", "import", str(archive))
+
+    def tag_image(self, name: str, other: str) -> None:
+        """Have pods find it under another name as well."""
+        self._images(f"image {name} was not tagged", "tag", "--force", name, other)
+
+    def _images(self, problem: str, *words: str) -> None:
         socket_file = str(self.layout.containerd_socket)
-        command = ("ctr", "--address", socket_file, "--namespace", "k8s.io", "images", "import", str(archive))
+        command = ("ctr", "--address", socket_file, "--namespace", "k8s.io", "images", *words)
         mounts = ("nsenter", "--target", str(require_pid(self.layout.state)), "--mount", "--")
         done = subprocess.run([*mounts, *command], capture_output=True, text=True)
         if done.returncode:
-            raise ClusterFailed(f"image {archive} was not taken: {done.stderr.strip()}")
+            raise ClusterFailed(f"{problem}: {done.stderr.strip()}")
 
     def down(self) -> None:
         down(self.layout.state)

@@ -1,8 +1,11 @@
 """Runs in a pod, with Python alone: writes to a pool through its gateway, and compares its views with naive Python.
+The program comes on standard input.
 
-    python - URL status PATH | load SEED [ROWS]       the program comes on standard input
+    python - URL status PATH | ask METHOD PATH BODY | load SEED [ROWS] | watch VIEW | commits
 
-`load` writes until the file /tmp/stop exists, and compares at epochs in between; its last line is a JSON object.
+`load` writes until the file /tmp/stop exists, and compares at epochs in between. `watch` reads a view until the file
+/tmp/stop-watch exists, and ends badly if it cannot be read once. `commits` writes one row after the other until that
+file exists, each when the one before is in every view. The last line of each is a JSON object.
 """
 
 import json
@@ -17,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-STOP = "/tmp/stop"
+STOP, STOP_WATCH = "/tmp/stop", "/tmp/stop-watch"
 PATIENCE_S = 120.0
 MOST = 1_000_000
 
@@ -107,6 +110,36 @@ def load(gateway: Gateway, seed: int, count: int) -> dict[str, Any]:
     return {"writes": writes, "epochs": len(epochs), "rows": len(rows), "slowest": round(gateway.slowest, 1)}
 
 
+def watch(gateway: Gateway, view: str) -> dict[str, Any]:
+    """Reads without a pause: no read may fail, no epoch go back. Which columns it had, one after the other."""
+    seen: list[list[str]] = []
+    reads = newest = 0
+    while not os.path.exists(STOP_WATCH):
+        known = {"Belvedere_After": f"e{newest}"} if newest else {}  # each gateway has its own newest epoch
+        status, answer = gateway.once("GET", f"/v1/relations/{view}/rows?limit=3", **known)
+        if status != 200 or not answer["rows"] or answer["epoch"] < newest:
+            sys.exit(f"read {reads + 1} of {view}, the last one at epoch {newest}: {status} {answer}")
+        reads, newest = reads + 1, answer["epoch"]
+        columns = list(answer["rows"][0])
+        if not seen or seen[-1] != columns:
+            seen.append(columns)
+            print(json.dumps({"columns": columns, "epoch": newest}), flush=True)
+    return {"reads": reads, "seen": seen}
+
+
+def commits(gateway: Gateway) -> dict[str, Any]:
+    """How long each write took to be in every view, in milliseconds."""
+    took: list[float] = []
+    print("{}", flush=True)
+    while not os.path.exists(STOP_WATCH):
+        begun = time.monotonic()
+        rows = [{"id": -1 - len(took) % 100, "name": f"{begun}", "city": "nowhere"}]
+        token = put(gateway, "customers", rows, f"commits-{begun}-{os.getpid()}")
+        gateway.ask("POST", "/v1/wait", {}, Belvedere_After=token, Belvedere_Wait="60")
+        took.append(round((time.monotonic() - begun) * 1000, 1))
+    return {"took": took}
+
+
 def put(gateway: Gateway, table: str, rows: list[dict[str, Any]], name: str) -> str:
     """The token. By a name, so that a repetition writes nothing."""
     answer = gateway.ask("POST", f"/v1/relations/{table}/rows", rows, Idempotency_Key=f"{table}-{name}")
@@ -128,6 +161,12 @@ def main(url: str, command: str, *words: str) -> None:
     if command == "status":
         status, answer = gateway.once("GET", words[0])
         print(json.dumps({"status": status, "answer": answer}), flush=True)
+    elif command == "ask":
+        print(json.dumps({"answer": gateway.ask(words[0], words[1], json.loads(words[2]))}), flush=True)
+    elif command == "watch":
+        print(json.dumps({"done": True, **watch(gateway, words[0])}), flush=True)
+    elif command == "commits":
+        print(json.dumps({"done": True, **commits(gateway)}), flush=True)
     else:
         answer = load(gateway, int(words[0]), int(words[1]) if len(words) > 1 else 20)
         print(json.dumps({"done": True, **answer}), flush=True)

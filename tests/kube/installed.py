@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -89,12 +89,16 @@ class Installed:
             ]
             raise CommandFailed("\n".join([str(failure), *seen])) from None
 
-    def install(self) -> None:
+    def install(self, chart: Path = CHART, tag: str = "") -> None:
+        """Or upgrade. `tag`: of the images, if it is not that of the tests."""
         self.cluster.apply(namespace(SYSTEM))
-        words = ("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM, "--values", "-")
+        given = values()
+        if tag:
+            given["image"]["tag"] = given["operator"]["image"]["tag"] = tag
+        words = ("upgrade", "--install", RELEASE, str(chart), "--namespace", SYSTEM, "--values", "-")
         wait = ("--wait", f"--timeout={READY_SECONDS:g}s", "--take-ownership")
         with self.timed("helm install to all pods Ready"), self.explained(SYSTEM):
-            self.cluster.helm(*words, *wait, stdin=yaml.safe_dump(values()), seconds=READY_SECONDS + 60)
+            self.cluster.helm(*words, *wait, stdin=yaml.safe_dump(given), seconds=READY_SECONDS + 60)
 
     def apply_shop(self) -> None:
         self.cluster.apply(namespace(SHOP))
@@ -112,19 +116,28 @@ class Installed:
     def get(self, kind: str, name: str) -> Object:
         return self.cluster.get(kind, name, namespace=SHOP)
 
-    def http(self, path: str, client: str = "editor") -> tuple[int, Any]:
+    def http(self, path: str, client: str = "editor", pool: str = "default") -> tuple[int, Any]:
         """Status and answer of the gateway, for a pod."""
-        words = ("exec", "-i", f"deploy/{client}", "--", "python", "-", URL, "status", path)
-        told = json.loads(self.kubectl(*words, stdin=PROGRAM).splitlines()[-1])
+        told = self._program(client, pool, "status", path)
         return told["status"], told["answer"]
+
+    def put(self, table: str, *rows: Object, pool: str = "default") -> None:
+        """Repeated while nobody takes them."""
+        self._program("editor", pool, "ask", "POST", f"/v1/relations/{table}/rows", json.dumps(rows))
+
+    def _program(self, client: str, pool: str, *words: str) -> Any:
+        url = f"http://{pool}-gateway:8080"
+        command = ("exec", "-i", f"deploy/{client}", "--", "python", "-", url, *words)
+        return json.loads(self.kubectl(*command, stdin=PROGRAM).splitlines()[-1])
 
     def verify(self, view: str) -> str:
         """A view against its recomputation by DuckDB, in a pod of the pool; fails where they differ."""
         return self.kubectl("exec", "deploy/default-gateway", "--", "belvedere", "verify", view).strip()
 
-    def pods(self, role: str) -> list[Object]:
-        """Of one role of the pool, without those that are going."""
-        items = self.cluster.get("pods", "-l", f"belvedere.dev/role={role}", namespace=SHOP)["items"]
+    def pods(self, role: str, pool: str = "default") -> list[Object]:
+        """Of one role of a pool, without those that are going."""
+        selector = f"belvedere.dev/role={role},belvedere.dev/pool={pool}"
+        items = self.cluster.get("pods", "-l", selector, namespace=SHOP)["items"]
         return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
 
     def kill(self, pod: Object) -> None:
@@ -134,23 +147,45 @@ class Installed:
         self.cluster.kubectl("--namespace", meta["namespace"], *words)
 
     def condition(self, kind: str, name: str, type: str) -> str:
-        """Its status and reason: `True Ready`."""
+        """Its status, reason and message: `True Ready it can be read`."""
         for found in self.get(kind, name).get("status", {}).get("conditions", ()):
             if found["type"] == type:
-                return f"{found['status']} {found['reason']}"
+                return f"{found['status']} {found['reason']} {found['message']}"
         return ""
 
+    def wait(self, kind: str, name: str, type: str, beginning: str, seconds: float = READY_SECONDS) -> str:
+        """For a condition that begins so; the whole of it."""
+        seen = [""]
 
-class Load:
-    """Writes from the editor's pod until the end of the block; then everything must be there, once, and views exact."""
+        def found() -> str:
+            seen[0] = self.condition(kind, name, type)
+            return seen[0] if seen[0].startswith(beginning) else ""
 
-    def __init__(self, shop: Installed, seed: int, rows: int = 20) -> None:
-        self._shop, self._words = shop, (str(seed), str(rows))
+        try:
+            return until(found, seconds, f"{kind} {name}: {type} {beginning}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; found: {seen[0]}") from None
+
+    def events(self, kind: str, name: str) -> str:
+        """One line each: reason and message."""
+        items = self.cluster.get("events", namespace=SHOP)["items"]
+        mine = [e for e in items if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
+        return "\n".join(f"{e['reason']}: {e['message']}" for e in mine)
+
+
+class Program:
+    """A command of `http_shop.py` in the editor's pod, from the beginning of the block to its end."""
+
+    stop = ""
+    """The file that ends it."""
+
+    def __init__(self, shop: Installed, *words: str) -> None:
+        self._shop, self._words = shop, words
         self.result: dict[str, Any] = {}
 
-    def __enter__(self) -> Load:
-        self._shop.kubectl("exec", "deploy/editor", "--", "rm", "-f", http_shop.STOP)
-        words = ["kubectl", "--namespace", SHOP, "exec", "-i", "deploy/editor", "--", "python", "-", URL, "load"]
+    def __enter__(self) -> Self:
+        self._shop.kubectl("exec", "deploy/editor", "--", "rm", "-f", self.stop)
+        words = ["kubectl", "--namespace", SHOP, "exec", "-i", "deploy/editor", "--", "python", "-", URL]
         self._process = subprocess.Popen(
             [*words, *self._words],
             stdin=subprocess.PIPE,
@@ -165,26 +200,63 @@ class Load:
         self.more(1)
         return self
 
-    def more(self, comparisons: int = 2) -> None:
-        """It goes on writing and comparing."""
+    def more(self, lines: int = 2) -> None:
+        """It goes on, and says so."""
         assert self._process.stdout is not None
-        for _ in range(comparisons):
+        for _ in range(lines):
             line = self._process.stdout.readline()
             assert line.startswith("{"), line + self._process.stdout.read()
 
+    def finish(self) -> None:
+        """The end of the block does it, unless that is too late."""
+        self._end(None)
+
     def __exit__(self, kind: object, *_: object) -> None:
+        self._end(kind)
+
+    def _end(self, kind: object) -> None:
         assert self._process.stdout is not None
+        if self._process.stdout.closed:
+            return
         try:
             if kind is None:
-                self._shop.kubectl("exec", "deploy/editor", "--", "touch", http_shop.STOP)
+                self._shop.kubectl("exec", "deploy/editor", "--", "touch", self.stop)
                 rest = self._process.stdout.read()
                 assert self._process.wait(240) == 0, rest
                 self.result = json.loads(rest.splitlines()[-1])
-                print(f"load: {self.result}")
+                print(f"{self._words[0]}: {self.result}")
         finally:
             self._process.stdout.close()
             self._process.kill()
             self._process.wait()
+
+
+class Load(Program):
+    """Writes until the end of the block; then everything must be there, once, and views exact. `more` waits until it
+    has written and compared again."""
+
+    stop = http_shop.STOP
+
+    def __init__(self, shop: Installed, seed: int, rows: int = 20) -> None:
+        super().__init__(shop, "load", str(seed), str(rows))
+
+
+class Watch(Program):
+    """Reads a view until the end of the block; every read must succeed. `more` waits until it has other columns."""
+
+    stop = http_shop.STOP_WATCH
+
+    def __init__(self, shop: Installed, view: str) -> None:
+        super().__init__(shop, "watch", view)
+
+
+class Commits(Program):
+    """Writes row after row until the end of the block, each when the one before is in every view."""
+
+    stop = http_shop.STOP_WATCH
+
+    def __init__(self, shop: Installed) -> None:
+        super().__init__(shop, "commits")
 
 
 def ready(shop: Installed, role: str, count: int) -> None:
