@@ -24,7 +24,7 @@ SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
 
-.PHONY: help demo test test-long java check format bench simulate torture teeth hbase venv
+.PHONY: help demo test test-long java check format bench simulate torture teeth hbase hbase-demo venv
 .PHONY: kube-packages kube-build kube-images kube-up kube-down kube-demo e2e
 
 help: ## Show this list
@@ -110,6 +110,9 @@ teeth: $(READY) ## Breaks that tests must notice, planted one by one: [ONLY="par
 
 hbase: $(READY) ## A real HBase on this machine, to try views over its tables; stop it with: make hbase HBASE=down
 	@$(BIN)/belvedere dev hbase $(or $(HBASE),up)
+
+hbase-demo: java $(READY) ## Views over tables that an application writes in a real HBase, a region server killed, verified; 2 minutes
+	@$(BIN)/python -m examples.hbase.demo $(DEMO_ARGS)
 
 venv: $(READY) ## Only set up; prints where the environment is
 	@echo $(VENV)

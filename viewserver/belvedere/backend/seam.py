@@ -41,6 +41,7 @@ __all__ = [
     "Follower",
     "Input",
     "InputSize",
+    "KeptLog",
     "OpenRange",
     "OpenSink",
     "PushEntries",
@@ -52,6 +53,7 @@ __all__ = [
     "Store",
     "TableWrite",
     "ViewTables",
+    "WritesRows",
 ]
 
 
@@ -267,8 +269,32 @@ class SinkPlace:
     advertise: str = "localhost"
 
 
+class WritesRows(Protocol):
+    """Writes of clients to tables that are another system's, in its own way."""
+
+    def write(self, table: TableDef, changes: Changes, own_clock: bool) -> Mapping[SourceId, Seq]:
+        """Durable when it returns; each row is whole or not there. `own_clock`: timestamps are the system's. Repeating
+        it writes the same again, later. Returns what names the write (`protocol.row_marks`)."""
+
+
+@dataclass(frozen=True)
+class KeptLog:
+    """What another system keeps of its log because a pool has not taken it: files, and since when the oldest entry
+    waits."""
+
+    files: int
+    lag_ms: int
+
+
 class OpenSink(Protocol):
     """What a distributor holds while a system that pushes by itself, and not through `backend.pusher`, may reach it."""
+
+    @property
+    def quota_bytes(self) -> int:
+        """With more in INPUT nothing is taken: the other system keeps its log."""
+
+    def input_bytes(self) -> int:
+        """What INPUT has, as it was a moment ago."""
 
     def figures_now(self) -> Mapping[str, int]:
         """Counts since the start, by name."""
@@ -291,6 +317,9 @@ class Follower(Protocol):
     def loading(self) -> bool:
         """Whether rows that were in a table before may not all be in INPUT and committed."""
 
+    def kept_log(self) -> KeptLog | None:
+        """What waits for this pool; None: nothing is followed."""
+
     def load_progress(self) -> Mapping[str, tuple[int, int]]:
         """Of each table with rows still to be read, how many of its ranges have been, and how many there are."""
 
@@ -308,6 +337,8 @@ class Backend:
     fed_by: Sources | None = None
     follower: Follower | None = None
     """Where base tables are another system's."""
+    rows: WritesRows | None = None
+    """The same, for those who write rows."""
 
     @property
     def sources(self) -> Sources:

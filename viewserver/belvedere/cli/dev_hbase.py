@@ -71,6 +71,44 @@ def status(ctx: click.Context, directory: Path | None, as_json: bool) -> None:
         ctx.exit(exits.NOT_YET)
 
 
+@hbase.command()
+@_directory
+@click.option("--zookeeper", default="", help="Quorum of another HBase, HOST:PORT[,HOST:PORT…].")
+@_json
+def peers(directory: Path | None, zookeeper: str, as_json: bool) -> None:
+    """Replication peers, those of pools among them, and what of its log HBase keeps for each."""
+    from belvedere.backend.hbase.admin import MARK
+    from belvedere.backend.hbase.client import connect_hbase
+
+    client = connect_hbase(zookeeper or _cluster(directory).zookeeper, timeout=10.0)
+    try:
+        kept = client.admin.logs_kept()
+        found: list[dict[str, Any]] = [
+            {
+                "peer": peer.id,
+                "pool": peer.configuration.get(MARK),
+                "enabled": peer.enabled,
+                "serial": peer.serial,
+                "tables": [str(table) for table in peer.tables],
+                "log_files": kept[peer.id].files if peer.id in kept else None,
+                "lag_ms": kept[peer.id].lag_ms if peer.id in kept else None,
+            }
+            for peer in client.admin.peers()
+        ]
+    finally:
+        client.close()
+    if as_json:
+        output.emit_json({"peers": found})
+        return
+    for one in found:
+        state = "enabled" if one["enabled"] else "DISABLED: its log is kept until it is enabled or removed"
+        whose = f"pool {one['pool']}" if one["pool"] else "not of a pool"
+        waiting = "nothing known" if one["lag_ms"] is None else f"{one['log_files']} files, {one['lag_ms']:,} ms behind"
+        click.echo(f"{one['peer']}  {whose}  {state}  {waiting}  {', '.join(one['tables']) or 'all tables'}")
+    if not found:
+        click.echo("no replication peers")
+
+
 def _cluster(directory: Path | None, region_servers: int | None = None) -> LocalHBase:
     from belvedere.backend.hbase.local.cluster import LocalHBase
     from belvedere.local.java import cache_directory

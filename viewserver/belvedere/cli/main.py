@@ -21,6 +21,7 @@ COMMANDS = {
     "load": ("load", "load"),
     "put": ("write", "put"),
     "delete": ("write", "delete"),
+    "wait": ("write", "wait"),
     "get": ("read", "get"),
     "lookup": ("read", "lookup"),
     "scan": ("read", "scan"),

@@ -91,6 +91,30 @@ def delete(ctx: click.Context, table: str, key: tuple[str, ...], ts: int | None)
     _done(definition.name, "deleted", 1, token, settings.json)
 
 
+@click.command(short_help="Wait until views have what was written to a row of HBase.")
+@click.argument("table")
+@click.argument("key", nargs=-1, required=True)
+@click.option("--timestamp", type=int, required=True, help="Of a cell that was written, as HBase has it.")
+@click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds.")
+@context.common
+@click.pass_context
+def wait(ctx: click.Context, table: str, key: tuple[str, ...], timestamp: int, timeout: float) -> None:
+    """For rows of a table of HBase that another program has written: wait until all views have the write to the row KEY
+    at that timestamp, and print a token for reads after it."""
+    settings = context.settings(ctx)
+    with settings.writer() as db:
+        definition = base_table(db, table)
+        waiting = getattr(db, "wait_for", None)
+        if waiting is None:
+            raise DataError("rows get here through this database only; `put` and `delete` print tokens")
+        columns = tuple(definition.columns[i] for i in definition.key_positions)
+        token = waiting(definition.name, parse_key(definition.name, columns, key), timestamp, timeout=timeout)
+    if settings.json:
+        output.emit_json({"table": definition.name, "token": token})
+    else:
+        click.echo(f"{definition.name}: it is in all views, token {token}")
+
+
 def _done(table: str, verb: str, count: int, token: Any, as_json: bool) -> None:
     if as_json:
         output.emit_json({"table": table, verb: count, "token": token})

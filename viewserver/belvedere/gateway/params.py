@@ -67,6 +67,13 @@ def json_prefix(value: str, name: str) -> list[Any]:
 _JSON = {"type": "string", "description": "JSON", "contentMediaType": "application/json"}
 
 KEY = Param("key", "the key: a JSON value, an array, or an object by column", json_key, _JSON, required=True)
+CELL_TIMESTAMP = Param(
+    "timestamp",
+    "the timestamp of a cell, as HBase has it (milliseconds, unless its clients set others)",
+    number(0, 2**63 - 1),
+    {"type": "integer", "minimum": 0},
+    required=True,
+)
 PREFIX = Param("prefix", "the first values of the key: a JSON value or an array", json_prefix, _JSON)
 START = Param("start", "the first key, or its first values, as JSON", json_key, _JSON)
 STOP = Param("stop", "the key to stop before, or its first values, as JSON", json_key, _JSON)

@@ -177,6 +177,16 @@ def find_write(call: Call) -> Answer:
     return Answer(values.dumps({"token": str(token)}), headers=(("belvedere-token", str(token)),))
 
 
+def wait_for_write(call: Call) -> Answer:
+    """For clients that write to a table of HBase by another way."""
+    database = call.database.db
+    waiting = getattr(database, "wait_for", None)
+    if waiting is None:
+        raise BadRequest("rows get here through this database only; its writes return tokens, for Belvedere-After")
+    token = str(waiting(call.relation, call.params["key"], call.params["timestamp"], timeout=call.wait))
+    return Answer(values.dumps({"token": token}), headers=(("belvedere-token", token),))
+
+
 _R = "/v1/relations/{relation}"
 ENDPOINTS = (
     Endpoint(
@@ -220,6 +230,16 @@ ENDPOINTS = (
         reads_after=True,
         idempotent=True,
         changes=True,
+    ),
+    Endpoint(
+        "GET",
+        f"{_R}/written",
+        "Wait until views have what was written to a row by another way",
+        Access.READ,
+        wait_for_write,
+        (params.KEY, params.CELL_TIMESTAMP),
+        answer="FoundWrite",
+        reads_after=True,
     ),
     Endpoint(
         "GET",

@@ -72,6 +72,11 @@ class Session(Closing):
         """As the database's `write`."""
         return self._grow(self._writing("write")(table, rows, **options))
 
+    def wait_for(self, table: str, key: Any, timestamp: int, *, timeout: float | None = None) -> Any:
+        """As the database's `wait_for`; later reads include that write."""
+        waiting = self._writing("wait_for")
+        return self._grow(self._saw(waiting(table, key, timestamp, timeout=self._patience(timeout))))
+
     def execute(self, sql: str, *, wait: bool = True, timeout: float | None = None) -> Any:
         """As the database's `execute`. A query sees what the session has seen and written."""
         self._catch_up(timeout)
@@ -116,7 +121,7 @@ class Session(Closing):
         self._refuse_older(options)
         after, patience = self._after(), self._patience(timeout)
         try:
-            return self._saw(call(*arguments, after=after, timeout=patience, **options))
+            return self._settled(self._saw(call(*arguments, after=after, timeout=patience, **options)))
         except ViewFailed:
             if not allow_stale:
                 raise
@@ -127,6 +132,12 @@ class Session(Closing):
 
     def _saw(self, answer: Any) -> Any:
         self._seen = max(self._seen, self._database.known_epoch)
+        return answer
+
+    def _settled(self, answer: Any) -> Any:
+        """What was read includes all that was written: an epoch says so as well as a list of rows."""
+        if self._token is not None:
+            self._token = self._token.settled(self._seen)
         return answer
 
     # ------------------------------------------------------------------

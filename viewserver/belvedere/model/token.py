@@ -24,6 +24,10 @@ class Token:
             raise ValueError(f"{value!r} is no token: give what put, delete or write returned, or an epoch number")
         return Token(int(text))
 
+    def settled(self, epoch: int) -> Token:
+        """A token that is as good once this epoch is known to include it, and no longer than need be."""
+        return self
+
     def joined_with(self, other: Token) -> Token:
         """One token that includes both: epochs of one history, so the later one."""
         return max(self, other)

@@ -18,6 +18,7 @@ from belvedere.backend.hbase.connection import Server
 from belvedere.backend.hbase.descriptors import Family, Peer, TableDescriptor, TableName
 from belvedere.backend.hbase.faults import Refused
 from belvedere.backend.hbase.master import Master
+from belvedere.backend.seam import KeptLog
 from belvedere.errors import CatalogError, DataError
 
 MARK = "belvedere.pool"
@@ -43,6 +44,15 @@ class Admin:
 
     def regions_in_transition(self) -> int:
         return len(self._status(7).regions_in_transition)
+
+    def logs_kept(self) -> dict[str, KeptLog]:
+        """What region servers keep for each peer."""
+        kept: dict[str, KeptLog] = {}
+        for one in self._status(2).live_servers:
+            for load in one.server_load.shipping:
+                before = kept.get(load.peer_id, KeptLog(0, 0))
+                kept[load.peer_id] = KeptLog(before.files + load.log_files, max(before.lag_ms, load.lag_ms))
+        return kept
 
     def _status(self, option: int) -> Any:
         request = messages.ClusterStatusRequest(options=[option])

@@ -17,7 +17,7 @@ from belvedere.backend.hbase.loading import LoadBook, is_attempt
 from belvedere.backend.hbase.meta import MetaTable
 from belvedere.backend.hbase.sink import LogSink
 from belvedere.backend.hbase.zookeeper import cluster_key
-from belvedere.backend.seam import BaseTables, OpenRange, PushEntries, SinkPlace, SourceInfo, Store
+from belvedere.backend.seam import BaseTables, KeptLog, OpenRange, PushEntries, SinkPlace, SourceInfo, Store
 from belvedere.backend.unreadable_rows import forget_unreadable
 from belvedere.engine.delta import Changes
 from belvedere.errors import CatalogError
@@ -68,6 +68,9 @@ class HBaseLog:
     def recall(self, wanted: Collection[str]) -> None:
         announced = self._store.list_documents(_ANNOUNCED)
         self._store.remove_documents([name for name in announced if name.removeprefix(_ANNOUNCED) not in wanted])
+
+    def kept_log(self) -> KeptLog | None:
+        return self._admin.logs_kept().get(self._peer)
 
     def load_progress(self) -> dict[str, tuple[int, int]]:
         done: dict[str, list[bool]] = {}

@@ -22,6 +22,7 @@ from belvedere.backend.hbase.cells import Cells
 from belvedere.backend.hbase.client import connect_hbase
 from belvedere.backend.hbase.followed import FollowedBook
 from belvedere.backend.hbase.region_admin import RegionAdmin
+from belvedere.backend.hbase.row_writer import RowWriter
 from belvedere.backend.hbase.rpc_cells import RpcCells
 from belvedere.backend.hbase.store import HISTORY_S, HBaseStore
 from belvedere.backend.hbase.thrift_cells import ThriftCells
@@ -123,7 +124,7 @@ def open_hbase(
             if isinstance(store, SplitStore):
                 store.check_owner()
         if not pool or (not base and sink is None):
-            return Backend(url, store, None, bounded, FollowedBook(store))
+            return Backend(url, store, None, bounded, FollowedBook(store), rows=RowWriter(cells))
         from belvedere.backend.hbase.log import HBaseLog
 
         log = HBaseLog(hbase, admin, store, peer=address.namespace, place=sink)

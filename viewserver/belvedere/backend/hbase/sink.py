@@ -165,9 +165,9 @@ class LogSink:
             self._book, self._loads, cells, self._push_loaded, lambda: not self._ending.is_set(), self._unreadable
         )
         self._push = push
-        self._input, self._quota = input, quota_bytes
+        self._input, self.quota_bytes = input, quota_bytes
         self._receiver = EntryReceiver(self._book, self._ancestry, push, self._unreadable)
-        self.over_quota = False
+        self.over_quota, self._held = False, 0
         self._ending = threading.Event()
         self._server = SinkServer(self._receive, place.host, place.port)
         try:
@@ -183,6 +183,9 @@ class LogSink:
     @property
     def figures(self) -> SinkFigures:
         return self._receiver.figures
+
+    def input_bytes(self) -> int:
+        return self._held
 
     def figures_now(self) -> Mapping[str, int]:
         figures, server = self.figures, self._server
@@ -220,7 +223,9 @@ class LogSink:
 
     def _check_quota(self) -> None:
         if self.over_quota:
-            raise StoreUnavailable(f"INPUT holds more than its quota of {self._quota} bytes: the log stays in hbase")
+            raise StoreUnavailable(
+                f"INPUT holds more than its quota of {self.quota_bytes} bytes: the log stays in hbase"
+            )
 
     def _load(self) -> None:
         """Ranges of rows that were there, one after the other, those that nobody else has begun."""
@@ -260,7 +265,10 @@ class LogSink:
                 log.info("the sink looks again later: %s", error)
 
     def _look_at_input(self) -> None:
-        over = self._input.input_size().bytes > self._quota
+        self._held = self._input.input_size().bytes
+        over = self._held > self.quota_bytes
         if over and not self.over_quota:
-            log.error("INPUT holds more than its quota of %d bytes: answers to hbase wait, its log grows", self._quota)
+            log.error(
+                "INPUT holds more than its quota of %d bytes: answers to hbase wait, its log grows", self.quota_bytes
+            )
         self.over_quota = over

@@ -57,6 +57,7 @@ from belvedere.plan.nodes import Plan
 from belvedere.plan.table_names import quarantine_table
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.ring import BUCKETS
+from belvedere.protocol.row_marks import RowMark
 from belvedere.retry import Deadline, Retry
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
@@ -67,6 +68,8 @@ Moment = int | datetime | embedded_token.Token | Known | None
 After = embedded_token.Token | int | str | None
 
 TIMEOUT = 30.0
+_MOST_MARKS = 64
+"""A token that names more rows is waited for, and becomes an epoch."""
 DDL_SECONDS = 35.0
 """How long one try of a change of the catalog may take: a leader gives up after 30 s."""
 DDL_TRIES = 3
@@ -130,6 +133,32 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         """Returns when the write is in every view; raises NotYet."""
         if token is not None:
             self._including(ClusterToken.parse(token), self.deadline(timeout))
+
+    def wait_for(self, table: str, key: Any, timestamp: int, *, timeout: float | None = None) -> ClusterToken:
+        """For writes that came to a table of HBase by another way: returns when every view has what was written to the
+        row of that key at that timestamp, or raises NotYet. The token is for reads elsewhere.
+
+        `timestamp`: as the cell has it; region servers count milliseconds. It is enough that some cell of the row has
+        reached it: where clients set timestamps themselves, ask for those that grow with each write to the row."""
+        deadline = self.deadline(timeout)
+
+        def read(known: Known, deadline: Deadline) -> ServedTable:
+            found = self._served(table, known, deadline)
+            if not isinstance(found, ServedTable):
+                raise refuse_view(found.name)
+            return found
+
+        served = self._read(None, None, timeout, read)
+        if served.stored.origin is None:
+            raise CatalogError(
+                f"table {table!r} is no table of hbase: put, delete and write return tokens, wait for these"
+            )
+        columns = order.key_columns(served.shape)
+        owner = f"table {served.name!r}"
+        ids = row_id(order.key_vecs(columns, order.key_values(columns, key, owner), f"key of {owner}"))
+        mark = RowMark(served.stored.name, (int(ids[0, 0]), int(ids[0, 1])))
+        token = ClusterToken.of({mark.source: Seq(int(timestamp))})
+        return ClusterToken(self._including(token, deadline).epoch)
 
     def _newest_with(self, token: ClusterToken, deadline: Deadline) -> Known:
         """As new as a read without a token would be: a token of long ago must not keep a session in the past."""
@@ -457,7 +486,8 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         if changes is None:
             return ClusterToken(known.epoch)
         if ts is not None:
-            changes.ts = given.timestamps(ts, len(changes))
+            in_hbase = served.stored.origin is not None
+            changes.ts = given.timestamps(_milliseconds(ts) if in_hbase else ts, len(changes))
         return self._send(served, changes, ts is None, request or uuid.uuid4().hex, deadline)
 
     def _send(
@@ -467,16 +497,25 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
         while True:
             store = self.stores(deadline)
             try:
-                return ClusterToken.of(store.write_base(table.stored, changes, own_clock, request))
+                token = ClusterToken.of(store.write_base(table.stored, changes, own_clock, request))
+                return token if len(token.positions) <= _MOST_MARKS else self._settled(token, deadline)
             except RequestReused:
                 raise
             except (CatalogError, DataError) as error:
+                if table.stored.origin is not None:
+                    raise
                 # The leader tells the store of a table when the catalog is taken; readers may know it before that.
                 held = store.base_table(table.stored.name)
                 lags = held is None or len(held.columns) < len(table.stored.columns)
                 if not lags or not self._still_there(table, deadline):
                     raise
                 retry.failed(error)
+
+    def _settled(self, token: ClusterToken, deadline: Deadline) -> ClusterToken:
+        """Where a token would name very many rows: an epoch that has them all."""
+        if RowMark.parse(token.positions[0][0]) is None:
+            return token
+        return ClusterToken(self._including(token, deadline).epoch)
 
     def _still_there(self, table: ServedTable, deadline: Deadline) -> bool:
         names = self.epochs.names(self.epochs.newest(deadline, 0.0).committed, deadline)
@@ -647,6 +686,13 @@ class ClusterSnapshot(SnapshotReads):
     def catalog(self) -> Catalog:
         """Tables and views that can be read in this epoch."""
         return self._database.epochs.catalog(self._known.committed, self._database.deadline())
+
+
+def _milliseconds(ts: Any) -> Any:
+    """Moments as HBase's timestamps; numbers are those already."""
+    if isinstance(ts, datetime):
+        return int(given.timestamps(ts, 1)[0]) // 1000
+    return ts if isinstance(ts, (int, np.integer)) else [_milliseconds(one) for one in ts]
 
 
 def _failure(one: FailedVersion) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from belvedere.cluster.catalog.names import FailedVersion, Readable, ServedTable
 from belvedere.cluster.client.pool import Pool, repeat
 from belvedere.cluster.client.stores import Stores
 from belvedere.cluster.client.token import ClusterToken
+from belvedere.cluster.client.written_rows import WrittenRows
 from belvedere.cluster.coordination.clock import now
 from belvedere.cluster.transport import calls
 from belvedere.model import token as embedded_token
@@ -32,6 +33,7 @@ from belvedere.protocol.exactly_once import SourceId
 from belvedere.protocol.messages import Epoch
 from belvedere.protocol.pins import HORIZONS, horizon_of
 from belvedere.protocol.reads import ReadSession, covers
+from belvedere.protocol.row_marks import RowMark
 from belvedere.retry import Deadline
 from belvedere.sql.catalog import Catalog, unknown_relation
 
@@ -76,6 +78,7 @@ class CommittedEpochs:
         """Why nothing was heard at last, for people."""
         self._documents: OrderedDict[str, bytes] = OrderedDict()
         self._ended: OrderedDict[SourceId, Epoch] = OrderedDict()
+        self._rows = WrittenRows()
 
     # ------------------------------------------------------------------ the newest
 
@@ -147,8 +150,11 @@ class CommittedEpochs:
         if committed.epoch < token.epoch:
             return False
         positions = committed.positions
-        unknown_last = dict(sorted(token.positions, key=lambda one: one[0] not in positions))  # they cost a question
-        return covers(unknown_last, positions, _Unended(self, committed.epoch, deadline))
+        logs = [(source, seq) for source, seq in token.positions if RowMark.parse(source) is None]
+        unknown_last = dict(sorted(logs, key=lambda one: one[0] not in positions))  # they cost a question
+        if not covers(unknown_last, positions, _Unended(self, committed.epoch, deadline)):
+            return False
+        return self._rows.include(committed.epoch, token.positions, self._stores(deadline))
 
     def covered(self, token: ClusterToken, epoch: int, deadline: Deadline) -> bool:
         """Whether an epoch before the newest is known to include the write."""
@@ -261,15 +267,17 @@ class CommittedEpochs:
             )
         store, horizon = self._stores(deadline), self.horizon(deadline)
         epochs = [e for e, _ in store.changed(calls.COMMITTED_TABLE, max(horizon, token.epoch) - 1, newest.epoch)]
-        ended = {source for source, _ in token.positions if source not in newest.committed.positions}
+        marks = [(source, seq) for source, seq in token.positions if RowMark.parse(source) is not None]
+        logs = [one for one in token.positions if one not in marks]
+        ended = {source for source, _ in logs if source not in newest.committed.positions}
         last = self._last_with(ended, epochs, deadline)
 
         def reached(found: calls.CommittedRow, at: int) -> bool:
-            for source, seq in token.positions:
+            for source, seq in logs:
                 position = found.positions.get(source)
                 if at <= last.get(source, at) if position is None else position < seq:
                     return False
-            return True
+            return not marks or self._rows.include(found.epoch, marks, store)
 
         first, low, high = newest, 0, len(epochs)
         while low < high:  # what is reached stays reached

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from belvedere.model import token as embedded_token
 from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.protocol.row_marks import RowMark
 
 _HINT = "give what put, delete or write returned, or an epoch number"
 
@@ -53,6 +54,11 @@ class ClusterToken(embedded_token.Token):
             for source, seq in token.positions:
                 positions[source] = max(seq, positions.get(source, seq))
         return ClusterToken(epoch, tuple(sorted(positions.items())))
+
+    def settled(self, epoch: int) -> ClusterToken:
+        """Without the rows that it names, of which there are more with each write."""
+        logs = tuple(one for one in self.positions if RowMark.parse(one[0]) is None)
+        return self if len(logs) == len(self.positions) else ClusterToken(max(self.epoch, epoch), logs)
 
     def joined_with(self, other: embedded_token.Token) -> ClusterToken:
         return ClusterToken.joined((self, other))

@@ -79,6 +79,8 @@ METRICS = (
     Metric(
         "belvedere_backlog_limit_bytes", "gauge", "bytes of backlog at which base tables take no more rows; 0: no limit"
     ),
+    Metric("belvedere_followed_log_files", "gauge", "files of its log that another system keeps for the pool"),
+    Metric("belvedere_followed_log_seconds", "gauge", "since when the oldest entry of that log waits for the pool"),
     Metric("belvedere_sessions_suspended", "counter", "times that the connection to ZooKeeper was gone"),
     Metric("belvedere_sessions_lost", "counter", "sessions in ZooKeeper that ended without being closed"),
     Metric(
@@ -149,6 +151,10 @@ class Metrics:
         """Where to read the size when it is asked for: a disk that hangs must not hold up the main loop."""
         self._child("belvedere_backlog_bytes").set_function(size)
         self._child("belvedere_backlog_limit_bytes").set(limit)
+
+    def followed_log(self, files: int, seconds: float) -> None:
+        self._child("belvedere_followed_log_files").set(files)
+        self._child("belvedere_followed_log_seconds").set(seconds)
 
     def merging(self, rows: Callable[[], int]) -> None:
         """Where to read the rows when they are asked for."""

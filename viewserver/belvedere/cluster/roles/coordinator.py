@@ -239,8 +239,14 @@ class CoordinatorMember(Incarnation):
             self._count_at = time.monotonic() + QUARANTINE_SECONDS
             self._chore(self._count_quarantines)
             self.pointers.look_again()
+            if self.around.follower is not None:
+                self._chore(self._look_at_log)
         if self.chores.waiting() == 0 and (write := self.pointers.due(self.committed.after(-1, 0.0))) is not None:
             self._chore(write)
+
+    def _look_at_log(self) -> None:
+        kept = self.overview.followed()
+        self.metrics.followed_log(kept.get("log_files", 0), kept.get("lag_ms", 0) / 1000)
 
     def _count_quarantines(self) -> None:
         newest = self.committed.after(-1, 0.0)

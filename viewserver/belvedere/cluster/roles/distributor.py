@@ -111,6 +111,7 @@ class DistributorMember(Incarnation):
         )
         with contextlib.suppress(Superseded):
             self.sink = retry.run(lambda: follower.sink(self.push_all))
+            self.metrics.backlog(self.sink.input_bytes, self.sink.quota_bytes)
             self.log.info("takes log entries")
 
     # ------------------------------------------------------------------ pushes

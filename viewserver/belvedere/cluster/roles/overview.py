@@ -97,6 +97,7 @@ class Overview:
             one["share"] = shares.get(one["id"])
             one["refused"] = self._refused.get(one["id"], "")
         found["loading"] = self._loading()
+        found["followed"] = self.followed()
         found["members"] = sorted(told, key=lambda one: (one["role"], one["id"]))
         return found
 
@@ -135,6 +136,15 @@ class Overview:
             "shares": shares,
             "present": member.peers.members(),
         }
+
+    def followed(self) -> dict[str, int]:
+        """What another system keeps of its log for this pool; nothing if there is none."""
+        follower = self._member.around.follower
+        try:
+            kept = None if follower is None else follower.kept_log()
+        except errors.Unavailable:
+            return {}
+        return {} if kept is None else {"log_files": kept.files, "lag_ms": kept.lag_ms}
 
     def _loading(self) -> dict[str, dict[str, int]]:
         """Tables of another system whose rows are being read, and how far that is."""

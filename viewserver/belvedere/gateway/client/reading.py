@@ -149,6 +149,14 @@ class HttpReading(Closing):
         if token is not None:
             self._wait_for(ClusterToken.parse(token), self._deadline(timeout))
 
+    def wait_for(self, table: str, key: Any, timestamp: int, *, timeout: float | None = None) -> ClusterToken:
+        """For writes that came to a table of HBase by another way: returns when every view has what was written to the
+        row of that key at that timestamp (of the cell), or raises NotYet. The token is for reads elsewhere."""
+        asked = dumps(self._checked(table, lambda known: key_of(known, key)))
+        about = [("key", asked), ("timestamp", str(int(timestamp)))]
+        request = Request("GET", f"{path_of(table)}/written", f"waiting for a write to {table!r}", about)
+        return ClusterToken.parse(self._read(request, self._deadline(timeout), accept=JSON).json()["token"])
+
     def _wait_for(self, token: ClusterToken, deadline: Deadline) -> int:
         self._read(Request("POST", "/v1/wait", "waiting for a write"), deadline, after=token, accept=JSON)
         return self._seen
