@@ -46,6 +46,7 @@ def test_every_metric_appears_in_a_scrape_once_it_was_set(made: Metrics) -> None
     made.queue(10, 2)
     made.oldest_change(None)
     made.input_bytes(5)
+    made.followed_log(2, 1.5)
     made.backlog(lambda: 6, 60)
     made.merging(lambda: 8)
     made.held_up(0.5)

@@ -81,6 +81,18 @@ def leaves_state(url: str) -> bool:
     return parse_address(url).served_state
 
 
+def discard(url: str, pool: str, timeout: float = TIMEOUT) -> str:
+    """Remove for ever what a pool that runs no more has in another system; what that was, in words."""
+    if not url.startswith("hbase://"):
+        raise DataError(
+            f"{url!r}: only what a pool has in hbase is removed so; of a store of its own remove the directory"
+        )
+    _need_hbase(url)
+    from belvedere.backend.hbase.opening import discard as discard_hbase
+
+    return discard_hbase(url, pool, timeout)
+
+
 def _need_hbase(url: str) -> None:
     missing = [name for name in ("fastavro", "google.protobuf", "happybase", "kazoo") if not _is_installed(name)]
     if missing:

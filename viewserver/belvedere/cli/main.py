@@ -41,6 +41,7 @@ COMMANDS = {
     "serve": ("serve", "serve"),
     "gateway": ("gateway", "gateway"),
     "openapi": ("openapi", "openapi"),
+    "discard": ("discard", "discard"),
     "dev": ("dev", "dev"),
     "warm": ("warm", "warm"),
     "completion": ("completion", "completion"),

@@ -132,3 +132,22 @@ def open_hbase(
         store.close()
         raise
     return Backend(url, store, log, bounded, log, log)
+
+
+def discard(url: str, pool: str, timeout: float) -> str:
+    """Remove what a pool has in HBase: its peer first, as nobody takes its log any more. What was removed, in words."""
+    address = parse_address(url)
+    hbase = connect_hbase(address.quorum, base=address.znode, timeout=timeout)
+    try:
+        admin = PoolAdmin(hbase.master, address.namespace, pool)
+        found = []
+        if any(peer.id == address.namespace for peer in admin.peers()):
+            admin.remove_peer(address.namespace)
+            found.append(f"the replication peer {address.namespace}")
+        if address.namespace in admin.namespaces():
+            tables = len(admin.tables(address.namespace))
+            admin.drop_namespace()
+            found.append(f"the namespace {address.namespace} with {tables} tables")
+        return " and ".join(found)
+    finally:
+        hbase.close()
