@@ -214,6 +214,31 @@ def test_a_pool_with_a_backend_has_no_store() -> None:
     assert not [name for _, name in kinds if "store" in name]
 
 
+def test_a_pool_on_hbase_takes_its_log_where_region_servers_reach_it() -> None:
+    spec: dict[str, Any] = {"backend": "hbase://zk:2181/shop_views"}
+    inside, outside = (templates(spec | more)["distributor"] for more in ({}, {"sinkHostPort": 16021}))
+    assert environment(inside)["BELVEDERE_STORE"] == spec["backend"]
+    assert (environment(inside)["BELVEDERE_SINK_PORT"], "BELVEDERE_SINK_ADVERTISE" in environment(inside)) == (
+        "7402",
+        False,
+    )
+    assert inside["spec"]["containers"][0]["ports"][-1] == {"name": "sink", "containerPort": 7402}
+    assert environment(outside)["BELVEDERE_SINK_PORT"] == "16021"
+    assert outside["spec"]["containers"][0]["ports"][-1] == {"name": "sink", "containerPort": 16021, "hostPort": 16021}
+    told = next(one for one in outside["spec"]["containers"][0]["env"] if one["name"] == "BELVEDERE_SINK_ADVERTISE")
+    assert told["valueFrom"] == {"fieldRef": {"fieldPath": "status.hostIP"}}
+    open_to_all = found("NetworkPolicy", "default-members", spec)["spec"]["ingress"][-1]
+    assert open_to_all == {"ports": [{"port": 7402, "protocol": "TCP"}]}
+    assert "store" not in templates(spec) and "sink" not in str(templates({"backend": "served://s:1"}))
+
+
+def test_the_state_of_a_pool_on_hbase_may_be_in_a_store_of_its_own() -> None:
+    spec = {"backend": "hbase://zk:2181/shop_views?state=served", "storage": {"size": "2Gi"}}
+    made = templates(spec)
+    assert "BELVEDERE_STORE" not in environment(made["store"])
+    assert environment(made["viewserver"])["BELVEDERE_STORE"] == spec["backend"]
+
+
 def test_the_volume_is_kept_unless_it_is_said_otherwise_and_knows_its_place_in_zookeeper() -> None:
     store = found("StatefulSet", "default-store", {"storage": {"size": "20Gi", "storageClassName": "ssd"}})["spec"]
     assert store["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Retain"

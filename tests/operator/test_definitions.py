@@ -63,7 +63,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ViewPool", {"replicas": 2, "autoscaling": {"maxReplicas": 3}}, "replicas and autoscaling contradict each other"),
     ("ViewPool", {"autoscaling": {"minReplicas": 4, "maxReplicas": 3}}, "minReplicas must not be above maxReplicas"),
     ("ViewPool", {"backend": "served://s:1", "storage": {"size": "1Gi"}}, "backend and storage contradict each other"),
-    ("ViewPool", {"backend": "hbase:x"}, "backend must be served://HOST:PORT"),
+    ("ViewPool", {"sinkHostPort": 16021}, "sinkHostPort is for pools whose backend is an hbase"),
+    ("ViewPool", {"backend": "hbase:x"}, "backend must be hbase://ZOOKEEPER:PORT/NAMESPACE or served://HOST:PORT"),
     ("ViewPool", {"storage": {"size": "big"}}, "spec.storage.size"),
     ("ViewPool", {"epoch": "0ms"}, "epoch must be longer than nothing"),
 ]

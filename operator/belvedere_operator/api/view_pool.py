@@ -158,8 +158,13 @@ class ViewPoolSpec:
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!(has(self.backend) && has(self.storage))",
-            "backend and storage contradict each other: with a backend the operator runs no store; keep one of them",
+            "!(has(self.backend) && has(self.storage)) || self.backend.contains('state=served')",
+            "backend and storage contradict each other: with a backend the operator runs no store, unless it leaves the"
+            " state to one (hbase://…?state=served); keep one of them",
+        ),
+        Rule(
+            "!has(self.sinkHostPort) || (has(self.backend) && self.backend.startsWith('hbase://'))",
+            "sinkHostPort is for pools whose backend is an hbase",
         ),
         Rule(
             "oldSelf.hasValue() || !(has(self.replicas) && has(self.autoscaling))",
@@ -172,14 +177,23 @@ class ViewPoolSpec:
         ),
     )
     backend: str | None = prop(
-        "URL of where state and views live (served://HOST:PORT). Without it the operator runs a store for the pool.",
+        "URL of where state and views live: hbase://ZOOKEEPER[,…][:PORT]/NAMESPACE, whose tables are base tables as "
+        "well (with ?state=served the operator runs a store for everything but the views), or served://HOST:PORT. "
+        "Without it the operator runs a store for the pool.",
         maxLength=1024,
         rules=(
             Rule(
-                "self.matches('^served://[^/:]+:[0-9]+$')",
-                "backend must be served://HOST:PORT; without it the operator runs a store",
+                "self.matches('^(served://[^/:]+:[0-9]+|hbase://[^/?]+/[A-Za-z0-9_]+([?][^?]*)?)$')",
+                "backend must be hbase://ZOOKEEPER:PORT/NAMESPACE or served://HOST:PORT; without it the operator runs "
+                "a store",
             ),
         ),
+    )
+    sink_host_port: int | None = prop(
+        "With hbase: the port of its node at which region servers outside of the cluster reach a distributor. Without "
+        "it they reach pods by their addresses.",
+        minimum=1,
+        maximum=65535,
     )
     storage: StorageSpec | None = prop("The volume of the store that the operator runs.")
     replicas: int | None = prop(

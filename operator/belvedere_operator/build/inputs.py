@@ -10,7 +10,7 @@ from belvedere_operator.api.view_pool import MUTUAL, RoleTemplate, TlsSpec, View
 from belvedere_operator.names import POOL_LABEL, ROLE_LABEL, label_value, object_name
 from belvedere_operator.settings import Settings
 
-FLIGHT_PORT, HTTP_PORT, GATEWAY_PORT = 7400, 7401, 8080
+FLIGHT_PORT, HTTP_PORT, SINK_PORT, GATEWAY_PORT = 7400, 7401, 7402, 8080
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
 Document = dict[str, Any]
@@ -58,7 +58,16 @@ class PoolInput:
 
     @property
     def owns_store(self) -> bool:
-        return self.spec.backend is None
+        return self.spec.backend is None or "state=served" in self.spec.backend
+
+    @property
+    def follows_hbase(self) -> bool:
+        return self.spec.backend is not None and self.spec.backend.startswith("hbase://")
+
+    @property
+    def sink_port(self) -> int:
+        """Where distributors take the log of HBase. The port that a node shows is the pod's, too: it is registered."""
+        return self.spec.sink_host_port or SINK_PORT
 
     @property
     def image(self) -> str:

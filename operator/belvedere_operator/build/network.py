@@ -49,6 +49,8 @@ def network_policies(pool: PoolInput) -> list[Document]:
                 "ingress": [
                     {"from": [members], "ports": [{"port": FLIGHT_PORT, "protocol": "TCP"}]},
                     {"ports": [{"port": HTTP_PORT, "protocol": "TCP"}]},
+                    # region servers, wherever they are: a sink takes log entries only
+                    *([{"ports": [{"port": pool.sink_port, "protocol": "TCP"}]}] if pool.follows_hbase else []),
                 ],
             },
         },

@@ -75,6 +75,9 @@ def _container(pool: PoolInput, role: str) -> Document:
     ports = [{"name": "http", "containerPort": GATEWAY_PORT if role == "gateway" else HTTP_PORT}]
     if role != "gateway":
         ports.append({"name": "flight", "containerPort": FLIGHT_PORT})
+    if role == "distributor" and pool.follows_hbase:
+        shown = {"hostPort": pool.sink_port} if pool.spec.sink_host_port is not None else {}
+        ports.append({"name": "sink", "containerPort": pool.sink_port, **shown})
     mounts: list[Document] = [{"name": "tmp", "mountPath": "/tmp"}]
     if role == "store":
         mounts.append({"name": "data", "mountPath": "/data"})
@@ -155,10 +158,15 @@ def _environment(pool: PoolInput, role: str) -> list[Document]:
     if role == "store" and pool.spec.storage is not None and pool.spec.storage.backlog_limit:
         own["BELVEDERE_BACKLOG_LIMIT"] = pool.spec.storage.backlog_limit
     own |= _zookeeper_environment(pool)
+    if role == "distributor" and pool.follows_hbase:
+        own["BELVEDERE_SINK_PORT"] = pool.sink_port
     found: list[Document] = [{"name": name, "value": str(value)} for name, value in own.items()]
     found.append({"name": "BELVEDERE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
     # Pods of a Deployment have no name in DNS, and the address of a pod is never used again while it lives.
     found.append({"name": "BELVEDERE_ADVERTISE", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
+    if role == "distributor" and pool.spec.sink_host_port is not None:
+        node = {"fieldRef": {"fieldPath": "status.hostIP"}}
+        found.append({"name": "BELVEDERE_SINK_ADVERTISE", "valueFrom": node})
     return found
 
 

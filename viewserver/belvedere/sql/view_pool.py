@@ -22,7 +22,7 @@ from belvedere.sql.yaml_document import Reasons, YamlDocument
 POOL_FIELDS = ("backend", "replicas", "autoscaling", "distributors", "epoch", "retention")
 KUBERNETES_FIELDS = (
     *("coordinators", "gateways", "storage", "zookeeper", "image", "imagePullPolicy", "imagePullSecrets"),
-    *("templates", "stateLimit", "reclaimPolicy", "tls"),
+    *("templates", "stateLimit", "reclaimPolicy", "tls", "sinkHostPort"),
 )
 POOL_REFUSED: Reasons = {"spark": ("a pool cannot use Spark yet", "leave it out")}
 AUTOSCALING_FIELDS = ("minReplicas", "maxReplicas", "targetLag", "targetBusy", "scaleDownAfter", "scaler", "mode")
