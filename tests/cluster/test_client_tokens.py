@@ -12,6 +12,7 @@ from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.client.token import ClusterToken
 from belvedere.errors import NotYet
 from belvedere.protocol.exactly_once import Seq, SourceId
+from belvedere.protocol.row_marks import RowMark
 from tests.cluster.client_pool import ORDERS, SPEND, create, order
 from tests.cluster.fake_pool import FakePool
 
@@ -28,6 +29,15 @@ def test_tokens_as_text() -> None:
     assert ClusterToken.parse(17) == ClusterToken.parse("e17") == ClusterToken(17)
     both = ClusterToken.joined([token, ClusterToken.of({"a": 9}), ClusterToken(4)])  # type: ignore[dict-item]
     assert both == ClusterToken(4, (("a", 9), ("b,c:d/é", 5)))  # type: ignore[arg-type]
+
+
+def test_a_token_of_rows_becomes_an_epoch_once_it_was_read() -> None:
+    mark = RowMark("orders", (1, 2), 3).source
+    token = ClusterToken.of({mark: Seq(5), SourceId("a"): Seq(7)})
+    assert ClusterToken.parse(str(token)) == token
+    assert token.settled(40) == ClusterToken(40, ((SourceId("a"), Seq(7)),))
+    logs = ClusterToken.of({SourceId("a"): Seq(7)})
+    assert logs.settled(40) is logs
 
 
 def test_a_source_that_ended_and_is_forgotten_counts_as_reached(pool: FakePool, db: ClusterDatabase) -> None:

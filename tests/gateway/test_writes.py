@@ -262,3 +262,9 @@ def test_killed_in_the_middle_of_writes_the_name_tells_whether_it_happened(tmp_p
                 again = served.post(ROWS, body, headers={"idempotency-key": name})
                 assert again.headers.get("idempotency-replayed") == ("true" if before == 200 else None)
                 assert db.scan("orders", start=base, stop=base + 10).num_rows == 5
+
+
+def test_rows_that_get_here_by_another_way_are_those_of_pools(empty: Served) -> None:
+    answer = empty.get("/v1/relations/orders/written?key=1&timestamp=5")
+    assert answer.status_code == 400 and "its writes return tokens, for Belvedere-After" in answer.json()["detail"]
+    assert empty.get("/v1/relations/orders/written?key=1").status_code == 400, "a timestamp is needed"

@@ -16,9 +16,9 @@ _VERSIONS, _HEAD = 1, 2
 NEVER = -(1 << 63)
 
 
-def is_reached(stored: bytes | None, columns: int, timestamp: int) -> bool:
+def is_reached(stored: bytes | None, columns: int, timestamp: int, keys: int = 1) -> bool:
     """Whether each of these columns (bits; none: at least one column) has a put or a delete at this timestamp or a
-    later one."""
+    later one. `keys`: columns of the key, which the bits leave out."""
     if stored is None:
         return False
     parts = _split(stored)
@@ -28,7 +28,7 @@ def is_reached(stored: bytes | None, columns: int, timestamp: int) -> bool:
         return (row if known is None else max(known, default=NEVER)) >= timestamp
     wanted = [at for at in range(columns.bit_length()) if columns >> at & 1]
     if known is None:
-        return row >= timestamp and wanted[-1] < width
+        return row >= timestamp and wanted[-1] < width - keys
     return all(at < len(known) and known[at] >= timestamp for at in wanted)
 
 

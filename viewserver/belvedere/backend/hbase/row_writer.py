@@ -76,7 +76,8 @@ class RowWriter:
         for at, id in enumerate(ids):
             own = {bit: int(times[at]) for bit, times in stamps.items() if times[at] >= 0}
             if own:
-                mark = RowMark(table.name, id, sum(1 << bit for bit in own))
+                columns = sum(1 << bit for bit in own)
+                mark = RowMark(table.name, id, columns, len(table.key_positions))
                 marks[mark.source] = Seq(min(own.values()))
         return marks
 

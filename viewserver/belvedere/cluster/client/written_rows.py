@@ -53,7 +53,9 @@ class WrittenRows:
             rows = store.read(delta_table(table), ids, epoch + 1).to_pylist()
         except BelowHorizon:  # written so often since that nobody knows: a newer epoch will tell
             return False
-        reached = [is_reached(row, mark.columns, write[1]) for row, (mark, write) in zip(rows, marks, strict=True)]
+        reached = [
+            is_reached(row, mark.columns, write[1], mark.keys) for row, (mark, write) in zip(rows, marks, strict=True)
+        ]
         with self._lock:
             for (_, write), is_there in zip(marks, reached, strict=True):
                 if is_there:
