@@ -48,6 +48,14 @@ def test_a_lag_that_melts_away_asks_for_nobody() -> None:
     assert assess(rising, TARGET, 2).lag > 2
 
 
+def test_a_load_that_grew_counts_soon_and_one_that_fell_later() -> None:
+    def step(before: float, after: float) -> list[Sample]:
+        return [Sample(float(at), Load(100.0, (before if at < 20 else after,))) for at in range(0, 31, 2)]
+
+    assert assess(step(0.1, 1.0), TARGET, 1).busy == pytest.approx(1.0)
+    assert assess(step(1.0, 0.1), TARGET, 1).busy > 0.5
+
+
 def test_figures_of_a_limit_hold_the_number() -> None:
     found = assess(steady(8.0, 0.1, 0.1), TARGET, 2)
     assert hpa(2, found, TARGET) == 2

@@ -24,6 +24,8 @@ TOLERANCE = 0.1
 """As that of the HorizontalPodAutoscaler: a need within a tenth of what is there changes nothing."""
 WINDOW_S = 30.0
 """How far back samples count: long enough to tell a trend, short beside the pace of an autoscaler."""
+RISE_S = 8.0
+"""How far back they count where the load has grown: more view servers are wanted soon, fewer later."""
 SUSTAINED_S = 10.0
 """How long changes must have waited too long before that says something about the cause."""
 IDLE, HOT = 0.4, 0.9
@@ -70,7 +72,9 @@ def assess(samples: Sequence[Sample], target: Target, servers: int) -> Assessmen
         return Assessment(servers * target.busy, 0.0, servers, Limit.NONE, "no figures yet; the number stays")
     newest = samples[-1]
     recent = [one for one in samples if newest.at - one.at <= WINDOW_S]
-    busy = _mean_busy(recent, len(newest.load.busy))
+    newer = [one for one in recent if newest.at - one.at <= RISE_S]
+    servers_told = len(newest.load.busy)
+    busy = max(_mean_busy(recent, servers_told), _mean_busy(newer, servers_told), key=sum)
     working = len(busy) or servers
     total, lag = sum(busy), newest.load.lag_ms / 1000
     mean = total / working if working else 0.0
