@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from belvedere.gateway import formats
+from belvedere.gateway import formats, reads
 from tests.gateway.serving import ARROW, NDJSON, Served
 
 ROWS = "/v1/relations/spend/rows"
@@ -175,6 +175,34 @@ def test_a_snapshot_keeps_its_epoch_until_it_is_dropped(served: Served) -> None:
     assert not [pin for pin in served.db.status()["pins"] if pin["purpose"] == "gateway"]
     assert served.http.put("/v1/snapshots/nonsense", json={}).status_code == 404
     assert served.post("/v1/snapshots", {"seconds": 0}).status_code == 400
+
+
+def kept(served: Served) -> list[int]:
+    return [pin["epoch"] for pin in served.db.status()["pins"] if pin["purpose"] == "gateway"]
+
+
+def test_epochs_of_cursors_and_snapshots_are_kept_for_their_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "CURSOR_SECONDS", 2.0)
+    page = served.get(ROWS, params={"limit": 2}).json()
+    assert kept(served) == [page["epoch"]]
+    again = served.get(ROWS, params={"cursor": page["cursor"], "limit": 2}).json()
+    assert kept(served) == [again["epoch"]], "one pin for all pages of an epoch"
+    served.post("/v1/snapshots", {"seconds": 1})
+    assert len(kept(served)) == 2
+    deadline = time.monotonic() + 30
+    while kept(served):
+        assert time.monotonic() < deadline, "they are kept for ever"
+        time.sleep(0.05)
+
+
+def test_a_page_of_another_epoch_than_its_cursor_is_none(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    cursor, original = served.get(ROWS, params={"limit": 2}).json()["cursor"], served.db.page
+    monkeypatch.setattr(served.db, "page", lambda *args, **options: original(*args, **{**options, "at": None}))
+    served.db.wait(served.db.put("orders", {"id": 500, "customer": 7, "total": "100.00"}))
+    answer = served.get(ROWS, params={"cursor": cursor})
+    assert (answer.status_code, answer.json()["error"]) == (410, "EpochExpired")
 
 
 def test_a_token_is_waited_for_or_it_is_not_yet(served: Served) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from belvedere.errors import DataError, NotAuthenticated
-from belvedere.gateway import fanout, subscriptions
+from belvedere.gateway import fanout, server, subscriptions
 from belvedere.gateway.api import Right
 from belvedere.gateway.auth import Credentials, matches
 from belvedere.gateway.databases import EmbeddedDatabase
@@ -259,6 +259,16 @@ def test_origins_that_are_named_may_ask() -> None:
         before = served.http.request("OPTIONS", "/v1/relations/orders/rows", headers=origin)
         assert (before.status_code, "POST" in before.headers["access-control-allow-methods"]) == (204, True)
         assert served.http.request("OPTIONS", "/v1/relations/orders/rows").status_code == 405
+
+
+def test_figures_are_for_this_machine_and_for_who_has_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with guarded(tmp_path) as served:
+        assert served.get("/metrics").status_code == 200
+        monkeypatch.setattr(server, "is_loopback", lambda host: False)  # as if it came from elsewhere
+        assert served.get("/metrics").status_code == 401
+        assert served.get("/metrics", headers=bearer("nonsense-0123456789")).status_code == 401
+        assert served.get("/metrics", headers=bearer(READER)).status_code == 200
+        assert served.get("/healthz").status_code == 200, "probes are for everybody"
 
 
 def test_the_audit_log_has_who_did_what_and_no_values(tmp_path: Path) -> None:

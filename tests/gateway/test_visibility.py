@@ -78,5 +78,6 @@ def test_errors_about_what_the_caller_may_read_keep_their_help(guarded: Served) 
     told = ask(guarded, LIMITED, "POST", "/v1/sql", "sql", "SELECT custmer FROM spend").json()
     assert "customer" in told["hint"]
     assert "there is spend" in ask(guarded, LIMITED, "GET", "/v1/relations/by_x", "json", "").text
-    refused = ask(guarded, LIMITED, "POST", "/v1/sql", "sql", "SELECT id FROM hidden")
-    assert (refused.status_code, refused.json()["error"]) == (403, "AccessDenied")
+    for path in ("/v1/sql", "/v1/explain"):
+        refused = ask(guarded, LIMITED, "POST", path, "sql", "SELECT id FROM hidden")
+        assert (refused.status_code, refused.json()["error"]) == (403, "AccessDenied")
