@@ -249,6 +249,12 @@ def test_clusters_with_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for where in (url, "belvedere://a:1"):
         assert CliRunner(env=variables | {"BELVEDERE_URL": where}).invoke(cli, ["status"]).exit_code == 0
     assert asked == [(url, expected)] * 3 + [("belvedere://a:1", {})]
+    asked.clear()
+    named = ["--tls-server-name", "members", "--url", url, "status"]
+    assert CliRunner().invoke(cli, [*options, *named]).exit_code == 0
+    of_environment = variables | {"BELVEDERE_URL": url, "BELVEDERE_TLS_SERVER_NAME": "members"}
+    assert CliRunner(env=of_environment).invoke(cli, ["status"]).exit_code == 0
+    assert asked == [(url, expected | {"server_name": "members"})] * 2
 
 
 def test_sql_runs_statements_and_scripts(filled: Shop) -> None:

@@ -68,8 +68,8 @@ class GlobalOptions:
         """What comes from the environment is for whoever uses TLS; a plain URL is not refused because of it."""
         with_tls = "+tls:" in url or url.startswith("https:")
         known = {name: os.environ.get(_variable(name)) for name in CERTIFICATES} if with_tls else {}
-        if "+tls:" in url:
-            known["server_name"] = os.environ.get(SERVER_NAME)
+        if "+tls:" in url and SERVER_NAME in os.environ:
+            known["server_name"] = os.environ[SERVER_NAME]
         return known | self.certificates
 
     def _bearer(self, url: str) -> dict[str, Any]:
