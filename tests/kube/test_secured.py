@@ -10,20 +10,11 @@ import pytest
 
 from tests.kube import tls_probe
 from tests.kube.installed import SHOP, Installed, Load
-from tests.kube.kubernetes import CommandFailed, Kubernetes, until
+from tests.kube.kubernetes import CommandFailed, until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
 NAME = f"members.default.{SHOP}.belvedere.internal"
 ROLES = ("coordinator", "distributor", "viewserver", "store")
-
-
-@pytest.fixture(scope="module")
-def shop(node: Kubernetes) -> Installed:
-    """Installed anew where other tests have taken it away; what is there stays as it is."""
-    made = Installed(node)
-    made.install()
-    made.apply_shop()
-    return made
 
 
 def files(shop: Installed, secret: str) -> dict[str, str]:
