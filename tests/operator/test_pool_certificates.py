@@ -272,6 +272,16 @@ def test_secrets_that_somebody_deletes_come_back_and_nobody_is_cut_off() -> None
         weeks(months, operator, 8 * PAUSE)
 
 
+def test_a_secret_that_goes_between_a_look_and_a_write_is_made_again() -> None:
+    months = Months()
+    weeks(months, months.operator(), 3 * PAUSE)
+    months.asked = "now"
+    months.server.before_write = lambda: months.server.secrets.pop("default-authority")
+    months.round(months.operator())
+    weeks(months, months.operator(), 8 * PAUSE)
+    assert len(months.server.secrets["default-authority"]["data"]) == 2
+
+
 def test_an_authority_that_was_lost_is_replaced_without_a_gap() -> None:
     months = Months()
     weeks(months, months.operator(), 3 * PAUSE)

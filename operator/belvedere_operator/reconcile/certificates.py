@@ -82,7 +82,7 @@ class PoolCertificates:
             try:
                 events = self._act(pool, observed, plan, wanted, asked, now)
             except KubeError as error:
-                if error.conflict:
+                if error.conflict or error.missing:
                     continue  # somebody was faster
                 raise
             self._again, self._asked = now + plan.again_s, asked
