@@ -101,3 +101,8 @@ def test_a_deleted_view_takes_its_trial_with_it_and_views_of_others_stay() -> No
     gone = dataclasses.replace(NEW, deleting="2026-01-01T00:00:00Z")
     dropped = plan(gone, figures("spend", TRIAL, "other__next_12345678")).drops
     assert {drop.name for drop in dropped} == {"spend", TRIAL}
+    away = PoolState("default", Phase.UNREACHABLE, "no answer")
+    noted = decide([gone], away, None, now=NOW).pending_drops
+    assert {drop.name for drop in noted} == {"spend", TRIAL}, "it is dropped when the pool is back"
+    back = decide([], UP, figures("spend", TRIAL), now=NOW, pending=noted)
+    assert {drop.name for drop in back.drops} == {"spend", TRIAL}

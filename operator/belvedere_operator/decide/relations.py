@@ -185,6 +185,8 @@ class _Decision:
         elif age_s(item.deleting, self._now) >= GRACE_S:
             self._release.append(item)
             self._pending.append(PendingDrop(item.kind, item.sql_name))
+            if trials.may_be_there(item):
+                self._pending.append(PendingDrop(item.kind, trials.trial_name(item)))
         else:
             text = f"pool {self._pool.name!r} cannot drop it now: {self._pool.reason or self._pool.phase}"
             self._waiting[item.key] = ("PoolNotReady", text)

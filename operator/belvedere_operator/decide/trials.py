@@ -56,10 +56,15 @@ def trial_of(item: Item) -> Item:
 
 def is_asked_for(item: Item) -> bool:
     """Whether a change of the view is to be tried, and there is one."""
+    return may_be_there(item) and not item.suspended and item.deleting is None
+
+
+def may_be_there(item: Item) -> bool:
+    """Whether the pool may have a trial of the view."""
     spec = item.spec
     if not isinstance(spec, MaterializedViewSpec) or spec.verify is None or not spec.verify.changes:
         return False
-    return not item.suspended and item.deleting is None and item.status.applied not in (None, item.digest())
+    return item.status.applied not in (None, item.digest())
 
 
 def has_version_in_service(item: Item, figures: PoolFigures) -> bool:
