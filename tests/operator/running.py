@@ -24,9 +24,11 @@ from belvedere_operator.settings import Settings
 from tests.kube.kubernetes import Kubernetes, until
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 150.0
+"""How long tests wait for what must come: machines are busy at times, and a wait ends when it has come."""
 NOBODY = "http://127.0.0.1:9"
 """The discard port: a connection is refused at once."""
-SETTINGS = Settings(zookeeper="zookeeper:2181", metrics_provider=False)
+SETTINGS = Settings(zookeeper="zookeeper:2181")
 
 
 @contextlib.contextmanager
@@ -111,7 +113,7 @@ class Shop:
                 return one["status"], one["reason"], one["message"]
         return "", "", ""
 
-    def wait(self, kind: str, name: str, type: str, status: str, reason: str = "", seconds: float = 60.0) -> str:
+    def wait(self, kind: str, name: str, type: str, status: str, reason: str = "", seconds: float = PATIENCE_S) -> str:
         """For a condition; its message."""
 
         def found() -> str | None:

@@ -18,9 +18,9 @@ from belvedere_operator.reconcile.pool_round import PoolRounds
 from belvedere_operator.reconcile.resources import Resources
 from tests.kube.cluster import Cluster
 from tests.kube.kubernetes import CommandFailed, until
-from tests.operator.running import SETTINGS, RunningOperator, Shop, gateway, resource, table, view
+from tests.operator.running import PATIENCE_S, SETTINGS, RunningOperator, Shop, gateway, resource, table, view
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -122,23 +122,23 @@ def test_a_text_that_changes_while_it_is_applied_ends_as_the_last_one(shop: Shop
     for number in range(8):
         shop.apply(view("l-view", f"SELECT id, total, {number} AS version FROM l_orders"))
     shop.apply(view("l-view", "SELECT id, total, 8 AS the_last FROM l_orders"))
-    until(lambda: shop.get("mv", "l-view").get("status", {}).get("observedGeneration") == 9, 60.0, "the last one")
+    until(lambda: shop.get("mv", "l-view").get("status", {}).get("observedGeneration") == 9, PATIENCE_S, "the last one")
     shop.wait("mv", "l-view", "Built", "True")
-    until(lambda: "the_last" in json.dumps(kube_rows(url, "l_view")), 60.0, "the last one in the pool")
+    until(lambda: "the_last" in json.dumps(kube_rows(url, "l_view")), PATIENCE_S, "the last one in the pool")
 
 
 def test_somebody_elses_hand_on_our_objects_is_named_and_taken_off(shop: Shop) -> None:
     shop.apply(resource("ViewPool", "held", replicas=2))
-    until(lambda: shop.exists("deployment", "held-viewserver"), 60.0, "its deployment")
+    until(lambda: shop.exists("deployment", "held-viewserver"), PATIENCE_S, "its deployment")
     shop.kubectl("scale", "deployment/held-viewserver", "--replicas=5")
 
     def told() -> bool:
         return any(reason == "FieldConflict" for reason, _ in shop.events("ViewPool", "held"))
 
-    until(told, 60.0, "an Event that names who it was")
+    until(told, PATIENCE_S, "an Event that names who it was")
     (message,) = {text for reason, text in shop.events("ViewPool", "held") if reason == "FieldConflict"}
     assert "Deployment held-viewserver" in message and "kubectl" in message and "taken the fields back" in message
-    until(lambda: shop.get("deployment", "held-viewserver")["spec"]["replicas"] == 2, 60.0, "what the pool says")
+    until(lambda: shop.get("deployment", "held-viewserver")["spec"]["replicas"] == 2, PATIENCE_S, "what the pool says")
 
 
 def test_one_name_in_sql_in_two_pools_is_two_views_and_in_one_pool_the_older_has_it(shop: Shop) -> None:
@@ -148,23 +148,23 @@ def test_one_name_in_sql_in_two_pools_is_two_views_and_in_one_pool_the_older_has
     assert "MaterializedView 'm-first' is 'm_same' in SQL already" in shop.wait("mv", "m-second", "Ready", "False")
     shop.apply(view("m-third", "SELECT id FROM m_orders", name="m_same", pool="m-other"))
     shop.wait("mv", "m-third", "Ready", "False", "PoolMissing")
-    shop.kubectl("delete", "mv", "m-second", "--timeout=60s")
+    shop.kubectl("delete", "mv", "m-second", "--timeout=150s")
     assert shop.condition("mv", "m-first", "Ready")[0] == "True", "the loser goes without the view of the other"
 
 
 def test_a_pod_that_does_not_come_up_is_named_with_the_reason(shop: Shop) -> None:
     """No kubelet is here: the pod says what one would."""
     shop.apply(resource("ViewPool", "bad", replicas=1))
-    until(lambda: shop.exists("deployment", "bad-viewserver"), 60.0, "its deployment")
+    until(lambda: shop.exists("deployment", "bad-viewserver"), PATIENCE_S, "its deployment")
     selector = ("-l", "belvedere.dev/pool=bad,belvedere.dev/role=viewserver", "-o", "name")
-    pod = until(lambda: shop.kubectl("get", "pod", *selector).strip(), 60.0, "a pod")
+    pod = until(lambda: shop.kubectl("get", "pod", *selector).strip(), PATIENCE_S, "a pod")
     state = {"waiting": {"reason": "ErrImagePull", "message": "registry/none:9 was not found"}}
     container = {"name": "viewserver", "image": "registry/none:9", "imageID": "", "ready": False, "restartCount": 0}
     # No node is here either, which every other pod says.
     status = {"phase": "Pending", "conditions": [], "containerStatuses": [container | {"state": state}]}
     shop.kubectl("patch", pod, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
     expected = f"viewserver: pod {pod.removeprefix('pod/')}: ErrImagePull: registry/none:9 was not found"
-    until(lambda: expected in shop.condition("vp", "bad", "Progressing")[2], 60.0, expected)
+    until(lambda: expected in shop.condition("vp", "bad", "Progressing")[2], PATIENCE_S, expected)
     assert "Unschedulable: no nodes available" in shop.wait("vp", "bad", "Progressing", "False", "Trouble")
 
 
@@ -176,9 +176,9 @@ def test_without_its_webhook_no_sql_is_stored_and_deletion_works(crds: Cluster, 
     hook = configuration(f"dead-{namespace}", dead, [namespace])
     crds.apply(hook)
     try:
-        until(lambda: _refused(shop), 60.0, "a refusal")
+        until(lambda: _refused(shop), PATIENCE_S, "a refusal")
         assert "connection refused" in _refused(shop)
-        shop.kubectl("delete", "mv", "n-view", "--timeout=60s")
+        shop.kubectl("delete", "mv", "n-view", "--timeout=150s")
         assert not shop.exists("mv", "n-view")
     finally:
         crds.kubectl("delete", "validatingwebhookconfiguration", f"dead-{namespace}")

@@ -14,9 +14,9 @@ from belvedere_operator.decide import relations
 from belvedere_operator.reconcile import pool_round, verifications
 from tests.kube.cluster import Cluster
 from tests.kube.kubernetes import until
-from tests.operator.running import NOBODY, RunningOperator, Shop, gateway, resource, table, view
+from tests.operator.running import NOBODY, PATIENCE_S, RunningOperator, Shop, gateway, resource, table, view
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +67,19 @@ def test_a_file_of_tables_and_views_becomes_ready_in_a_pool_made_on_demand(shop:
     put(url, "a_orders", {"id": 1, "total": "5.00"}, {"id": 2, "total": "0.50"})
     pool = shop.get("vp", "default")
     assert pool["metadata"]["labels"]["belvedere.dev/made-on-demand"] == "true"
+    # Each is written by itself: a status, then its Events, then the status of the pool.
+    until(lambda: shop.get("mv", "a-middle")["status"].get("dependants") == ["a_top"], PATIENCE_S, "its readers")
     status = shop.get("mv", "a-middle")["status"]
-    assert status["sqlName"] == "a_middle" and status["dependants"] == ["a_top"]
+    assert status["sqlName"] == "a_middle"
     assert status["observedGeneration"] == 1 and status["planVersion"] >= 1 and status["zones"]
     assert shop.condition("mv", "a-middle", "Fresh")[:2] == ("True", "WithinTarget")
-    assert {"Ready", "Built"} <= {reason for reason, _ in shop.events("MaterializedView", "a-middle")}
+    until(lambda: {"Ready", "Built"} <= dict(shop.events("MaterializedView", "a-middle")).keys(), PATIENCE_S, "Events")
     deployments = {d["metadata"]["name"]: d for d in shop.cluster.get("deployments", namespace=shop.namespace)["items"]}
     assert set(deployments) == {f"default-{role}" for role in ("coordinator", "distributor", "viewserver", "gateway")}
     assert deployments["default-viewserver"]["spec"]["replicas"] == 1
     assert shop.exists("statefulset", "default-store") and shop.exists("pdb", "default-viewserver")
     assert shop.exists("networkpolicy", "default-members") and shop.exists("service", "default-gateway")
-    assert shop.condition("vp", "default", "Ready")[0] == "True"
+    shop.wait("vp", "default", "Ready", "True")
     shown = shop.kubectl("get", "mv", "a-middle").splitlines()[1].split()
     assert shown[:4] == ["a-middle", "default", "True", "True"]
 
@@ -109,7 +111,7 @@ def test_a_changed_query_takes_the_place_of_the_old_one(shop: Shop) -> None:
         status = shop.get("mv", "c-view")["status"]
         return bool(status["applied"] != before["applied"] and shop.condition("mv", "c-view", "Built")[0] == "True")
 
-    until(changed, 60.0, "the new version")
+    until(changed, PATIENCE_S, "the new version")
     status = shop.get("mv", "c-view")["status"]
     assert status["observedGeneration"] == 2 and status["planVersion"] > before["planVersion"]
     shop.apply(view("c-view", "SELECT nothing FROM c_orders"))  # a bad one leaves the old one in service
@@ -150,15 +152,15 @@ def test_deletion_drops_or_retains_and_a_table_with_views_stays(shop: Shop, url:
         shop.wait("mv", name, "Ready", "True")
     shop.kubectl("delete", "bt", "f-orders", "--wait=false")
     assert "views read it: f_view" in shop.wait("bt", "f-orders", "Ready", "False", "Deleting")
-    shop.kubectl("delete", "mv", "f-view", "f-retained", "--timeout=60s")
-    until(lambda: not shop.exists("bt", "f-orders"), 60.0, "the end of the table")
+    shop.kubectl("delete", "mv", "f-view", "f-retained", "--timeout=150s")
+    until(lambda: not shop.exists("bt", "f-orders"), PATIENCE_S, "the end of the table")
     assert {"f_kept", "f_retained"} <= names(url) and not {"f_view", "f_orders"} & names(url)
 
 
 def test_a_view_goes_with_its_pool_gone(shop: Shop) -> None:
     shop.apply(view("g-view", "SELECT 1 AS x FROM g_orders", pool="elsewhere"))
     assert "there is no ViewPool 'elsewhere'" in shop.wait("mv", "g-view", "Ready", "False", "PoolMissing")
-    shop.kubectl("delete", "mv", "g-view", "--timeout=60s")
+    shop.kubectl("delete", "mv", "g-view", "--timeout=150s")
 
 
 def test_a_view_goes_though_its_pool_does_not_answer_and_is_dropped_when_it_does(
@@ -169,13 +171,13 @@ def test_a_view_goes_though_its_pool_does_not_answer_and_is_dropped_when_it_does
     monkeypatch.setattr(relations, "GRACE_S", 3.0)
     operator.point(shop.namespace, NOBODY)
     shop.wait("vp", "default", "Ready", "False")
-    shop.kubectl("delete", "mv", "h-view", "--timeout=60s")
-    until(lambda: shop.get("vp", "default")["status"].get("pendingDrops"), 30.0, "a note of it")
+    shop.kubectl("delete", "mv", "h-view", "--timeout=150s")
+    until(lambda: shop.get("vp", "default")["status"].get("pendingDrops"), PATIENCE_S, "a note of it")
     assert shop.get("vp", "default")["status"]["pendingDrops"] == [{"kind": "MaterializedView", "name": "h_view"}]
     assert "h_view" in names(url)
     operator.point(shop.namespace, url)
-    until(lambda: "h_view" not in names(url), 60.0, "the drop")
-    until(lambda: not shop.get("vp", "default")["status"].get("pendingDrops"), 30.0, "the end of the note")
+    until(lambda: "h_view" not in names(url), PATIENCE_S, "the drop")
+    until(lambda: not shop.get("vp", "default")["status"].get("pendingDrops"), PATIENCE_S, "the end of the note")
 
 
 def test_a_pool_follows_its_spec_and_is_put_right(shop: Shop, operator: RunningOperator) -> None:
@@ -184,19 +186,19 @@ def test_a_pool_follows_its_spec_and_is_put_right(shop: Shop, operator: RunningO
     def replicas(role: str) -> int:
         return int(shop.get("deployment", f"one-{role}")["spec"]["replicas"])
 
-    until(lambda: shop.exists("deployment", "one-gateway"), 60.0, "its deployments")
+    until(lambda: shop.exists("deployment", "one-gateway"), PATIENCE_S, "its deployments")
     assert (replicas("viewserver"), replicas("distributor")) == (2, 1)
     shop.kubectl("scale", "vp/one", "--replicas=3")
-    until(lambda: replicas("viewserver") == 3, 60.0, "the third")
-    until(lambda: ("ScaledUp", "view servers 2 -> 3") in shop.events("ViewPool", "one"), 30.0, "an Event of it")
+    until(lambda: replicas("viewserver") == 3, PATIENCE_S, "the third")
+    until(lambda: ("ScaledUp", "view servers 2 -> 3") in shop.events("ViewPool", "one"), PATIENCE_S, "an Event of it")
     shop.kubectl("scale", "deployment/one-viewserver", "--replicas=7")  # somebody else's hand
-    until(lambda: replicas("viewserver") == 3, 60.0, "what the pool says")
+    until(lambda: replicas("viewserver") == 3, PATIENCE_S, "what the pool says")
     shop.kubectl("delete", "deployment", "one-distributor")
-    until(lambda: shop.exists("deployment", "one-distributor"), 60.0, "what was deleted")
+    until(lambda: shop.exists("deployment", "one-distributor"), PATIENCE_S, "what was deleted")
     selector = shop.get("vp", "one")["status"]["selector"]
     assert "belvedere.dev/pool=one" in selector and "belvedere.dev/role=viewserver" in selector
-    shop.kubectl("delete", "vp", "one", "--timeout=60s")
-    until(lambda: not shop.exists("deployment", "one-viewserver"), 60.0, "the end of its objects")
+    shop.kubectl("delete", "vp", "one", "--timeout=150s")
+    until(lambda: not shop.exists("deployment", "one-viewserver"), PATIENCE_S, "the end of its objects")
     assert operator.cluster.kubectl("get", "clusterrolebinding", "-l", "belvedere.dev/pool=one", "-o", "name") == ""
 
 
@@ -204,6 +206,11 @@ def test_an_autoscaler_is_made_and_taken_away(shop: Shop, operator: RunningOpera
     shop.apply(resource("ViewPool", "two", autoscaling={"maxReplicas": 4, "minReplicas": 2}))
     shop.wait("vp", "two", "Autoscaling", "True", "Active")
     assert shop.get("vp", "two")["spec"]["replicas"] == 2
+    spec = shop.get("hpa", "two-viewserver")["spec"]
+    assert (spec["scaleTargetRef"]["kind"], spec["minReplicas"], spec["maxReplicas"]) == ("ViewPool", 2, 4)
+    shop.kubectl("patch", "vp", "two", "--type=json", "-p", '[{"op": "remove", "path": "/spec/autoscaling"}]')
+    shop.wait("vp", "two", "Autoscaling", "False", "Fixed")
+    assert not shop.exists("hpa", "two-viewserver") and shop.get("vp", "two")["spec"]["replicas"] == 2
 
 
 def scaled_objects() -> dict[str, Any]:
@@ -235,12 +242,12 @@ def test_where_another_adapter_serves_external_metrics_keda_scales(
         f"{shop.namespace}/scaled"
     ] * 2
     shop.apply(resource("ViewPool", "scaled", autoscaling={"maxReplicas": 4, "scaler": "none"}))
-    until(lambda: not shop.exists("scaledobject", "scaled-viewserver"), 60.0, "the end of its ScaledObject")
+    until(lambda: not shop.exists("scaledobject", "scaled-viewserver"), PATIENCE_S, "the end of its ScaledObject")
 
 
 def test_pause(shop: Shop) -> None:
     shop.apply(resource("ViewPool", "three", replicas=1))
-    until(lambda: shop.exists("deployment", "three-viewserver"), 60.0, "its deployments")
+    until(lambda: shop.exists("deployment", "three-viewserver"), PATIENCE_S, "its deployments")
     shop.kubectl("annotate", "vp", "three", "belvedere.dev/paused=true")
     shop.kubectl("scale", "vp/three", "--replicas=2")
     shop.apply(table("p-orders", pool="three"))
@@ -249,7 +256,7 @@ def test_pause(shop: Shop) -> None:
     assert shop.get("deployment", "three-viewserver")["spec"]["replicas"] == 1
     assert "status" not in shop.get("bt", "p-orders")
     shop.kubectl("annotate", "vp", "three", "belvedere.dev/paused-")
-    until(lambda: shop.get("deployment", "three-viewserver")["spec"]["replicas"] == 2, 60.0, "the second")
+    until(lambda: shop.get("deployment", "three-viewserver")["spec"]["replicas"] == 2, PATIENCE_S, "the second")
     shop.wait("bt", "p-orders", "Ready", "True")
 
 
@@ -277,7 +284,7 @@ def test_nothing_is_written_when_nothing_is_new(shop: Shop) -> None:
         versions.append(shop.get("mv", "q-view")["metadata"]["resourceVersion"])
         return len(versions) > 25 and len(set(versions[-25:])) == 1
 
-    until(settled, 90.0, "a view that is left alone for longer than a round")
+    until(settled, PATIENCE_S, "a view that is left alone for longer than a round")
     assert pool_round.SOON_S < 2.5  # 25 looks take longer than that
 
 
@@ -289,7 +296,7 @@ def test_a_verification_is_scheduled_and_its_result_is_said(
     query = "SELECT id FROM v_orders"
     shop.apply(table("v-orders"), view("v-view", query, verify={"schedule": "0 3 * * *"}))
     shop.wait("mv", "v-view", "Ready", "True")
-    until(lambda: shop.exists("cronjob", "default-verify-v-view"), 60.0, "its CronJob")
+    until(lambda: shop.exists("cronjob", "default-verify-v-view"), PATIENCE_S, "its CronJob")
     job = shop.get("cronjob", "default-verify-v-view")["spec"]
     assert (job["schedule"], job["suspend"]) == ("0 3 * * *", False)
     template = job["jobTemplate"]["spec"]["template"]
@@ -304,9 +311,9 @@ def test_a_verification_is_scheduled_and_its_result_is_said(
     assert shop.wait("mv", "v-view", "Verified", "False", "Different") == "2 rows differ"
     found = shop.get("mv", "v-view")["status"]["lastVerification"]
     assert (found["rows"], found["differences"], found["time"]) == (3, 2, "2026-01-02T03:00:00Z")
-    until(lambda: "Different" in dict(shop.events("MaterializedView", "v-view")), 30.0, "an Event of it")
+    until(lambda: "Different" in dict(shop.events("MaterializedView", "v-view")), PATIENCE_S, "an Event of it")
     shop.kubectl("patch", "mv", "v-view", "--type=json", "-p", '[{"op": "remove", "path": "/spec/verify"}]')
-    until(lambda: not shop.exists("cronjob", "default-verify-v-view"), 60.0, "the end of its CronJob")
+    until(lambda: not shop.exists("cronjob", "default-verify-v-view"), PATIENCE_S, "the end of its CronJob")
     assert shop.condition("mv", "v-view", "Verified")[0] == "False"  # what was found stays
 
 

@@ -20,9 +20,9 @@ import pytest
 
 from tests.kube.cluster import Cluster
 from tests.kube.kubernetes import CommandFailed, until
-from tests.operator.running import NOBODY, ROOT, Shop, gateway, resource, table, view
+from tests.operator.running import NOBODY, PATIENCE_S, ROOT, Shop, gateway, resource, table, view
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass
@@ -99,7 +99,11 @@ def guarded(crds: Cluster, tmp_path_factory: pytest.TempPathFactory, url: str) -
     name = f"guarded-{uuid.uuid4().hex[:8]}"
     crds.kubectl("create", "namespace", name)
     with replica(crds, tmp_path_factory.mktemp("operator"), name, NOBODY, compiler=url):
-        until(lambda: crds.kubectl("get", "validatingwebhookconfiguration", "-o", "name").strip(), 60.0, "the webhook")
+        until(
+            lambda: crds.kubectl("get", "validatingwebhookconfiguration", "-o", "name").strip(),
+            PATIENCE_S,
+            "the webhook",
+        )
         shop = Shop(crds, name)
 
         def judged() -> bool:
@@ -109,7 +113,7 @@ def guarded(crds: Cluster, tmp_path_factory: pytest.TempPathFactory, url: str) -
                 return "denied the request" in str(error)
             return False
 
-        until(judged, 60.0, "the webhook at work")
+        until(judged, PATIENCE_S, "the webhook at work")
         yield shop
     hook = f"operator-{name}"
     crds.kubectl("delete", "validatingwebhookconfiguration", hook, "--ignore-not-found")
@@ -193,15 +197,15 @@ def test_of_two_replicas_one_leads_and_the_other_takes_over(
 ) -> None:
     shop = Shop(crds, namespace)
     with replica(crds, tmp_path, namespace, url) as first:
-        until(lambda: first.leads, 60.0, "a leader")
+        until(lambda: first.leads, PATIENCE_S, "a leader")
         with replica(crds, tmp_path, namespace, url) as second:
-            until(lambda: "belvedere_operator_leads" in _text(second), 60.0, "the second")
+            until(lambda: "belvedere_operator_leads" in _text(second), PATIENCE_S, "the second")
             shop.apply(table("h-orders"), view("h-view", "SELECT id FROM h_orders"))
             shop.wait("mv", "h-view", "Ready", "True")
             assert (first.leads, second.leads) == (True, False)
             first.process.kill()
-            until(lambda: second.leads, 60.0, "the second leads")
-            until(lambda: _stored(shop, view("h-more", "SELECT total FROM h_orders")), 60.0, "its webhook")
+            until(lambda: second.leads, PATIENCE_S, "the second leads")
+            until(lambda: _stored(shop, view("h-more", "SELECT total FROM h_orders")), PATIENCE_S, "its webhook")
             shop.wait("mv", "h-more", "Ready", "True")
             second.process.send_signal(signal.SIGTERM)
             assert second.process.wait(30) == 0
@@ -235,8 +239,10 @@ def test_the_autoscaler_reads_external_metrics_and_scales_the_pool(
         shop.apply(
             {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"operator-{namespace}"}, "spec": service}
         )
-        until(lambda: one.leads, 60.0, "a leader")
-        until(lambda: "external.metrics" in crds.kubectl("get", "apiservice", "-o", "name"), 60.0, "the APIService")
+        until(lambda: one.leads, PATIENCE_S, "a leader")
+        until(
+            lambda: "external.metrics" in crds.kubectl("get", "apiservice", "-o", "name"), PATIENCE_S, "the APIService"
+        )
         port = json.dumps({"spec": {"service": {"port": one.https}}})
         crds.kubectl("patch", "apiservice", "v1beta1.external.metrics.k8s.io", "--type=merge", "-p", port)
         shop.apply(
@@ -252,7 +258,7 @@ def test_the_autoscaler_reads_external_metrics_and_scales_the_pool(
                 return None
             return found["items"][0]
 
-        item = until(value, 60.0, "a figure")
+        item = until(value, PATIENCE_S, "a figure")
         assert (item["metricName"], item["metricLabels"]) == ("belvedere_busy_viewservers", {"pool": "scaled"})
         for_keda = json.loads(one.get(f"/scaling/{namespace}/scaled"))
         assert set(for_keda) == {"belvedere_busy_viewservers", "belvedere_lag_viewservers", "explanation"}
@@ -260,7 +266,7 @@ def test_the_autoscaler_reads_external_metrics_and_scales_the_pool(
         shop.kubectl("scale", "vp/scaled", "--replicas=3")
         until(
             lambda: shop.get("vp", "scaled")["spec"]["replicas"] == 2,
-            120.0,
+            PATIENCE_S,
             "what the autoscaler makes of an idle pool",
         )
         told = shop.get("hpa", "scaled-viewserver")

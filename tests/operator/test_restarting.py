@@ -8,7 +8,7 @@ import pytest
 
 from tests.kube.cluster import Cluster
 from tests.kube.kubernetes import until
-from tests.operator.running import RunningOperator, Shop, gateway, table, view
+from tests.operator.running import PATIENCE_S, RunningOperator, Shop, gateway, table, view
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_a_restarted_operator_goes_on_where_the_other_ended(crds: Cluster, names
         running = RunningOperator(crds, urls={namespace: url})
         running.start()
         try:
-            until(lambda: shop.get("mv", "r-view").get("status", {}).get("applied"), 60.0, "the view")
+            until(lambda: shop.get("mv", "r-view").get("status", {}).get("applied"), PATIENCE_S, "the view")
             shop.wait("mv", "r-view", "Built", "True")
         finally:
             running.stop()

@@ -305,6 +305,7 @@ POOLS: list[tuple[str, dict[str, tuple[str, str]], dict[str, tuple[str, str]]]] 
         pool(spec={"autoscaling": {"maxReplicas": 4, "scaler": "keda"}}, keda=True),
         {"Autoscaling": ("True", "Active")},
     ),
+    ("nobody serves figures", pool(spec=SCALED, serves_metrics=False), {"Autoscaling": ("False", "NoMetrics")}),
     (
         "another provider",
         pool(spec=SCALED, other_provider="kube-system/adapter"),

@@ -173,6 +173,8 @@ class PoolFound:
     pending_drops: tuple[PendingDrop, ...] = ()
     other_provider: str = ""
     """Who serves external metrics, if it is not the operator."""
+    serves_metrics: bool = True
+    """Whether the operator serves external metrics, or would if nobody else did."""
     keda: bool = False
     target_lag_s: float = DEFAULT_LAG_S
     problem: tuple[str, str] | None = None
@@ -268,6 +270,9 @@ def _autoscaling(found: PoolFound) -> list[Said]:
             f"external metrics of this cluster are served by {found.other_provider}; use scaler: keda, or scaler: none"
         )
         return [no(AUTOSCALING, "AnotherMetricsProvider", text), *said]
+    if spec.scaler == HPA and not found.serves_metrics:
+        text = "the operator serves no external metrics (--external-metrics false); use scaler: keda, or scaler: none"
+        return [no(AUTOSCALING, "NoMetrics", text), *said]
     if spec.scaler == KEDA and not found.keda:
         return [
             no(AUTOSCALING, "NoKeda", "the cluster has no ScaledObjects (keda.sh/v1alpha1); use scaler: hpa"),

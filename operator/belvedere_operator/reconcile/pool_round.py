@@ -189,6 +189,7 @@ class PoolRounds:
             selector=selector_text(observed.pool.selector("viewserver")),
             pending_drops=plan.pending_drops,
             other_provider=self._cluster.other_provider(),
+            serves_metrics=self._settings.metrics_provider,
             keda=observed.pool.capabilities.keda,
             target_lag_s=lag_s,
             problem=observed.problem,
