@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.kube.installed import RELEASE, SHOP, SYSTEM, Installed, Load, ready
+from tests.kube.installed import READY_SECONDS, RELEASE, SHOP, SYSTEM, Installed, Load, ready
 from tests.kube.kubernetes import CommandFailed, Object, until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
@@ -41,7 +41,7 @@ def test_who_has_no_right_gets_403_and_who_has_it_rows(shop: Installed) -> None:
     assert status == 403 and "materializedviews/rows" in json.dumps(problem)
     shop.kubectl("create", "role", "reader", "--verb=get", "--resource=materializedviews.belvedere.dev/rows")
     shop.kubectl("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={SHOP}:stranger")
-    until(lambda: shop.http(path, client="stranger")[0] == 200, 60.0, "the right to read views")
+    until(lambda: shop.http(path, client="stranger")[0] == 200, READY_SECONDS, "the right to read views")
     assert shop.http("/v1/relations/orders/rows?limit=1", client="stranger")[0] == 403
 
 

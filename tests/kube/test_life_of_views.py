@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kube import plain_pool
-from tests.kube.installed import SHOP, Installed, Load, Watch
+from tests.kube.installed import READY_SECONDS, SHOP, Installed, Load, Watch
 from tests.kube.kubernetes import CommandFailed, Object, until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
@@ -31,9 +31,9 @@ def applied(shop: Installed, *objects: Object) -> Iterator[None]:
     """Ready, and gone in the end."""
     shop.cluster.apply(*objects, namespace=SHOP)
     names = [f"{one['kind'].lower()}/{one['metadata']['name']}" for one in objects]
-    shop.kubectl("wait", *names, "--for=condition=Ready", "--timeout=180s")
+    shop.kubectl("wait", *names, "--for=condition=Ready", "--timeout=400s")
     yield
-    shop.kubectl("delete", *reversed(names), "--timeout=180s")
+    shop.kubectl("delete", *reversed(names), "--timeout=400s")
 
 
 def test_a_changed_query_is_built_aside_verified_and_swapped_without_a_gap(shop: Installed) -> None:
@@ -87,7 +87,7 @@ def test_a_view_that_fails_is_named_the_others_go_on_and_a_new_query_mends_it(sh
         load.more(1)
         assert "equal a recomputation" in shop.verify("fragile")
         shop.kubectl(*env, "BELVEDERE_TEST_FAILING_VIEW-")
-        shop.kubectl("rollout", "status", "deployment/default-viewserver", "--timeout=180s")
+        shop.kubectl("rollout", "status", "deployment/default-viewserver", "--timeout=400s")
         load.more(1)
 
 
@@ -116,7 +116,7 @@ def test_a_pool_without_zookeeper_says_so_its_views_can_be_deleted_and_others_go
         print(f"a pool without ZooKeeper: {told}")
         load.more()
         with shop.timed("delete of a view whose pool does not answer"):
-            shop.kubectl("delete", "mv", "far-gone", "--timeout=150s")
+            shop.kubectl("delete", "mv", "far-gone", "--timeout=400s")
         assert shop.get("vp", "far")["status"]["pendingDrops"] == [{"kind": "MaterializedView", "name": "far_gone"}]
         assert shop.condition("vp", "default", "Ready").startswith("True")
         for name in ("spend", "order-lines", "city-revenue"):
@@ -125,13 +125,13 @@ def test_a_pool_without_zookeeper_says_so_its_views_can_be_deleted_and_others_go
         load.more()
     assert load.result["slowest"] < 20, "the other pool does not notice"
     shop.wait("vp", "far", "Ready", "True")
-    until(lambda: not shop.get("vp", "far")["status"].get("pendingDrops"), 120.0, "the drop that was noted")
+    until(lambda: not shop.get("vp", "far")["status"].get("pendingDrops"), READY_SECONDS, "the drop that was noted")
     assert shop.http("/v1/relations/far_gone/rows?limit=1", pool="far")[0] == 404
     rows = shop.http("/v1/relations/far_kept/rows", pool="far")[1]["rows"]
     assert rows == [{"id": 1, "total": 7}, {"id": 2, "total": 8}]
-    shop.kubectl("delete", "mv/far-kept", "bt/far-orders", "vp/far", "--timeout=180s")
-    until(lambda: not shop.pods("store", pool="far"), 120.0, "the end of its pods")
+    shop.kubectl("delete", "mv/far-kept", "bt/far-orders", "vp/far", "--timeout=400s")
+    until(lambda: not shop.pods("store", pool="far"), READY_SECONDS, "the end of its pods")
     shop.kubectl("delete", "statefulset/zookeeper", "service/zookeeper", "configmap/zookeeper")
 
 
-READY = ("--for=condition=Ready", "--timeout=300s")
+READY = ("--for=condition=Ready", "--timeout=400s")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.kube.installed import AUTOSCALED, Installed, Load, ready
+from tests.kube.installed import AUTOSCALED, READY_SECONDS, Installed, Load, ready
 from tests.kube.kubernetes import until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
@@ -16,7 +16,7 @@ def test_an_autoscaler_follows_the_load_from_1_to_3_and_back(shop: Installed) ->
     """A real HorizontalPodAutoscaler, the operator's external metrics, view servers with little CPU."""
     patch = ("patch", "viewpool", "default", "--type=merge", "-p")
     shop.kubectl(*patch, json.dumps({"spec": AUTOSCALED}))
-    until(lambda: limited(shop) == ["200m"], 120.0, "a view server with a limit")
+    until(lambda: limited(shop) == ["200m"], READY_SECONDS, "a view server with a limit")
     ready(shop, "viewserver", 1)
     with Load(shop, seed=60, rows=400) as load:
         with shop.timed("load to three view servers Ready"):
@@ -29,7 +29,7 @@ def test_an_autoscaler_follows_the_load_from_1_to_3_and_back(shop: Installed) ->
     assert "ScaledUp: view servers 1 -> " in told and "ScaledDown: view servers 2 -> 1" in told
     assert "% busy of 30%" in told, "every decision has its figures"
     shop.kubectl(*patch, json.dumps({"spec": {"autoscaling": None, "templates": None, "replicas": 1}}))
-    until(lambda: limited(shop) == [None], 120.0, "a view server without a limit")
+    until(lambda: limited(shop) == [None], READY_SECONDS, "a view server without a limit")
     ready(shop, "viewserver", 1)
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.kube.installed import OPERATOR, SHOP, SYSTEM, Installed, Load, ready
+from tests.kube.installed import OPERATOR, READY_SECONDS, SHOP, SYSTEM, Installed, Load, ready
 from tests.kube.kubernetes import Object, until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
@@ -45,7 +45,7 @@ def test_the_operator_that_leads_is_killed_and_another_one_goes_on(shop: Install
         shop.kill(leader(shop))
         with shop.timed("kill of the operator to the next change carried out"):
             shop.kubectl("scale", "viewpool/default", "--replicas=2")
-            until(lambda: len(shop.pods("viewserver")) == 2, 120.0, "a second view server")
+            until(lambda: len(shop.pods("viewserver")) == 2, READY_SECONDS, "a second view server")
         assert leader(shop)["metadata"]["name"] != before
         load.more()
         shop.kubectl("scale", "viewpool/default", "--replicas=1")
@@ -61,7 +61,9 @@ def test_an_eviction_respects_the_budget_and_is_never_impossible(shop: Installed
     path = f"/api/v1/namespaces/{SHOP}/pods/{meta['name']}/eviction"
     with Load(shop, seed=40) as load:
         shop.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
-        until(lambda: shop.pods("viewserver") and shop.pods("viewserver") != [pod], 120.0, "another view server")
+        until(
+            lambda: shop.pods("viewserver") and shop.pods("viewserver") != [pod], READY_SECONDS, "another view server"
+        )
         ready(shop, "viewserver", 1)
         load.more()
     assert load.result["writes"] > 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.kube.cluster import Cluster
-from tests.kube.installed import OPERATOR, RELEASE, SHOP, SYSTEM, Installed
+from tests.kube.installed import OPERATOR, READY_SECONDS, RELEASE, SHOP, SYSTEM, Installed
 from tests.kube.kubernetes import until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
@@ -102,6 +102,6 @@ def test_uninstalling_leaves_nothing_but_the_definitions(shop: Installed) -> Non
         ours = [name for name in names if RELEASE in name and not name.endswith((SYSTEM, ".belvedere.dev"))]
         return [*ours, *(name for name in names if "external.metrics" in name)]
 
-    until(lambda: not left(), 60.0, "the end of what the operator made for itself")
+    until(lambda: not left(), READY_SECONDS, "the end of what the operator made for itself")
     assert "materializedviews.belvedere.dev" in shop.cluster.kubectl("get", "crd", "-o", "name")
     shop.cluster.kubectl("delete", "namespace", SYSTEM, "--timeout=120s", seconds=180)
