@@ -1,8 +1,8 @@
 """`make kube-demo`: Belvedere on a cluster that is made for it, told as it happens.
 
 Up, installed, three views; a load, under which the pool grows from one view server to three; one of them is killed;
-the load ends, and the pool shrinks. At the end every view is recomputed by DuckDB. A terminal has a line that shows the
-pool all the time; elsewhere each change is a line.
+the load ends, and the pool shrinks. At the end every view is recomputed by DuckDB. A terminal has a picture of the pool
+and its views all the time; elsewhere each change of the number of view servers is a line.
 """
 
 from __future__ import annotations
@@ -12,51 +12,58 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from tests.kube import binaries, cluster, images, requirements
-from tests.kube.installed import AUTOSCALED, Installed, Load, ready
-from tests.kube.kubernetes import CommandFailed
+from tests.kube.installed import AUTOSCALED, SHOP, Installed, Load, ready
+from tests.kube.kubernetes import CommandFailed, Object
 
 PATCH = ("patch", "viewpool", "default", "--type=merge", "-p")
 
 
 class Told:
-    """What has happened, and on a terminal what is going on."""
+    """What has happened, and on a terminal below it a picture of what is going on."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: TextIO = sys.stdout) -> None:
         self._begun = time.monotonic()
-        self._live = sys.stdout.isatty()
+        self._out, self._live = out, out.isatty()
         self._lock = threading.Lock()
+        self._drawn = 0
+        """Lines of the picture that are on the terminal."""
+        self._headline = ""
 
     def say(self, text: str) -> None:
         with self._lock:
-            print(f"{self._clear()}{time.monotonic() - self._begun:6.1f} s  {text}", flush=True)
+            self._out.write(f"{self._clear()}{time.monotonic() - self._begun:6.1f} s  {text}\n")
+            self._out.flush()
 
-    def show(self, text: str) -> None:
-        with self._lock:
-            print(f"{self._clear()}          {text}", end="", flush=True)
+    def show(self, picture: Sequence[str]) -> None:
+        """Elsewhere than on a terminal: its first line, where that is another one than before."""
+        if self._live:
+            with self._lock:
+                self._out.write(self._clear() + "".join(f"          {line}\n" for line in picture))
+                self._out.flush()
+                self._drawn = len(picture)
+        elif picture[0] != self._headline:
+            self._headline = picture[0]
+            self.say(picture[0])
 
     def _clear(self) -> str:
-        return "\r\x1b[K" if self._live else ""
+        drawn, self._drawn = self._drawn, 0
+        return f"\x1b[{drawn}F\x1b[J" if drawn else ""
 
     @contextmanager
-    def watching(self, look: Callable[[], str]) -> Iterator[None]:
+    def watching(self, look: Callable[[], Sequence[str]]) -> Iterator[None]:
         """Look each second from a thread beside."""
         done = threading.Event()
 
         def watch() -> None:
-            seen = ""
             while not done.wait(1.0):
                 with contextlib.suppress(CommandFailed):
-                    found = look()
-                    if self._live:
-                        self.show(found)
-                    elif found.partition(" · lag")[0] != seen:
-                        seen = found.partition(" · lag")[0]
-                        self.say(found)
+                    self.show(look())
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -79,7 +86,7 @@ def demo(state: Path) -> None:
     running = cluster.up_node(state, executables, archives, ends_with_parent=True)
     try:
         told.say(f"Kubernetes runs ({running.layout.server}); helm install")
-        play(Installed(running), told)
+        play(Installed(running, say=told.say), told)
     finally:
         running.down()
         told.say("the cluster is gone")
@@ -98,16 +105,29 @@ def play(shop: Installed, told: Told) -> None:
             shop.kill(shop.pods("viewserver")[0])
             load.more(3)
             told.say("writes and reads went on, and every epoch that was looked at was exact; the load ends")
-        told.say(f"{load.result['rows']} rows are there, none is lost, views are exact: {load.result}")
+        told.say(f"{load.result['rows']} rows are there, none is lost, views are exact")
         ready(shop, "viewserver", 1)
         told.say("one view server is enough again")
     for view in ("spend", "order_lines", "city_revenue"):
         told.say(f"recomputed by DuckDB: {shop.verify(view)}")
 
 
-def picture(shop: Installed) -> str:
-    """One line of the pool."""
-    status = shop.get("viewpool", "default").get("status", {})
-    pods = len(shop.pods("viewserver"))
-    wanted = shop.get("viewpool", "default")["spec"].get("replicas")
-    return f"view servers {pods} of {wanted} · {'█' * pods}{'░' * max(0, 3 - pods)} · lag {status.get('lag', '?')}"
+def picture(shop: Installed) -> list[str]:
+    views = shop.cluster.get("materializedviews", namespace=SHOP)["items"]
+    return drawn(shop.get("viewpool", "default"), len(shop.pods("viewserver")), views)
+
+
+def drawn(pool: Object, pods: int, views: Sequence[Object]) -> list[str]:
+    """The number of view servers, why it is that, and each view."""
+    status, wanted = pool.get("status", {}), int(pool["spec"].get("replicas", 1))
+    lines = [f"view servers  {'█' * pods}{'░' * max(0, 3 - pods)}  {pods} of {wanted}"]
+    if why := status.get("scaling", {}).get("explanation"):
+        lines.append(f"              {why}")
+    for view in views:
+        told = view.get("status", {})
+        said = {one["type"]: one["status"] for one in told.get("conditions", ())}
+        state = "ready" if said.get("Ready") == "True" else "not ready"
+        fresh = "fresh" if said.get("Fresh") == "True" else "behind"
+        figures = f"{told.get('rows', '?'):>6} rows, lag {told.get('lag', '?')}"
+        lines.append(f"{view['metadata']['name']:<12}  {state}, {fresh}, {figures}")
+    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,13 +69,14 @@ class Installed:
 
     cluster: Kubernetes
     seconds: dict[str, float] = field(default_factory=dict)
+    say: Callable[[str], None] = print
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
         begun = time.monotonic()
         yield
         self.seconds[what] = round(time.monotonic() - begun, 1)
-        print(f"{what}: {self.seconds[what]:g} s")
+        self.say(f"{what}: {self.seconds[what]:g} s")
 
     @contextmanager
     def explained(self, namespace: str) -> Iterator[None]:
@@ -224,7 +225,7 @@ class Program:
                 rest = self._process.stdout.read()
                 assert self._process.wait(240) == 0, rest
                 self.result = json.loads(rest.splitlines()[-1])
-                print(f"{self._words[0]}: {self.result}")
+                self._shop.say(f"{self._words[0]}: {self.result}")
         finally:
             self._process.stdout.close()
             self._process.kill()
