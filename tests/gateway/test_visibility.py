@@ -8,8 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from belvedere.errors import Unavailable
+from belvedere.gateway.api import Right
+from belvedere.gateway.auth import Credentials, Decision, Principal
 from belvedere.gateway.token_file import TokenFile
-from tests.gateway.serving import ORDERS, SPEND, Served, embedded
+from tests.gateway.serving import ORDERS, SPEND, Served, embedded, serving
 
 SECRET = "CREATE TABLE payroll (id BIGINT PRIMARY KEY, salary BIGINT)"
 HIDDEN = "CREATE MATERIALIZED VIEW hidden AS SELECT id, salary FROM payroll"
@@ -72,6 +75,26 @@ def test_errors_tell_only_what_the_caller_may_know(
         assert name not in limited.text or name in asked, limited.text
     everything = ask(guarded, ALL, method, path, kind, body)
     assert tells in everything.text, "who may read all is helped with all"
+
+
+def test_nothing_is_listed_if_nobody_can_say_who_may_know(guarded: Served) -> None:
+    class Cluster:
+        """As one whose API server is gone after it has let the request pass."""
+
+        def recall(self, *_: object) -> None:
+            return None
+
+        def authenticate(self, credentials: Credentials) -> Principal:
+            return Principal("web")
+
+        def decide(self, principal: Principal, right: Right, kind: str, relation: str) -> Decision:
+            if relation != "by_x":
+                raise Unavailable("the API server does not answer")
+            return Decision(True)
+
+    with serving(guarded.database, authenticator=Cluster(), authorizer=Cluster()) as served:
+        answer = served.get("/v1/relations/by_x/rows")
+        assert (answer.status_code, answer.json()["detail"]) == (404, "no table or view 'by_x'")
 
 
 def test_errors_about_what_the_caller_may_read_keep_their_help(guarded: Served) -> None:
