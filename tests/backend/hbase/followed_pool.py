@@ -15,6 +15,7 @@ from belvedere.backend.hbase.admin import Admin, PoolAdmin
 from belvedere.backend.hbase.client import connect_hbase
 from belvedere.backend.hbase.connection import ADMIN, CLIENT
 from belvedere.backend.hbase.descriptors import Family, TableDescriptor, TableName
+from belvedere.backend.hbase.keyvalues import LATEST
 from belvedere.backend.hbase.local.cluster import LocalHBase
 from belvedere.backend.hbase.log import HBaseLog
 from belvedere.backend.hbase.master import Master
@@ -24,7 +25,7 @@ from belvedere.backend.hbase.regions import Regions
 from belvedere.backend.hbase.sink import LogSink
 from belvedere.backend.hbase.zookeeper import Registry
 from belvedere.backend.memory import MemoryStore
-from belvedere.backend.seam import Backend
+from belvedere.backend.seam import Backend, ReloadState
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.transport import calls
 from belvedere.cluster.transport.loopback import LoopbackTransport
@@ -99,6 +100,23 @@ class FollowingPool(Pool):
         width = len(next(v.definition.columns for v in reversed(served) if v.definition.name == name))
         return sorted((row[:width] for row in rows), key=repr)
 
+    def reload(self, start: str = "", stop: str = "", seconds: float = 120.0) -> ReloadState:
+        """Wait until it is done."""
+        (table,) = self.log.tables()
+        id = unique("reload")
+        self.log.reload(id, table, start, stop)
+        return self.reloaded(id, seconds)
+
+    def reloaded(self, id: str, seconds: float = 120.0) -> ReloadState:
+        found: list[ReloadState] = []
+
+        def done() -> bool:
+            found[:] = [one for one in self.log.reloads() if one.id == id and one.phase == "done"]
+            return bool(found)
+
+        until(done, seconds, "a reload that is done")
+        return found[0]
+
     def execute(self, statement: str) -> None:
         request = calls.encode(calls.DdlCall(unique("ticket"), statement))
         calls.decode(self.call(calls.DDL, request, 120.0), calls.Taken)
@@ -161,9 +179,18 @@ class UserTable:
         self.registry = Registry(hbase.zookeeper)
         self.master = Master(self.registry, self.pool)
         self._create()
-        host, port = hbase.thrift
+        self._hbase = hbase
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        """A gateway that was started again does not know the connection."""
+        host, port = self._hbase.thrift
         self.connection = happybase.Connection(host, port, timeout=60_000)
-        self.table = self.connection.table(name)
+        self.table = self.connection.table(self.name)
+
+    @staticmethod
+    def cells(values: Mapping[str, Any]) -> dict[bytes, bytes]:
+        return {_CELLS[name]: _ENCODE[name](value) for name, value in values.items()}
 
     def _create(self) -> None:
         attributes = {"VERSIONS": str(self._versions), "REPLICATION_SCOPE": str(self._scope)}
@@ -216,15 +243,31 @@ class UserTable:
         )
 
     def put(self, id: int, ts: int | None = None, **cells: Any) -> None:
-        self.table.put(key(id), {_CELLS[name]: _ENCODE[name](value) for name, value in cells.items()}, timestamp=ts)
+        self.table.put(key(id), self.cells(cells), timestamp=ts)
 
     def put_many(self, rows: Mapping[int, Mapping[str, Any]]) -> None:
         with self.table.batch(batch_size=1000) as batch:
             for id, cells in rows.items():
-                batch.put(key(id), {_CELLS[name]: _ENCODE[name](value) for name, value in cells.items()})
+                batch.put(key(id), self.cells(cells))
 
     def delete(self, id: int, *names: str, ts: int | None = None) -> None:
         self.table.delete(key(id), [_CELLS[name] for name in names] or None, timestamp=ts)
+
+    def put_past_the_log(self, id: int, ts: int, **cells: Any) -> None:
+        """As a bulk load does: the rows are there, and the log does not know of them."""
+        mutation = messages.Mutation(mutate_type=_PUT, durability=_SKIP_WAL)
+        for name, value in cells.items():
+            family, _, qualifier = _CELLS[name].partition(b":")
+            column = mutation.column_value.add(family=family)
+            column.qualifier_value.add(qualifier=qualifier, timestamp=ts, value=_ENCODE[name](value))
+        self.mutate(id, mutation)
+
+    def delete_past_the_log(self, id: int) -> None:
+        mutation = messages.Mutation(mutate_type=_DELETE, durability=_SKIP_WAL)
+        for family in self._families:
+            column = mutation.column_value.add(family=family.encode())
+            column.qualifier_value.add(qualifier=b"", timestamp=LATEST, delete_type=_FAMILY)
+        self.mutate(id, mutation)
 
     def mutate(self, id: int, mutation: Any) -> None:
         """What Thrift has no call for: through the RPC of the region server that has the row."""
@@ -269,6 +312,7 @@ def key(id: int) -> bytes:
     return struct.pack(">q", id)
 
 
+_PUT, _DELETE, _SKIP_WAL, _FAMILY = 2, 3, 1, 2
 _CELLS = {"customer": b"d:customer", "total": b"d:total", "hits": b"n:hits"}
 _ENCODE: dict[str, Callable[[Any], bytes]] = {
     "customer": lambda v: struct.pack(">i", v),

@@ -125,7 +125,7 @@ def random_change(rng: random.Random, ts: int, modes: Sequence[CellChange], keys
     return Change(rng.randrange(keys), ts, kind, columns, ts % 4)
 
 
-PUT, DELETE, VERSION, SCANNED = CellChange
+PUT, DELETE, VERSION, SCANNED, FORGOTTEN = CellChange
 MODES = {
     "puts": [PUT],
     "deletes": [PUT, PUT, PUT, DELETE],
@@ -318,6 +318,105 @@ def test_added_columns_have_no_cells_until_they_are_loaded() -> None:
             2: ((None, None, None, 2), False),
             3: ((None, None, None, 2), False),
         }
+
+
+def forgotten(key: int, digest: int) -> Change:
+    return Change(key, digest, FORGOTTEN, frozenset())
+
+
+def digest(table: DeltaTable, key: int, masks: bool = True) -> int:
+    assert isinstance(table, CellTable)
+    ids = hash_rows([Vec.from_arrow(pa.array([key], pa.int64()), BIGINT)], 1)
+    return int(table.digests(table.slots_of(ids), masks)[0])
+
+
+IMAGES = {
+    "a whole row": [put(1, 5)],
+    "some cells": [put(1, 5, 1), put(1, 6, 2)],
+    "a mask beside a cell": [put(1, 5), Change(1, 6, DELETE, frozenset({1}))],
+    "a tombstone": [put(1, 5), Change(1, 6, DELETE, ALL)],
+    "an open cell": [put(1, 5), Change(1, 5, VERSION, frozenset({2}))],
+    "a row in doubt": [put(1, 5, 2), Change(1, 5, VERSION, frozenset({2}))],
+}
+
+
+@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_correction_takes_the_image_that_it_names_and_its_tombstones(image: str, stored: bool) -> None:
+    table = applied(*IMAGES[image], put(2, 5))
+    named = digest(table, 1)
+    if stored:
+        table = moved(table, random.Random(1))
+        assert digest(table, 1) == named
+    before = contents(table)
+    change = table.apply(batch([forgotten(1, named)]), {0, 1, 2, 3})
+    check_emitted(change.emit((0, 1, 2, 3))[0], (0, 1, 2, 3), before, {2: before[2]})
+    assert contents(table) == {2: before[2]} and len(table) == 1
+    # Whatever comes now is what the row is: no mask is left.
+    table.apply(batch([Change(1, 3, SCANNED, frozenset({2}), 1)]), ())
+    assert contents(table)[1] == ((None, 1, None), False)
+    assert table.collect(1 << 60) == 0 and contents(table)[1] == ((None, 1, None), False)
+
+
+def test_a_correction_and_what_the_store_has_in_its_place_are_one_change() -> None:
+    table = applied(put(1, 5, value=1))
+    before = contents(table)
+    news = [Change(1, 3, SCANNED, frozenset({1, 2}), 2), forgotten(1, digest(table, 1)), forgotten(1, digest(table, 1))]
+    change = table.apply(batch(news), {0, 1, 2, 3})  # in whatever order they come
+    now = {1: (("x" * 18, 2, None), False)}
+    assert contents(table) == now
+    check_emitted(change.emit((0, 1, 2, 3))[0], (0, 1, 2, 3), before, now)
+
+
+def test_a_correction_of_a_row_that_is_another_by_now_does_nothing() -> None:
+    named = digest(applied(put(1, 5, value=1)), 1)
+    for now in ([put(1, 5, value=2)], [put(1, 6, value=1)], [put(1, 5, 1, value=1)], [Change(1, 5, DELETE, ALL)]):
+        table = applied(*now)
+        before = packed(table)
+        table.apply(batch([forgotten(1, named), forgotten(7, named)]), ())
+        assert packed(table) == before
+    masked = applied(put(1, 5), Change(1, 6, DELETE, ALL))
+    named = digest(masked, 1)
+    masked.apply(batch([Change(1, 7, DELETE, ALL)]), ())
+    assert digest(masked, 1) != named
+    other = applied(put(1, 4), Change(1, 6, DELETE, ALL))
+    assert digest(masked, 1, masks=False) == digest(other, 1, masks=False)
+
+
+def test_a_change_of_the_log_that_comes_with_a_correction_is_not_lost() -> None:
+    table = applied(put(1, 5, value=1))
+    named = digest(table, 1)
+    table.apply(batch([put(1, 9, 2, value=3), Change(1, 6, DELETE, frozenset({3})), forgotten(1, named)]), ())
+    assert contents(table) == {1: ((None, 3, None), False)}
+    table.apply(batch([Change(1, 6, SCANNED, frozenset({3}), 1)]), ())
+    assert contents(table) == {1: ((None, 3, None), False)}  # its mask is there as well
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_corrections_keep_the_books(seed: int) -> None:
+    """Counts, deltas and stored forms, against rows that begin anew."""
+    rng = random.Random(seed)
+    table, histories = new_table(TABLE), dict[int, list[Change]]()
+    for _ in range(40):
+        before = expected([c for mine in histories.values() for c in mine])
+        fresh = [random_change(rng, rng.randrange(12), MODES["loads"], keys=6) for _ in range(rng.choice([0, 1, 4]))]
+        known = [key for key in histories if len(histories[key]) and rng.random() < 0.4]
+        corrections = [forgotten(key, digest(table, key) + rng.choice([0, 0, 1])) for key in known]
+        for change in corrections:
+            if change.ts == digest(table, change.key):
+                histories[change.key] = []
+        for change in fresh:
+            histories.setdefault(change.key, []).append(change)
+        mixed = [*fresh, *corrections]
+        rng.shuffle(mixed)
+        order = {id(change): at for at, change in enumerate(fresh)}
+        mixed.sort(key=lambda change: order.get(id(change), rng.random() * len(fresh)))
+        applied_now = table.apply(batch(mixed), {0, 1, 2, 3}, 1000)
+        now = expected([c for mine in histories.values() for c in mine])
+        assert contents(table) == now and len(table) == len(now)
+        check_emitted(applied_now.emit((0, 1, 2, 3))[0], (0, 1, 2, 3), before, now)
+        if rng.random() < 0.3:
+            table = moved(table, rng)
 
 
 def test_readers_of_the_store_see_the_rows_that_are_certain() -> None:

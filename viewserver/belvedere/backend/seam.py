@@ -37,6 +37,8 @@ from belvedere.types import Column
 __all__ = [
     "Backend",
     "BaseTables",
+    "Committed",
+    "CommittedAt",
     "Documents",
     "Follower",
     "Input",
@@ -286,6 +288,44 @@ class KeptLog:
     lag_ms: int
 
 
+@dataclass(frozen=True)
+class CommittedAt:
+    """The newest committed epoch that was published, and how far each source is in it."""
+
+    epoch: int
+    positions: Mapping[SourceId, Seq]
+
+
+Committed = Callable[[], CommittedAt]
+"""As of now, from the store."""
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    """How far the reading of a table's rows is. `share`: of all of it, by where in the ranges the readers are;
+    `remaining_s`: at the speed so far, None before anything can be said."""
+
+    done: int
+    ranges: int
+    rows: int
+    share: float
+    remaining_s: float | None
+
+
+@dataclass(frozen=True)
+class ReloadState:
+    """A table that is read again on request (`id`). `phase`: what it is at, "done" at the end; `corrected`: rows that
+    were not what the other system has and are now; `undecided`: rows that were written all the time, so that nothing
+    can be said of them."""
+
+    id: str
+    table: str
+    phase: str
+    corrected: int = 0
+    undecided: int = 0
+    trouble: str = ""
+
+
 class OpenSink(Protocol):
     """What a distributor holds while a system that pushes by itself, and not through `backend.pusher`, may reach it."""
 
@@ -305,7 +345,7 @@ class OpenSink(Protocol):
 class Follower(Protocol):
     """What a pool does with tables of another system, whose rows are there before it follows their log."""
 
-    def sink(self, push: PushEntries) -> OpenSink:
+    def sink(self, push: PushEntries, committed: Committed) -> OpenSink:
         """Where the system's log reaches this process, until it is closed."""
 
     def announce(self, table: TableDef) -> None:
@@ -320,8 +360,15 @@ class Follower(Protocol):
     def kept_log(self) -> KeptLog | None:
         """What waits for this pool; None: nothing is followed."""
 
-    def load_progress(self) -> Mapping[str, tuple[int, int]]:
-        """Of each table with rows still to be read, how many of its ranges have been, and how many there are."""
+    def load_progress(self) -> Mapping[str, LoadProgress]:
+        """Of each table with rows still to be read."""
+
+    def reload(self, id: str, table: str, start: str, stop: str) -> None:
+        """Read the rows of a table again, from `start` to `stop` (empty: all of them), and correct what is not as the
+        other system has it. Repeating it with the same id has no effect."""
+
+    def reloads(self) -> list[ReloadState]:
+        """Those that were asked for; one that is done stays until there is another of its table."""
 
 
 @dataclass(frozen=True)

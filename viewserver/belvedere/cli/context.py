@@ -58,7 +58,7 @@ class GlobalOptions:
             )
 
     @contextmanager
-    def _cluster(self, url: str) -> Iterator[Connected]:
+    def cluster(self, url: str) -> Iterator[Connected]:
         import belvedere
 
         with belvedere.connect(url, **self._files(url), **self._bearer(url)) as db:
@@ -86,7 +86,7 @@ class GlobalOptions:
         import belvedere  # the engine is heavy: loaded by the commands that need it
 
         if self.url is not None:
-            with self._cluster(self.url) as cluster:
+            with self.cluster(self.url) as cluster:
                 yield cluster
             return
         self._must_exist()
@@ -102,7 +102,7 @@ class GlobalOptions:
         import belvedere
 
         if self.url is not None:
-            with self._cluster(self.url) as cluster:
+            with self.cluster(self.url) as cluster:
                 yield cluster
             return
         if not create:

@@ -31,6 +31,7 @@ COMMANDS = {
     "verify": ("verify", "verify"),
     "quarantine": ("quarantine", "quarantine"),
     "ranges": ("ranges", "ranges"),
+    "reload": ("reload", "reload"),
     "bench": ("bench", "bench"),
     "local": ("local", "local"),
     "scale": ("local", "scale"),

@@ -91,6 +91,10 @@ class CellChange(enum.IntEnum):
     """Masks the version of exactly its timestamp."""
     SCANNED = 3
     """A put that was there before the log was followed: one of the log with the same timestamp is newer."""
+    FORGOTTEN = 4
+    """A correction by image: whatever is known of the row is forgotten, its tombstones included, if what is known has
+    this digest (`CellTable.digests`), which stands in place of a timestamp. Else it does nothing. It counts before all
+    other changes of its batch."""
 
 
 @dataclass(slots=True)
@@ -111,6 +115,15 @@ class Changes:
 
     def __len__(self) -> int:
         return len(self.ts)
+
+    def take(self, index: np.ndarray) -> Changes:
+        return Changes(
+            tuple(vec.take(index) for vec in self.columns),
+            tuple(None if mask is None else mask[index] for mask in self.present),
+            None if self.delete is None else self.delete[index],
+            self.ts[index],
+            None if self.kind is None else self.kind[index],
+        )
 
 
 DeltaIterator = Iterator[Delta]

@@ -118,18 +118,8 @@ def route_changes(table: TableDef, changes: Changes, owner: np.ndarray) -> list[
         for start in range(0, len(rows), MAX_ROWS):
             piece = rows[start : start + MAX_ROWS]
             whole = len(piece) == len(changes)
-            out.append((target, _encode_changes(table.name, changes if whole else _take(changes, piece)), len(piece)))
+            out.append((target, _encode_changes(table.name, changes if whole else changes.take(piece)), len(piece)))
     return out
-
-
-def _take(changes: Changes, rows: np.ndarray) -> Changes:
-    return Changes(
-        tuple(c.take(rows) for c in changes.columns),
-        tuple(None if p is None else p[rows] for p in changes.present),
-        None if changes.delete is None else changes.delete[rows],
-        changes.ts[rows],
-        None if changes.kind is None else changes.kind[rows],
-    )
 
 
 def _encode_changes(name: str, changes: Changes) -> bytes:

@@ -6,11 +6,13 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from belvedere import errors
 from belvedere.gateway import values
 from belvedere.gateway.api import JSON, NDJSON, Access, Answer, Call, Endpoint, Right, accepted
+from belvedere.model.reloads import Reloading
 from belvedere.plan.zones import zones
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
 
@@ -183,6 +185,23 @@ def _verified(call: Call, name: str) -> dict[str, Any]:
     return dict(report)
 
 
+def reload(call: Call) -> Answer:
+    """Asked again with the same request, it says how far it is."""
+    db = call.database.db
+    if not isinstance(db, Reloading):
+        raise errors.CatalogError("base tables of an embedded database are its own, and nothing passes it by")
+    asked = values.loads(call.body or b"{}", "the body")
+    if not isinstance(asked, dict) or set(asked) - _RELOAD or not all(isinstance(one, str) for one in asked.values()):
+        raise errors.BadRequest('the body is {"request": "…", "start": "…", "stop": "…"}, or {} for the whole table')
+    table = call.database.db.catalog.relation(call.relation)
+    if not isinstance(table, TableDef):
+        raise errors.CatalogError(f"{table.name!r} is a view; base tables of HBase can be read again")
+    return Answer(values.dumps(asdict(db.reload(table.name, wait=False, **asked))))
+
+
+_RELOAD = {"request", "start", "stop"}
+
+
 async def _verifying(call: Call, names: list[str]) -> AsyncGenerator[bytes, None]:
     began, ok = time.monotonic(), True
     for done, name in enumerate(names):
@@ -216,6 +235,18 @@ ENDPOINTS = (
         "GET", f"{_R}/status", "Figures of a table or view", Access.READ, relation_status, answer="RelationStatus"
     ),
     Endpoint("GET", "/v1/pool", "Members of a pool", Access.ALL, pool, answer="Pool"),
+    Endpoint(
+        "POST",
+        f"{_R}/reload",
+        "Read a table of HBase again, and correct what differs",
+        Access.ADMIN,
+        reload,
+        consumes=(JSON,),
+        body="Reload",
+        answer="Reloaded",
+        optional_body=True,
+        changes=True,
+    ),
     Endpoint(
         "POST",
         "/v1/verify",

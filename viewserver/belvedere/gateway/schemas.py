@@ -169,6 +169,18 @@ SCHEMAS: dict[str, Schema] = {
     "Pool": _object("pool members view_servers queue_rows", pool=STRING, members=_array(ANYTHING)),
     "Verification": _object(closed=True, views=_or_null(_array(STRING))),
     "Verified": _object("ok reports", ok=BOOLEAN, reports=_array(_REPORT)),
+    "Reload": _object(closed=True, request=STRING, start=STRING, stop=STRING),
+    "Reloaded": _object(
+        "id table phase rows share remaining_s corrected undecided",
+        id=STRING,
+        table=STRING,
+        phase={"enum": ["scan", "compare", "done"]},
+        rows=INTEGER,
+        share=NUMBER,
+        remaining_s=_or_null(NUMBER),
+        corrected=INTEGER,
+        undecided=INTEGER,
+    ),
     "Service": _object(
         "service version api database read_only",
         service={"const": "belvedere"},

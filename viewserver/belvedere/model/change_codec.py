@@ -86,17 +86,7 @@ class WrittenRow:
         )
 
     def take(self, index: np.ndarray) -> WrittenRow:
-        found = self.changes
-        return WrittenRow(
-            self.names,
-            Changes(
-                tuple(vec.take(index) for vec in found.columns),
-                tuple(None if mask is None else mask[index] for mask in found.present),
-                None if found.delete is None else found.delete[index],
-                found.ts[index],
-                None if found.kind is None else found.kind[index],
-            ),
-        )
+        return WrittenRow(self.names, self.changes.take(index))
 
 
 def is_mixed(changes: Changes) -> bool:

@@ -2,6 +2,8 @@
 
     hbase/loads/NAME/RANGE     where it begins and stops, the family, which rows have been read, whether all have been
 
+(RANGE has the id of a reload before it, if it belongs to one: `reloading`.)
+
 A range is the part of one column family that a region had when the table was followed; where the rows are later does
 not matter. Each attempt at a range is a source with a name that is never used again, NAME/load-…; its seqs count its
 batches. A batch is durable in INPUT before the row behind which the next attempt begins is written down, so what a
@@ -20,8 +22,11 @@ from __future__ import annotations
 
 import json
 import logging
+import posixpath
 import secrets
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,16 +35,17 @@ import numpy as np
 from belvedere.backend.hbase.cells import Columns
 from belvedere.backend.hbase.followed import FollowedBook, FollowedRegion, FollowedTable
 from belvedere.backend.hbase.keyvalues import DELETE, DELETE_FAMILY_VERSION, PUT, KeyValues, encode
+from belvedere.backend.hbase.pacing import LoadPace
 from belvedere.backend.hbase.regions import Regions
 from belvedere.backend.hbase.rpc_cells import RpcCells
 from belvedere.backend.hbase.unreadable import UnreadableKeys
 from belvedere.backend.hbase.wal import CellDecoder
-from belvedere.backend.seam import Documents, PushEntries
+from belvedere.backend.seam import Committed, Documents, LoadProgress, PushEntries
 from belvedere.engine.delta import CellChange
 from belvedere.errors import BelvedereError
 from belvedere.model import chunks
 from belvedere.model.change_codec import WrittenRow
-from belvedere.retry import Backoff, Retry
+from belvedere.retry import Backoff, Retry, Superseded
 
 log = logging.getLogger(__name__)
 
@@ -53,28 +59,56 @@ def is_attempt(region: str) -> bool:
     return region.startswith(_ATTEMPT)
 
 
+def new_attempt(table: str) -> FollowedRegion:
+    """A source for what is read, with a name that is never used again."""
+    return FollowedRegion(table, f"{_ATTEMPT}{secrets.token_hex(8)}", frozenset(), 0)
+
+
 @dataclass(frozen=True)
 class LoadRange:
     """Rows from `start` to `stop` (empty: all that follow) of one family. `after`: the last row that is durable.
-    `attempt`: the source of the newest attempt."""
+    `attempt`: the source of the newest attempt. `rows`: changes that were read. `began`: when (seconds since 1970).
+    `name`: its number, after the reload that it belongs to, if any."""
 
     table: str
-    number: int
+    name: str
     family: str
     start: str
     stop: str
     after: str = ""
     attempt: str = ""
     done: bool = False
+    rows: int = 0
+    began: float = 0.0
 
     @property
     def document(self) -> str:
-        return f"{_LOADS}{self.table}/{self.number:06}"
+        return f"{_LOADS}{self.table}/{self.name}"
 
     @property
     def claim(self) -> str:
         """Its name in ZooKeeper."""
-        return f"{self.table}-{self.number:06}"
+        return f"{self.table}-{self.name}"
+
+    @property
+    def share(self) -> float:
+        """How much of it has been read, if rows are spread evenly over the keys between its ends."""
+        if self.done or not self.after:
+            return float(self.done)
+        start, after, stop = (bytes.fromhex(key) for key in (self.start, self.after, self.stop))
+        end = stop or b"\xff" * (len(start) + 8)
+        common = len(posixpath.commonprefix([start, end]))
+        low, at, high = (int.from_bytes(key[common : common + 8].ljust(8, b"\0"), "big") for key in (start, after, end))
+        return min(1.0, max(0.0, (at - low) / (high - low))) if high > low else 0.0
+
+
+def progress_of(ranges: Sequence[LoadRange], now: float) -> LoadProgress:
+    """Of the ranges of one table."""
+    share = sum(range.share for range in ranges) / len(ranges)
+    began = min((range.began for range in ranges if range.began), default=now)
+    remaining = (now - began) * (1.0 - share) / share if share > 0.0 else None
+    done = sum(range.done for range in ranges)
+    return LoadProgress(done, len(ranges), sum(range.rows for range in ranges), share, remaining)
 
 
 class LoadBook:
@@ -88,33 +122,38 @@ class LoadBook:
         if self._documents.list_documents(f"{_LOADS}{table.name}/"):
             return
         assert table.definition.origin is not None
-        number = 0
-        for region in regions.listed(str(table.origin)):
-            for family in table.definition.origin.families:
-                self.put(LoadRange(table.name, number, family, region.start.hex(), region.stop.hex()))
-                number += 1
+        listed = [(region.start.hex(), region.stop.hex()) for region in regions.listed(str(table.origin))]
+        self.add(table.name, "", table.definition.origin.families, listed)
+
+    def add(self, table: str, prefix: str, families: Sequence[str], pieces: Sequence[tuple[str, str]]) -> None:
+        """Each family of each piece. Repeated with the same arguments it leaves those that are there."""
+        wanted = [(start, stop, family) for start, stop in pieces for family in families]
+        for number, (start, stop, family) in enumerate(wanted):
+            range = LoadRange(table, f"{prefix}{number:06}", family, start, stop)
+            if self.read(range.document) is None:
+                self.put(range)
 
     def put(self, range: LoadRange) -> None:
-        value = {k: v for k, v in vars(range).items() if k not in ("table", "number")}
+        value = {k: v for k, v in vars(range).items() if k not in ("table", "name")}
         self._documents.put_document(range.document, json.dumps(value).encode())
 
-    def ranges(self, table: str | None = None) -> list[LoadRange]:
-        names = self._documents.list_documents(_LOADS if table is None else f"{_LOADS}{table}/")
+    def ranges(self, table: str | None = None, prefix: str = "") -> list[LoadRange]:
+        names = self._documents.list_documents(_LOADS if table is None else f"{_LOADS}{table}/{prefix}")
         return [range for range in map(self.read, names) if range is not None]
 
     def read(self, document: str) -> LoadRange | None:
         data = self._documents.get_document(document)
         if data is None:
             return None  # the table was dropped since
-        owner, number = document.removeprefix(_LOADS).rsplit("/", 1)
-        return LoadRange(owner, int(number), **json.loads(data))
+        owner, name = document.removeprefix(_LOADS).rsplit("/", 1)
+        return LoadRange(owner, name, **json.loads(data))
 
-    def remove(self, table: str) -> None:
-        self._documents.remove_documents(self._documents.list_documents(f"{_LOADS}{table}/"))
+    def remove(self, table: str, prefix: str = "") -> None:
+        self._documents.remove_documents(self._documents.list_documents(f"{_LOADS}{table}/{prefix}"))
 
 
 class Loader:
-    """Reads one range after the other. `wanted`: asked before each batch."""
+    """Reads ranges, each in the thread that asks. `wait`: seconds to sleep; true ends it."""
 
     def __init__(
         self,
@@ -122,42 +161,57 @@ class Loader:
         loads: LoadBook,
         cells: RpcCells,
         push: PushEntries,
-        wanted: Callable[[], bool],
+        committed: Committed,
+        wait: Callable[[float], bool],
         unreadable: UnreadableKeys,
     ) -> None:
-        self._book, self._loads, self._cells, self._push, self._wanted = book, loads, cells, push, wanted
-        self._unreadable = unreadable
+        self._book, self._loads, self._cells, self._push = book, loads, cells, push
+        self._committed, self._wait, self._unreadable = committed, wait, unreadable
+        self._lock = threading.Lock()
         self.rows = 0
 
     def load(self, table: FollowedTable, range: LoadRange) -> None:
         """From where the last attempt was durable to the end."""
-        attempt = FollowedRegion(table.name, f"{_ATTEMPT}{secrets.token_hex(8)}", frozenset(), 0)
+        attempt = new_attempt(table.name)
         if range.attempt:  # whoever made it is gone, and what it may still bring is brought again
             self._book.end(table.name, [range.attempt])
         self._book.put_region(attempt)
-        range = replace(range, attempt=attempt.encoded)
+        range = replace(range, attempt=attempt.encoded, began=range.began or time.time())
         self._loads.put(range)
         decoder, seq = CellDecoder(table.definition, partial(self._unreadable.meet, table)), 0
-        for cells in self._scan(table, range):
-            rows = self._changes(decoder, cells)
+        pace = LoadPace(attempt.source, self._committed, self._wait)
+        start = bytes.fromhex(range.after) + b"\0" if range.after else bytes.fromhex(range.start)
+        for cells in self.scan(table, range.family, start, bytes.fromhex(range.stop)):
+            rows = self.changes(decoder, cells)
+            range = replace(range, after=cells.row[len(cells) - 1].as_py().hex(), rows=range.rows + len(rows.changes))
             if len(rows.changes):
-                entries = chunks.parse(chunks.build(table.name, [seq], [len(rows.changes)], rows))
-                retry = Retry(on=(BelvedereError,), backoff=Backoff(0.05, 1.0), wanted=self._wanted)
-                retry.run(lambda entries=entries: self._push([(attempt.source, entries)]))  # type: ignore[misc]
-                seq += 1
-                self.rows += len(rows.changes)
-            range = replace(range, after=cells.row[len(cells) - 1].as_py().hex())
+                self.push(attempt, seq, rows)
             self._loads.put(range)
+            if len(rows.changes):
+                pace.pushed(seq)
+                seq += 1
         self._loads.put(replace(range, done=True))
         self._book.end(table.name, [attempt.encoded])
 
-    def _scan(self, table: FollowedTable, range: LoadRange) -> Iterator[KeyValues]:
-        start = bytes.fromhex(range.after) + b"\0" if range.after else bytes.fromhex(range.start)
-        stop = bytes.fromhex(range.stop) or None
-        columns = Columns(range.family, versions=_VERSIONS)
-        yield from self._cells.scan(str(table.origin), start, stop, columns, raw=True)
+    def push(self, attempt: FollowedRegion, seq: int, rows: WrittenRow) -> None:
+        """Durable when it returns."""
+        entries = chunks.parse(chunks.build(attempt.table, [seq], [len(rows.changes)], rows))
+        retry = Retry(on=(BelvedereError,), backoff=Backoff(0.05, 1.0), sleep=self._sleep)
+        retry.run(lambda: self._push([(attempt.source, entries)]))
+        with self._lock:
+            self.rows += len(rows.changes)
 
-    def _changes(self, decoder: CellDecoder, cells: KeyValues) -> WrittenRow:
+    def _sleep(self, seconds: float) -> None:
+        if self._wait(seconds):
+            raise Superseded
+
+    def scan(self, table: FollowedTable, family: str, start: bytes, stop: bytes) -> Iterator[KeyValues]:
+        """Everything that is stored, with the markers that delete it."""
+        columns = Columns(family, versions=_VERSIONS)
+        yield from self._cells.scan(str(table.origin), start, stop or None, columns, raw=True)
+
+    @staticmethod
+    def changes(decoder: CellDecoder, cells: KeyValues) -> WrittenRow:
         cells = _without_masked_versions(cells)
         block = np.frombuffer(encode(cells), np.uint8).copy()
         one = np.ones(1, np.int64)

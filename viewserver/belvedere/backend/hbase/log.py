@@ -6,6 +6,8 @@ nobody answers keeps HBase's logs until its disks are full.
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Collection, Mapping, Sequence
 
 from belvedere.backend.hbase.admin import PoolAdmin
@@ -13,14 +15,27 @@ from belvedere.backend.hbase.checks import obstacles
 from belvedere.backend.hbase.client import HBase
 from belvedere.backend.hbase.descriptors import Peer, TableName
 from belvedere.backend.hbase.followed import Ancestry, FollowedBook, FollowedTable
-from belvedere.backend.hbase.loading import LoadBook, is_attempt
+from belvedere.backend.hbase.key_bytes import check_invertible
+from belvedere.backend.hbase.loading import LoadBook, LoadRange, is_attempt, progress_of
 from belvedere.backend.hbase.meta import MetaTable
+from belvedere.backend.hbase.reloading import Reload, ReloadBook
 from belvedere.backend.hbase.sink import LogSink
 from belvedere.backend.hbase.zookeeper import cluster_key
-from belvedere.backend.seam import BaseTables, KeptLog, OpenRange, PushEntries, SinkPlace, SourceInfo, Store
+from belvedere.backend.seam import (
+    BaseTables,
+    Committed,
+    KeptLog,
+    LoadProgress,
+    OpenRange,
+    PushEntries,
+    ReloadState,
+    SinkPlace,
+    SourceInfo,
+    Store,
+)
 from belvedere.backend.unreadable_rows import forget_unreadable
 from belvedere.engine.delta import Changes
-from belvedere.errors import CatalogError
+from belvedere.errors import CatalogError, DataError
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
@@ -44,16 +59,16 @@ class HBaseLog:
         process."""
         self._place = place or SinkPlace()
         self._hbase, self._admin, self._store, self._peer = hbase, admin, store, peer
-        self._book, self._loads = FollowedBook(store), LoadBook(store)
+        self._book, self._loads, self._reloads = FollowedBook(store), LoadBook(store), ReloadBook(store)
         self._ancestry = Ancestry(self._book, MetaTable(hbase.registry, hbase.pool))
 
     @property
     def _base(self) -> str:
         return f"/belvedere-sinks/{self._peer}"
 
-    def sink(self, push: PushEntries) -> LogSink:
+    def sink(self, push: PushEntries, committed: Committed) -> LogSink:
         """A sink of this pool, in this process."""
-        return LogSink(self._hbase, self._store, self._store, push, base=self._base, place=self._place)
+        return LogSink(self._hbase, self._store, push, committed, peer=self._peer, base=self._base, place=self._place)
 
     # --- tables before they are followed, and until their rows are here
 
@@ -72,11 +87,34 @@ class HBaseLog:
     def kept_log(self) -> KeptLog | None:
         return self._admin.logs_kept().get(self._peer)
 
-    def load_progress(self) -> dict[str, tuple[int, int]]:
-        done: dict[str, list[bool]] = {}
+    def load_progress(self) -> dict[str, LoadProgress]:
+        ranges: dict[str, list[LoadRange]] = {}
         for range in self._loads.ranges():
-            done.setdefault(range.table, []).append(range.done)
-        return {table: (sum(each), len(each)) for table, each in done.items() if not all(each)}
+            ranges.setdefault(range.table, []).append(range)
+        now = time.time()
+        return {
+            table: progress_of(each, now) for table, each in ranges.items() if not all(range.done for range in each)
+        }
+
+    def reload(self, id: str, table: str, start: str, stop: str) -> None:
+        followed = next((one for one in self._book.tables() if one.name == table and one.listed), None)
+        if followed is None:
+            raise CatalogError(f"base table {table!r} is not followed, so there is nothing to read again")
+        if start or stop:
+            check_invertible(followed.definition)
+        first, last = row_key(start), row_key(stop)
+        if last and first >= last:
+            raise DataError(f"no row key is from {start!r} on and before {stop!r}; give the smaller one as the start")
+        pieces = []
+        for region in self._hbase.regions.listed(str(followed.origin)):
+            low = max(first, region.start)
+            high = min(last or region.stop, region.stop or last)
+            if not high or low < high:
+                pieces.append((low.hex(), high.hex()))
+        self._reloads.ask(Reload(table, id, tuple(pieces)))
+
+    def reloads(self) -> list[ReloadState]:
+        return [one.state for one in self._reloads.all()]
 
     def loading(self) -> bool:
         if self._store.list_documents(_ANNOUNCED) or self.load_progress():
@@ -118,6 +156,7 @@ class HBaseLog:
         """Follow it no more."""
         self._book.remove_table(table)
         self._loads.remove(table)
+        self._reloads.remove(table)
         forget_unreadable(self._store, table)
         self._set_peer()
 
@@ -172,3 +211,13 @@ class HBaseLog:
 
     def close(self) -> None:
         """Connections are the caller's."""
+
+
+def row_key(text: str) -> bytes:
+    """As HBase's shell writes row keys: \\xHH is a byte, other characters are their UTF-8."""
+    return b"".join(
+        bytes([int(part[2:], 16)]) if _ESCAPED.fullmatch(part) else part.encode() for part in _PARTS.split(text)
+    )
+
+
+_ESCAPED, _PARTS = re.compile(r"\\x[0-9a-fA-F]{2}"), re.compile(r"(\\x[0-9a-fA-F]{2})")

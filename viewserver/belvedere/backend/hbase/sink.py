@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from belvedere.backend.hbase.client import HBase
 from belvedere.backend.hbase.followed import Ancestry, FollowedBook, FollowedRegion, FollowedTable
 from belvedere.backend.hbase.loading import LoadBook, Loader, LoadRange
+from belvedere.backend.hbase.log_fence import LogFence
 from belvedere.backend.hbase.meta import MetaTable
+from belvedere.backend.hbase.pacing import CommittedView
+from belvedere.backend.hbase.reloading import DONE, ReloadBook, Reloader
 from belvedere.backend.hbase.rpc_cells import RpcCells
 from belvedere.backend.hbase.sink_server import SinkServer
 from belvedere.backend.hbase.unreadable import UnreadableKeys
 from belvedere.backend.hbase.wal import CellDecoder, EntryRun, read_request
 from belvedere.backend.hbase.zookeeper import SinkRegistration
-from belvedere.backend.seam import Documents, Input, PushEntries, SinkPlace
+from belvedere.backend.seam import Committed, PushEntries, SinkPlace, Store
 from belvedere.errors import BelvedereError, StoreUnavailable
 from belvedere.model import chunks
 from belvedere.protocol.exactly_once import SourceEntry, SourceId
@@ -31,6 +35,8 @@ QUOTA_BYTES = 16 << 30
 """What INPUT may hold before answers wait: the log stays in HBase then."""
 _QUOTA_LOOK_S = 1.0
 _LOAD_LOOK_S = 0.5
+LOADERS = 4
+"""Ranges that one sink reads at a time."""
 
 
 @dataclass
@@ -147,38 +153,45 @@ class LogSink:
     def __init__(
         self,
         hbase: HBase,
-        documents: Documents,
-        input: Input,
+        store: Store,
         push: PushEntries,
+        committed: Committed,
         *,
+        peer: str,
         base: str,
         place: SinkPlace | None = None,
         quota_bytes: int = QUOTA_BYTES,
     ) -> None:
         """`base`: where sinks of this pool are in ZooKeeper."""
         place = place or SinkPlace()
-        self._book = FollowedBook(documents)
+        self._ending = threading.Event()
+        wait, committed = self._ending.wait, CommittedView(committed)
+        self._book = FollowedBook(store)
         self._ancestry = Ancestry(self._book, MetaTable(hbase.registry, hbase.pool))
-        self._loads, cells = LoadBook(documents), RpcCells(hbase.regions, hbase.pool)
-        self._unreadable = UnreadableKeys(documents, cells)
+        self._loads, self._reloads = LoadBook(store), ReloadBook(store)
+        cells, fence = RpcCells(hbase.regions, hbase.pool), LogFence(hbase, peer, wait)
+        self._unreadable = UnreadableKeys(store, cells)
         self._loader = Loader(
-            self._book, self._loads, cells, self._push_loaded, lambda: not self._ending.is_set(), self._unreadable
-        )
+            self._book, self._loads, cells, self._push_loaded, committed, wait, self._unreadable
+        )  # fmt: skip
+        self._reloader = Reloader(
+            self._book, self._loads, self._reloads, self._loader, store, fence, committed, wait
+        )  # fmt: skip
         self._push = push
-        self._input, self.quota_bytes = input, quota_bytes
+        self._input, self.quota_bytes = store, quota_bytes
         self._receiver = EntryReceiver(self._book, self._ancestry, push, self._unreadable)
         self.over_quota, self._held = False, 0
-        self._ending = threading.Event()
         self._server = SinkServer(self._receive, place.host, place.port)
         try:
             self._registration = SinkRegistration(hbase.registry.quorum, base, place.advertise, self._server.port)
         except BelvedereError:
             self._server.close()
             raise
-        self._watcher = threading.Thread(target=self._watch, name="sink watcher", daemon=True)
-        self._watcher.start()
-        self._load_worker = threading.Thread(target=self._load, name="loader", daemon=True)
-        self._load_worker.start()
+        works = [("sink watcher", self._watch), ("reloader", self._reload)]
+        works += [(f"loader {number}", self._load) for number in range(LOADERS)]
+        self._threads = [threading.Thread(target=work, name=name, daemon=True) for name, work in works]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def figures(self) -> SinkFigures:
@@ -210,7 +223,7 @@ class LogSink:
         self._ending.set()
         self._registration.close()
         self._server.close()
-        for thread in (self._watcher, self._load_worker):
+        for thread in self._threads:
             thread.join(5.0)
 
     def _receive(self, request: memoryview, block: memoryview) -> None:
@@ -233,15 +246,39 @@ class LogSink:
             try:
                 tables = {table.name: table for table in self._book.tables() if table.listed}
                 for range in self._loads.ranges():
-                    if not range.done and range.table in tables and self._registration.claim(range.claim):
-                        try:
-                            self._load_range(tables[range.table], range)
-                        finally:
-                            self._registration.release(range.claim)
+                    if not range.done and range.table in tables:
+                        with self._claimed(range.claim) as ours:
+                            if ours:
+                                self._load_range(tables[range.table], range)
             except BelvedereError as error:
                 log.info("rows that were there are loaded later: %s", error)
             except Superseded:
                 return
+
+    def _reload(self) -> None:
+        """What was asked for, of each table one after the other."""
+        while not self._ending.wait(_LOAD_LOOK_S):
+            try:
+                for table in self._book.tables():
+                    asked = [one for one in self._reloads.all(table.name) if one.phase != DONE]
+                    if table.listed and asked:
+                        with self._claimed(f"reload-{table.name}") as ours:
+                            now = self._reloads.read(asked[0].document)
+                            if ours and now is not None:
+                                self._reloader.advance(table, now)
+            except BelvedereError as error:
+                log.info("a table is read again later: %s", error)
+            except Superseded:
+                return
+
+    @contextlib.contextmanager
+    def _claimed(self, what: str) -> Iterator[bool]:
+        ours = self._registration.claim(what)
+        try:
+            yield ours
+        finally:
+            if ours:
+                self._registration.release(what)
 
     def _load_range(self, table: FollowedTable, range: LoadRange) -> None:
         """Read again what is durable of it: whoever had the claim may have come farther."""

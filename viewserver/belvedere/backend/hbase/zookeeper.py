@@ -10,6 +10,7 @@ import contextlib
 import struct
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState
@@ -58,6 +59,38 @@ class Registry:
         finally:
             client.stop()
             client.close()
+
+
+class Nodes:
+    """Nodes of others, read on one session for as long as it is open."""
+
+    def __init__(self, quorum: str, timeout: float = 10.0) -> None:
+        self._quorum, self._timeout = quorum, timeout
+        self._client = KazooClient(quorum, timeout=timeout)
+
+    def __enter__(self) -> Nodes:
+        self._ask(lambda: self._client.start(timeout=self._timeout))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def children(self, path: str) -> list[str]:
+        """Their names; none if there is no such node."""
+        try:
+            found: list[str] = self._ask(lambda: self._client.get_children(path))
+        except NoNodeError:
+            return []
+        return found
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except NoNodeError:
+            raise
+        except (KazooException, KazooTimeoutError) as problem:
+            raise StoreUnavailable(f"hbase: the ZooKeeper {self._quorum} does not answer: {problem!r}") from problem
 
 
 class SinkRegistration:

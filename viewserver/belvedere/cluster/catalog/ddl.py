@@ -102,6 +102,10 @@ class CatalogService:
                 time.sleep(pauses.next())  # another change is on its way into a plan
             raise errors.PeerUnavailable(f"the catalog could not be changed: {refused}")
 
+    def newest(self) -> bytes:
+        """The catalog of the newest plan."""
+        return self._newest()[0]
+
     def look_after(self) -> None:
         """When nothing is being built: drop versions of views that are replaced by complete ones; else begin to rebuild
         views whose state the engine of the pool cannot read. (From a worker, now and then.)"""

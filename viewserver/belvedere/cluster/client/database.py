@@ -8,6 +8,7 @@ server or the store is a delay.
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 import uuid
@@ -48,6 +49,7 @@ from belvedere.model.closing import Closing
 from belvedere.model.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.model.keys import key_codec
 from belvedere.model.pin import Pin
+from belvedere.model.reloads import Reloading, ReloadReport
 from belvedere.model.row_ids import row_id
 from belvedere.model.shapes import named, to_table
 from belvedere.model.statements import NO_PREFIXES, Executing, Result
@@ -77,7 +79,7 @@ DDL_TRIES = 3
 at one that is slow finds what the first has done."""
 
 
-class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
+class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Reloading, Closing):
     """A connection to a pool. All methods may be called from any thread."""
 
     def __init__(
@@ -425,6 +427,11 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Closing):
             return quarantined(self.stores(deadline), self.served_view(relation, known), known.epoch)
 
         return self._read(None, None, None, read)
+
+    def _reload(self, id: str, table: str, start: str, stop: str) -> ReloadReport:
+        request = calls.encode(calls.ReloadCall(id, table, start, stop))
+        ask = functools.partial(self.pool.ask_leader, calls.RELOAD, request)
+        return calls.decode(repeat(f"reading {table!r} again", self.deadline(), ask), ReloadReport)
 
     def status(self) -> dict[str, Any]:
         """What the leader tells of the pool, and what there is to read."""

@@ -25,7 +25,7 @@ from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.process.loop import Worker
 from belvedere.cluster.process.next_engine import engines_of
 from belvedere.cluster.process.process import Incarnation, ProcessEnd, Surroundings
-from belvedere.cluster.roles import quarantine_counts, store_owner
+from belvedere.cluster.roles import quarantine_counts, reloads, store_owner
 from belvedere.cluster.roles.failure_detector import GoneProcesses
 from belvedere.cluster.roles.gc_input import InputGc
 from belvedere.cluster.roles.gc_tables import TableGc
@@ -161,7 +161,12 @@ class CoordinatorMember(Incarnation):
             calls.COMMITTED: self._ask_committed,
             calls.DDL: lambda request: calls.encode(self.ddl.change(calls.decode(request, calls.DdlCall))),
             calls.STATUS: lambda _: calls.status_json(self.overview.status()),
+            calls.RELOAD: self._reload,
         }
+
+    def _reload(self, request: bytes) -> bytes:
+        asked = calls.decode(request, calls.ReloadCall)
+        return calls.encode(reloads.reload(self.around.follower, self.ddl.newest, asked))
 
     def began(self) -> None:
         self.zookeeper.do(self._campaign)

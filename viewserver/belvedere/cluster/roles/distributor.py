@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from belvedere import errors
-from belvedere.backend.seam import OpenSink
+from belvedere.backend.seam import CommittedAt, OpenSink
 from belvedere.cluster.catalog import catalogs
 from belvedere.cluster.process.loop import Busy
 from belvedere.cluster.process.next_engine import engines_of
@@ -110,9 +110,14 @@ class DistributorMember(Incarnation):
             on=(errors.BelvedereError,), wanted=lambda: not self.loop.stopped, outage=self.around.trouble.store
         )
         with contextlib.suppress(Superseded):
-            self.sink = retry.run(lambda: follower.sink(self.push_all))
+            self.sink = retry.run(lambda: follower.sink(self.push_all, self._committed))
             self.metrics.backlog(self.sink.input_bytes, self.sink.quota_bytes)
             self.log.info("takes log entries")
+
+    def _committed(self) -> CommittedAt:
+        """From the store, where it is published."""
+        known = calls.read_committed(self.around.store, calls.NEWEST)
+        return CommittedAt(-1, {}) if known is None else CommittedAt(known.epoch, known.positions)
 
     # ------------------------------------------------------------------ pushes
 

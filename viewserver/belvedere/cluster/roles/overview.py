@@ -146,14 +146,23 @@ class Overview:
             return {}
         return {} if kept is None else {"log_files": kept.files, "lag_ms": kept.lag_ms}
 
-    def _loading(self) -> dict[str, dict[str, int]]:
+    def _loading(self) -> dict[str, dict[str, float | None]]:
         """Tables of another system whose rows are being read, and how far that is."""
         follower = self._member.around.follower
         try:
             progress = {} if follower is None else follower.load_progress()
         except errors.Unavailable:
             return {}
-        return {table: {"ranges": ranges, "read": read} for table, (read, ranges) in progress.items()}
+        return {
+            table: {
+                "ranges": at.ranges,
+                "read": at.done,
+                "rows": at.rows,
+                "share": round(at.share, 3),
+                "remaining_s": None if at.remaining_s is None else round(at.remaining_s, 1),
+            }
+            for table, at in progress.items()
+        }
 
     def _waiting_for(self) -> str:
         """Whom the oldest epoch waits for, if that takes longer than usual."""

@@ -4,6 +4,7 @@
                        COMMITTED   Ask       -> Seen          the leader; waits until there is something newer
                        DDL         Ddl       -> Taken         the leader, when the change is in a plan
                        STATUS      b""       -> JSON          the leader; for people, see `status_json`
+                       RELOAD      Reload    -> ReloadReport  the leader; asks for it, and how far it is
     to a view server   READ        ReadRows  -> RowsRead      rows of a view that it remembers
     to the store       base writes, and versioned reads: `belvedere.backend.served`
 
@@ -28,6 +29,7 @@ import pyarrow as pa
 
 from belvedere import errors
 from belvedere.backend.seam import Store, TableWrite
+from belvedere.model.reloads import ReloadReport
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Generation, Member
 from belvedere.protocol.ring import BUCKETS, MemberId
@@ -37,6 +39,7 @@ TOPOLOGY = "topology"
 COMMITTED = "committed"
 DDL = "ddl"
 STATUS = "status"
+RELOAD = "reload"
 READ = "read"
 
 LONGEST_WAIT_MS = 10_000
@@ -142,6 +145,16 @@ class DdlCall:
 
 
 @dataclass(frozen=True)
+class ReloadCall:
+    """A table of another system is to be read again. `id`: the client's own, unique name for it."""
+
+    id: str
+    table: str
+    start: str = ""
+    stop: str = ""
+
+
+@dataclass(frozen=True)
 class Taken:
     """The change is there from this epoch on. `view_groups`: those to be built before all of it can be read."""
 
@@ -212,7 +225,7 @@ def decode_rows(data: bytes) -> tuple[RowsRead, np.ndarray | None, pa.BinaryArra
 # ---------------------------------------------------------------------- bytes
 
 _LENGTH = struct.Struct("<I")
-_CODEC = Codec([CommittedRow, Topology, StatusCall, Seen, DdlCall, Taken, ReadRows, RowsRead])
+_CODEC = Codec([CommittedRow, Topology, StatusCall, Seen, DdlCall, Taken, ReadRows, RowsRead, ReloadCall, ReloadReport])
 T = TypeVar("T")
 
 encode = _CODEC.encode

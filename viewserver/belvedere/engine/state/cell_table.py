@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from belvedere.engine.delta import Changes
+from belvedere.engine.delta import CellChange, Changes
 from belvedere.engine.residency import distinct_ids
 from belvedere.engine.state.delta_table import DeltaTable, PackedRows
 from belvedere.engine.state.hashing import hash_rows
@@ -35,7 +35,7 @@ from belvedere.engine.state.ragged import Ragged, fixed, join, nothing, where
 from belvedere.engine.vec import Status, Vec
 from belvedere.errors import Damaged
 from belvedere.sql.catalog import Deletes, TableDef
-from belvedere.types import Schema
+from belvedere.types import BIGINT, Schema
 
 _NO_KINDS = np.empty(0, np.uint8)
 _NO_IDS = np.empty((0, 2), np.uint64)
@@ -70,7 +70,7 @@ class CellTable(DeltaTable):
     def apply(self, changes: Changes, needed: Collection[int], now_us: int = 0) -> BaseChange:
         self._was_open, self._touched_by_tombstones = self._was_open[:0], self._touched_by_tombstones[:0]
         self.to_read_again = _NO_IDS
-        change = super().apply(changes, needed, now_us)
+        change = super().apply(self._corrections_first(changes), needed, now_us)
         if self._counts[c.NODE_USED]:
             slots = self.slots_of(change.mentioned)  # what opens a cell once more changes no row
             out = np.empty(len(slots), np.int32)
@@ -80,6 +80,52 @@ class CellTable(DeltaTable):
             self.to_read_again = np.concatenate([self.to_read_again, self._index.ids(out[:count])])
         self.to_read_again = distinct_ids(self.to_read_again) if len(self.to_read_again) else _NO_IDS
         return change
+
+    def _corrections_first(self, changes: Changes) -> Changes:
+        """Those that hold, in front; the others are left out. They hold for rows as they are before the batch: what it
+        brings beside them is as new as the look at the store that they are made of, or newer."""
+        if changes.kind is None or not (changes.kind == CellChange.FORGOTTEN).any():
+            return changes
+        at = np.flatnonzero(changes.kind == CellChange.FORGOTTEN)
+        ids = hash_rows([changes.columns[i].take(at) for i in self._keys], len(at))
+        slots = self._index.find(ids)
+        holds = slots >= 0
+        holds[holds] = self.digests(slots[holds]) == changes.ts[at[holds]]
+        _, first = np.unique(slots[holds], return_index=True)  # two of one row say the same
+        others = np.flatnonzero(changes.kind != CellChange.FORGOTTEN)
+        return changes.take(np.concatenate([at[holds][np.sort(first)], others]))
+
+    def digests(self, slots: np.ndarray, masks: bool = True, columns: Collection[int] | None = None) -> np.ndarray:
+        """A number (int64) for what is known of each row: which cells it has, since when, what they are, up to where
+        absent ones are masked. Equal here and for rows that come from a store, however wide the table was when they
+        were written there. `masks`: without them, it is what a reader of the changes' source would see. `columns`: of
+        these alone."""
+        count = len(slots)
+        slots = plain(slots.astype(np.int32))
+        words = np.empty((2 * len(self._cells), count), np.int64)
+        c.describe_cells(
+            self._words, self._flag_bytes, self._side_of.array, self._records, self._nodes.array, slots,
+            np.uint8(masks), words,
+        )  # fmt: skip
+        wanted = [(i, cell) for i, cell in enumerate(self._cells) if columns is None or cell in columns]
+        described = []
+        for (i, _), vec in zip(wanted, self._columns.gather(slots, [cell for _, cell in wanted]), strict=True):
+            there = words[2 * i] != k.MIN
+            if vec.status is not None:
+                there &= vec.status == Status.VALUE
+            described += [Vec(BIGINT, words[2 * i]), Vec(BIGINT, words[2 * i + 1])]
+            described.append(Vec(vec.type, vec.data, there.astype(np.uint8)))
+        return np.asarray(hash_rows(described, count)[:, 0].copy().view(np.int64))
+
+    def shows(self, slots: np.ndarray, columns: Collection[int]) -> np.ndarray:
+        """Mask of the rows that have a cell in one of these columns, or one of which that is open."""
+        words = np.empty((2 * len(self._cells), len(slots)), np.int64)
+        c.describe_cells(
+            self._words, self._flag_bytes, self._side_of.array, self._records, self._nodes.array,
+            plain(slots.astype(np.int32)), np.uint8(0), words,
+        )  # fmt: skip
+        wanted = [2 * i + j for i, cell in enumerate(self._cells) if cell in columns for j in (0, 1)]
+        return np.asarray((words[wanted] != k.MIN).any(axis=0))
 
     def _merge(self, changes: Changes, ids: np.ndarray, *out: np.ndarray) -> tuple[np.ndarray, tuple[int, int, int]]:
         count, index = len(changes), self._index

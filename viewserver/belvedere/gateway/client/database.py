@@ -47,6 +47,7 @@ from belvedere.gateway.client.relations import (
 from belvedere.gateway.client.subscribe import HttpSubscription
 from belvedere.model.key_reads import KeyReads, SnapshotReads
 from belvedere.model.pin import Pin
+from belvedere.model.reloads import Reloading, ReloadReport
 from belvedere.model.requests import parted
 from belvedere.model.rows import GivenRows, timestamps
 from belvedere.model.session import Session, SessionDatabase
@@ -62,7 +63,7 @@ Result: TypeAlias = "ClusterToken | pa.Table | str | None"
 _WRITES = re.compile(r"\s*(insert|delete)\b", re.IGNORECASE)
 
 
-class HttpDatabase(HttpReading, Writing[ClusterToken]):
+class HttpDatabase(HttpReading, Writing[ClusterToken], Reloading):
     """A connection to a gateway. All methods may be called from any thread."""
 
     def snapshot(self, at: Moment = None, *, timeout: float | None = None) -> HttpSnapshot:
@@ -100,6 +101,12 @@ class HttpDatabase(HttpReading, Writing[ClusterToken]):
         reply = self._call(Request("GET", "/v1/status", "asking for the status"), self._deadline(None))
         found: dict[str, Any] = reply.json()["detail"]
         return found
+
+    def _reload(self, id: str, table: str, start: str, stop: str) -> ReloadReport:
+        body = dumps({"request": id, "start": start, "stop": stop}).encode()
+        headers = {"Content-Type": JSON}
+        request = Request("POST", f"{path_of(table)}/reload", f"reading {table!r} again", headers=headers, body=body)
+        return ReloadReport(**self._call(request, self._deadline(None)).json())
 
     def session(self, *, after: Any = None, timeout: float | None = None) -> Session:
         """Reads that include the session's own writes and never go back: `with db.session() as s: s.put(…); s.get(…)`.

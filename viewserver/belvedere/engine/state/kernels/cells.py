@@ -47,6 +47,7 @@ PUT = 0
 DELETE = 1
 DELETE_VERSION = 2
 SCANNED = 3
+FORGOTTEN = 4
 
 # what a change does to a cell, besides KEEP, WRITE and CLEAR
 OPEN = 3
@@ -201,6 +202,19 @@ def change_cell(side, nodes, counts, k, c, t, kind):  # type: ignore[no-untyped-
 
 
 @part
+def forget_row(side, nodes, counts, k):  # type: ignore[no-untyped-def]
+    """Nothing was ever put or deleted, as far as this record knows."""
+    node = side[k, VERSIONS]
+    while node >= 0:
+        after = nodes[node, 2]
+        drop_node(nodes, counts, node)
+        node = after
+    side[k, VERSIONS] = -1
+    for j in range(HEAD, side.shape[1]):
+        side[k, j] = MIN
+
+
+@part
 def is_even(side, k):  # type: ignore[no-untyped-def]
     """Whether a record says no more than one timestamp does."""
     if side[k, NUMBER] >= 0 or side[k, VERSIONS] >= 0:
@@ -284,8 +298,15 @@ def merge_cells(  # type: ignore[no-untyped-def]
                     open_before = not has_cells(side, k)
                 tombstone = False
                 doubt = False
+                if kind == FORGOTTEN:
+                    forget_row(side, nodes, counts, k)
+                    tombstone = True  # it goes with the next ones that are forgotten
+                    done = state != DEAD
+                    if done:
+                        for c in range(width):
+                            cells[c, i] = CLEAR
                 for c in range(width):
-                    if full or present[c, i] != 0:
+                    if kind != FORGOTTEN and (full or present[c, i] != 0):
                         action, came, hidden = change_cell(side, nodes, counts, k, c, t, kind)
                         tombstone = tombstone or came
                         doubt = doubt or hidden
@@ -361,6 +382,28 @@ def rows_with_open_cells(flags, side_of, side, nodes, slots, out):  # type: igno
             out[count] = slots[i]
             count += 1
     return count
+
+
+@kernel("i8[:] u1[:] i4[:] i8[:,:] i8[:,:] i4[:] u1 i8[:,:]")
+def describe_cells(words, flags, side_of, side, nodes, slots, masks, out):  # type: ignore[no-untyped-def]
+    """Two words for each cell of these rows: when it was put (MIN: it is absent), and of an absent one the newest
+    version that is known to be gone: one that was deleted where it is open, and with `masks` what is masked, too."""
+    width = (side.shape[1] - HEAD) // 2
+    for i in range(slots.shape[0]):
+        s = np.int64(slots[i])
+        if (flags[s * SLOT_WORDS * 8 + FLAG_BYTE] & 0x7F) == LIVE:
+            for c in range(width):
+                out[2 * c, i] = words[s * SLOT_WORDS + TS_WORD]
+                out[2 * c + 1, i] = MIN
+            continue
+        k = np.int64(side_of[s])
+        for c in range(width):
+            out[2 * c, i] = side[k, HEAD + 2 * c]
+            out[2 * c + 1, i] = MIN
+            if side[k, HEAD + 2 * c] == MIN:
+                out[2 * c + 1, i] = uncovered(side, nodes, k, c)
+                if masks:
+                    out[2 * c + 1, i] = max(out[2 * c + 1, i], side[k, HEAD + 2 * c + 1])
 
 
 @kernel("i8[:] u1[:] i4[:] i8[:,:] i4[:] i8[:] i8[:,:] i4[:] i8 i4[:]")
