@@ -24,7 +24,7 @@ SEEDS ?= 1000
 FIRST ?= 0
 MINUTES ?= 10
 
-.PHONY: help demo test test-long java check format bench simulate torture teeth hbase hbase-demo venv
+.PHONY: help demo test test-long java check format bench simulate torture torture-hbase teeth hbase hbase-demo venv
 .PHONY: kube-packages kube-build kube-images kube-up kube-down kube-demo e2e
 
 help: ## Show this list
@@ -104,6 +104,9 @@ simulate: $(READY) ## Simulated clusters with faults: SEEDS=n [FIRST=m] [BUG="a 
 
 torture: $(READY) ## A real cluster under load, kill -9, pauses and scaling: MINUTES=n
 	@$(BIN)/python -m tests.torture.run --minutes $(MINUTES)
+
+torture-hbase: $(READY) ## Random faults around a pool over a real HBase, compared at rest: MINUTES=n
+	@$(BIN)/python -m tests.torture.hbase --minutes $(MINUTES)
 
 teeth: $(READY) ## Breaks that tests must notice, planted one by one: [ONLY="part of a name"] [TEETH_ARGS="--list"]
 	@$(BIN)/python -m tests.teeth $(if $(ONLY),"$(ONLY)") $(TEETH_ARGS)
