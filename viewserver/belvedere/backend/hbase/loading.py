@@ -112,10 +112,12 @@ def progress_of(ranges: Sequence[LoadRange], now: float) -> LoadProgress:
 
 
 class LoadBook:
-    """The documents. Bytes of row keys are hexadecimal in them."""
+    """The documents. Bytes of row keys are hexadecimal in them. What is done stays so: it is read once. Thread-safe."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
+        self._lock = threading.Lock()
+        self._done: dict[str, LoadRange] = {}
 
     def plan(self, table: FollowedTable, regions: Regions) -> None:
         """The ranges of a table, before it is followed. Repeated it leaves those that are there."""
@@ -141,15 +143,34 @@ class LoadBook:
         names = self._documents.list_documents(_LOADS if table is None else f"{_LOADS}{table}/{prefix}")
         return [range for range in map(self.read, names) if range is not None]
 
+    def unfinished(self) -> Iterator[LoadRange]:
+        """Each as it is when it is asked for: there may be thousands."""
+        for name in self._documents.list_documents(_LOADS):
+            range = self.read(name)
+            if range is not None and not range.done:
+                yield range
+
     def read(self, document: str) -> LoadRange | None:
+        with self._lock:
+            known = self._done.get(document)
+        if known is not None:
+            return known
         data = self._documents.get_document(document)
         if data is None:
             return None  # the table was dropped since
         owner, name = document.removeprefix(_LOADS).rsplit("/", 1)
-        return LoadRange(owner, name, **json.loads(data))
+        range = LoadRange(owner, name, **json.loads(data))
+        if range.done:
+            with self._lock:
+                self._done[document] = range
+        return range
 
     def remove(self, table: str, prefix: str = "") -> None:
-        self._documents.remove_documents(self._documents.list_documents(f"{_LOADS}{table}/{prefix}"))
+        names = self._documents.list_documents(f"{_LOADS}{table}/{prefix}")
+        self._documents.remove_documents(names)
+        with self._lock:
+            for name in names:
+                self._done.pop(name, None)
 
 
 class Loader:

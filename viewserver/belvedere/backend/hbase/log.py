@@ -117,7 +117,7 @@ class HBaseLog:
         return [one.state for one in self._reloads.all()]
 
     def loading(self) -> bool:
-        if self._store.list_documents(_ANNOUNCED) or self.load_progress():
+        if self._store.list_documents(_ANNOUNCED) or next(self._loads.unfinished(), None) is not None:
             return True
         # An attempt is forgotten when all of it is committed.
         return any(is_attempt(region.encoded) for region in self._book.regions())

@@ -245,8 +245,8 @@ class LogSink:
         while not self._ending.wait(_LOAD_LOOK_S):
             try:
                 tables = {table.name: table for table in self._book.tables() if table.listed}
-                for range in self._loads.ranges():
-                    if not range.done and range.table in tables:
+                for range in self._loads.unfinished():
+                    if range.table in tables:
                         with self._claimed(range.claim) as ours:
                             if ours:
                                 self._load_range(tables[range.table], range)

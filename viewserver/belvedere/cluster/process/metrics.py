@@ -89,6 +89,8 @@ METRICS = (
         "rows of a view in quarantine, or row keys of a base table that cannot be read",
         ("view",),
     ),
+    Metric("belvedere_load_share", "gauge", "how much was read of the rows that a table had before", ("table",)),
+    Metric("belvedere_load_remaining_seconds", "gauge", "how long that will take at the speed so far", ("table",)),
     Metric("belvedere_store_unmerged_rows", "gauge", "rows that the store has in memory, and not in its tables yet"),
     Metric(
         "belvedere_store_held_up_seconds", "counter", "time that writers of state waited for the store to merge rows"
@@ -225,6 +227,15 @@ class Metrics:
 
     def quarantined(self, view: str, rows: int) -> None:
         self._child("belvedere_quarantined_rows", view).set(rows)
+
+    def load(self, table: str, share: float, remaining_s: float | None) -> None:
+        self._child("belvedere_load_share", table).set(share)
+        if remaining_s is not None:
+            self._child("belvedere_load_remaining_seconds", table).set(remaining_s)
+
+    def loaded(self, table: str) -> None:
+        """All of it was read: its series end."""
+        self._forget(table, "belvedere_load_share", "belvedere_load_remaining_seconds")
 
     def forget_view(self, view: str) -> None:
         """The view was dropped: its series end."""

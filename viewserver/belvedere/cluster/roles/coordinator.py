@@ -15,11 +15,12 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from belvedere import errors
 from belvedere.backend.opening import TIMEOUT
+from belvedere.backend.seam import LoadProgress
 from belvedere.cluster.catalog.ddl import CatalogService, amended_catalogs
 from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.process.loop import Worker
@@ -131,6 +132,7 @@ class CoordinatorMember(Incarnation):
         self.removals = InputGc(around.store)
         self._table_gc_at = self._count_at = 0.0
         self.pointers = ViewPointers(around.store)
+        self._loads_told: set[str] = set()
         self._quarantined: set[str] = set()
         """Views whose quarantine was counted."""
         self._looked_after: tuple[object, int] | None = None
@@ -232,6 +234,7 @@ class CoordinatorMember(Incarnation):
             for view in self._quarantined:
                 self.metrics.forget_view(view)  # the leader tells of them
             self._quarantined = set()
+            self._tell_loads({})
             return
         waiting = self.waiting()
         self.metrics.oldest_change(waiting.oldest / 1000 or None)
@@ -246,12 +249,21 @@ class CoordinatorMember(Incarnation):
             self.pointers.look_again()
             if self.around.follower is not None:
                 self._chore(self._look_at_log)
+                follower = self.around.follower
+                self._chore(lambda: self._tell_loads(follower.load_progress()))
         if self.chores.waiting() == 0 and (write := self.pointers.due(self.committed.after(-1, 0.0))) is not None:
             self._chore(write)
 
     def _look_at_log(self) -> None:
         kept = self.overview.followed()
         self.metrics.followed_log(kept.get("log_files", 0), kept.get("lag_ms", 0) / 1000)
+
+    def _tell_loads(self, progress: Mapping[str, LoadProgress]) -> None:
+        for table in self._loads_told - progress.keys():
+            self.metrics.loaded(table)
+        self._loads_told = set(progress)
+        for table, at in progress.items():
+            self.metrics.load(table, at.share, at.remaining_s)
 
     def _count_quarantines(self) -> None:
         newest = self.committed.after(-1, 0.0)
