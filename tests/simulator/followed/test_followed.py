@@ -8,10 +8,10 @@ import pytest
 
 from tests.simulator.followed import bugs, history
 
-SEEDS = 150
+SEEDS = 60
 LONG_SEEDS = 5000
-BUG_SEEDS = 200
-FIRST = {"scanned cells count as written": 430}
+BUG_SEEDS = 100
+FIRST = {"corrected rows are not looked at again": 405, "scanned cells count as written": 430}
 """Where to begin, if that saves many histories."""
 
 
@@ -24,8 +24,8 @@ def test_histories() -> None:
         effects += outcome.effects
         corrected += outcome.corrected
     for effect in ("killed", "doubled", "lost delete", "bulk load", "compacted", "rows there before"):
-        assert effects[effect] > 50, effects
-    assert corrected > 50
+        assert effects[effect] > 20, effects
+    assert corrected > 20
 
 
 @pytest.mark.long
