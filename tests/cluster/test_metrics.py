@@ -64,6 +64,7 @@ def test_every_metric_appears_in_a_scrape_once_it_was_set(made: Metrics) -> None
     made.cache(8, 2)
     made.spilled(9)
     made.quarantined("spend", 1)
+    made.load("orders", 0.5, 12.0)
     made.ring(5_461, 12)
     made.session_suspended()
     made.session_lost()

@@ -182,12 +182,12 @@ def test_answers_wait_while_input_is_over_its_quota(hbase: LocalHBase) -> None:
         table.put(1, customer=1)
         converge(pool, table)
         (sink,) = pool.sinks()
-        sink._quota = -1
+        sink.quota_bytes = -1
         until(lambda: sink.over_quota, 30.0, "the quota is noticed")
         table.put(2, customer=1)
         until(lambda: sink.server.delays > 0, 30.0, "an answer that waits")
         assert "quota" in sink.server.trouble
         assert pool.view("spend")[0][1] == 1
-        sink._quota = 1 << 30
+        sink.quota_bytes = 1 << 30
         converge(pool, table)
         assert sink.server.trouble == ""
