@@ -209,20 +209,23 @@ def test_a_request_that_was_given_up_is_not_begun_later() -> None:
 
 
 def test_those_who_wait_for_epochs_do_not_hold_up_the_others() -> None:
-    with limited(threads=2, requests_of_caller=32) as served, ThreadPoolExecutor(20) as threads:
-        future = {"belvedere-after": f"e{int(time.time() * 1000) + 3_600_000}", "belvedere-wait": "3"}
-        waiting = [
-            threads.submit(served.http.request, method, path, headers=future)
-            for method, path in [("POST", "/v1/wait"), ("GET", "/v1/relations/spend/row?key=1")] * 8
-        ]
-        deadline = time.monotonic() + 20
-        while served.server.metrics.value("belvedere_http_at_work") != 16:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        assert served.get("/v1/relations/orders/rows").status_code == 200
-        assert served.post(ROWS, {"id": 1}).status_code == 200
-        assert not any(one.done() for one in waiting), "they still wait, and were passed"
-        assert {one.result().status_code for one in waiting} == {409}
+    come = threading.Event()
+    with limited(threads=2) as served, ThreadPoolExecutor(16) as threads:
+        served.db.wait = lambda *_: come.wait(60)
+        headers = {"belvedere-after": "e1"}
+        waiting = [threads.submit(served.http.post, "/v1/wait", headers=headers) for _ in range(16)]
+        try:
+            deadline = time.monotonic() + 20
+            while served.server.metrics.value("belvedere_http_at_work") != 16:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert served.get("/v1/relations/orders/rows").status_code == 200
+            assert served.post(ROWS, {"id": 1}).status_code == 200
+            assert not any(one.done() for one in waiting), "they still wait, and were passed"
+        finally:
+            come.set()
+            del served.db.wait
+        assert {one.result().status_code for one in waiting} == {200}
 
 
 @pytest.mark.parametrize("name", ["idempotency-key", "authorization", "content-type"])

@@ -194,7 +194,7 @@ def read_on(reader: socket.socket) -> tuple[list[int], dict[str, Any]]:
 
 
 def test_who_reads_on_too_late_learns_why_it_was_ended_and_where_to_go_on() -> None:
-    options = ServerOptions(port=0, limits=Limits(send_seconds=3.0))
+    options = ServerOptions(port=0, limits=Limits(send_seconds=8.0))
     with embedded(options, ORDERS, SPEND) as served:
         lazy = read_head(served.address, CHANGES, 1 << 16)
         try:
