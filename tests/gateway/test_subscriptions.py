@@ -171,6 +171,12 @@ def test_what_cannot_be_subscribed_to_says_so_by_its_status(
     assert served.get("/v1/relations/orders/changes").status_code == 409
 
 
+@pytest.mark.parametrize("after", ["nonsense", ""])
+def test_what_is_wrong_is_named_as_it_was_given(served: Served, after: str) -> None:
+    answer = served.get(CHANGES, params={"after": after})
+    assert (answer.status_code, answer.json()["detail"][:6]) == (400, "after=")
+
+
 def read_head(address: tuple[str, int], path: str, window: int = 4096) -> socket.socket:
     """A subscriber that has sent its request and reads nothing."""
     made = socket.create_connection(address)

@@ -47,14 +47,14 @@ class GatewayDatabase(ABC):
         """What to tell who uses a name that is unknown: it may be a view that has failed."""
         return error
 
-    def token(self, text: str) -> Any:
-        """One token of several, separated by blanks."""
+    def token(self, text: str, where: str = "Belvedere-After") -> Any:
+        """One token of several, separated by blanks. `where`: they stood, for errors."""
         try:
             parts = [self.db._token(part) for part in text.split()]
         except (ValueError, errors.DataError) as error:
-            raise errors.BadRequest(f"Belvedere-After: {str(error)[:200]}") from None
+            raise errors.BadRequest(f"{where}: {str(error)[:200]}") from None
         if not parts:
-            raise errors.BadRequest("Belvedere-After is empty: give a token, or leave the header out")
+            raise errors.BadRequest(f"{where} is empty: give a token, or leave it out")
         joined = parts[0]
         for part in parts[1:]:
             joined = joined.joined_with(part)

@@ -34,12 +34,12 @@ def _start(call: Call) -> Any:
     if call.last_event:
         if not (call.last_event.isascii() and call.last_event.isdecimal() and len(call.last_event) < 19):
             raise errors.BadRequest(f"Last-Event-ID: {call.last_event[:40]!r} is no epoch")
-        return call.database.token(call.last_event)
+        return call.database.token(call.last_event, "Last-Event-ID")
     after = call.get("after")
     if after is not None:
         if "from" in call.params:
             raise errors.BadRequest("from= and after= say both where to begin: give one")
-        return call.database.token(after)
+        return call.database.token(after, "after=")
     return "snapshot" if call.get("from") == "snapshot" else None
 
 
