@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from belvedere_operator.settings import Settings
 from tests.kube.cluster import Cluster
 from tests.kube.fixtures import control_plane, namespace
 
@@ -17,8 +16,7 @@ __all__ = ["control_plane", "crds", "namespace"]
 
 @pytest.fixture(scope="session")
 def crds(control_plane: Cluster) -> Cluster:
-    """The control plane with our definitions, and the namespace that an operator is in."""
-    control_plane.kubectl("create", "namespace", Settings().namespace)
+    """The control plane with our definitions."""
     control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
     for kind in ("basetables", "materializedviews", "viewpools"):
         control_plane.wait(f"crd/{kind}.belvedere.dev", "Established")

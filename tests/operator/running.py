@@ -80,6 +80,8 @@ class RunningOperator:
                 self.leading.queue.add(key, 0.0)
 
     def start(self) -> None:
+        own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.settings.namespace}}
+        self.cluster.apply(own)  # it keeps Secrets there
         self.leading.start()
 
     def stop(self) -> None:
