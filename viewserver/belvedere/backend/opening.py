@@ -93,6 +93,23 @@ def discard(url: str, pool: str, timeout: float = TIMEOUT) -> str:
     return discard_hbase(url, pool, timeout)
 
 
+def inspect_hbase(url: str, table: str, rows: int) -> str:
+    """A manifest for a table of the HBase that a URL names, guessed from so many of its rows."""
+    shared_url(url)
+    if not url.startswith("hbase://"):
+        raise DataError(f"{url!r} is no HBase; give hbase://zk1,zk2:2181/namespace")
+    from belvedere.backend.hbase.client import connect_hbase
+    from belvedere.backend.hbase.inspecting import inspect
+    from belvedere.backend.hbase.opening import parse_address
+
+    address = parse_address(url)
+    hbase = connect_hbase(address.quorum, base=address.znode, timeout=TIMEOUT)
+    try:
+        return inspect(hbase, table, rows)
+    finally:
+        hbase.close()
+
+
 def _need_hbase(url: str) -> None:
     missing = [name for name in ("fastavro", "google.protobuf", "happybase", "kazoo") if not _is_installed(name)]
     if missing:

@@ -32,6 +32,7 @@ COMMANDS = {
     "quarantine": ("quarantine", "quarantine"),
     "ranges": ("ranges", "ranges"),
     "reload": ("reload", "reload"),
+    "inspect": ("inspect", "inspect"),
     "bench": ("bench", "bench"),
     "local": ("local", "local"),
     "scale": ("local", "scale"),
