@@ -80,7 +80,7 @@ PATHS: dict[str, Callable[[PoolAdmin, TableName], object]] = {
     "replicate": lambda pool, name: pool.replicate(name, ["f"], permitted=False),
 }
 HARMLESS = {
-    "create_namespace", "drop_namespace", "add_peer", "update_peer", "enable_peer", "remove_peer",
+    "create_namespace", "drop_namespace", "add_peer", "check_peer", "update_peer", "enable_peer", "remove_peer",
 }  # fmt: skip
 
 
@@ -180,6 +180,9 @@ def test_peers_are_added_updated_listed_and_removed(
     ):
         with pytest.raises(CatalogError, match=f"peer '{peer.id}' was not made by the pool 'another pool'"):
             call()
+    with pytest.raises(CatalogError, match=f"peer '{peer.id}' was not made by the pool 'another pool'"):
+        other.check_peer(peer.id)
+    pool.check_peer(peer.id)
     for _ in range(2):
         pool.remove_peer(peer.id)
     assert peer.id not in [one.id for one in pool.peers()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 
+import pytest
 from thriftpy2.thrift import TException
 
 from belvedere.backend.hbase.local.cluster import LocalHBase
@@ -165,8 +166,11 @@ def test_a_table_of_the_same_name_that_was_dropped_does_not_count(hbase: LocalHB
         assert sum(f["log_foreign"] for f in figures) > 0
 
 
-def test_the_peer_goes_with_its_last_table_and_users_tables_stay(hbase: LocalHBase) -> None:
+def test_the_peer_goes_with_its_last_table_and_users_tables_stay(
+    hbase: LocalHBase, caplog: pytest.LogCaptureFixture
+) -> None:
     with following(hbase) as (pool, table):
+        assert f"hbase table {table.name}: REPLICATION_SCOPE of d, n was set to 1" in caplog.text
         table.put(1, customer=1)
         converge(pool, table)
         assert pool.peer in {peer.id for peer in pool.admin.peers()}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import struct
 import subprocess
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import happybase
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,11 +22,13 @@ from belvedere.backend.hbase.client import HBase
 from belvedere.backend.hbase.local.cluster import LocalHBase
 from belvedere.backend.hbase.local.jars import find_classes
 from belvedere.backend.opening import open_backend
+from belvedere.backend.seam import OpenTables
 from belvedere.engine.exchange import RowShape, TableWrite
 from belvedere.engine.rowcodec import RowCodec
 from belvedere.engine.vec import Vec
 from belvedere.local.java import java_command
 from belvedere.model.keys import key_codec
+from belvedere.model.verify import Report, with_foreign
 from belvedere.types import BIGINT, INT, Column, decimal
 from tests.backend.hbase.server import unique
 
@@ -90,6 +94,42 @@ def test_happybase(hbase: LocalHBase, namespace: str) -> None:
         exec(compile(text, "read-views-in-hbase.md", "exec"), scope)
     scope["hbase"].close()
     assert out.getvalue().splitlines() == SHOWN
+
+
+def test_what_somebody_else_wrote_to_a_view_is_found_and_named(hbase: LocalHBase, namespace: str) -> None:
+    seven = b"\x01" + struct.pack(">i", 7 ^ -0x80000000)
+    backend = open_backend(f"hbase://{hbase.zookeeper}/{namespace}", pool="shop", base=False)
+    connection = happybase.Connection(*hbase.thrift, timeout=60_000)
+    store = backend.store
+    assert isinstance(store, OpenTables)
+    try:
+        assert store.foreign_cells("view spend 2", 10) == [] and store.foreign_cells("view none 1", 10) == []
+        store.write(2000, [write(ROWS, 0, 3), write({9: (1, None)}, 100, 3)])
+        store.write(2001, [write({9: (1, None)}, 100, 3, gone=True)])
+        table = connection.table(f"{namespace}:spend.3")
+        table.put(seven, {b"c:total": b"\0\0\0\2\x01"}, timestamp=5000)
+        table.put(b"\x01\x80\0\0\x09", {b"c:orders": bytes(8)}, timestamp=2500)
+        table.put(b"stranger", {b"c:note": b"hello"}, timestamp=1)
+        table.delete(b"\x01\x80\0\0\x08", [b"c:orders"])
+        table.put(b"\x01\x7f\xff\xff\xfb", {b"c:orders": bytes(8)}, timestamp=2000)
+        assert sorted(store.foreign_cells("view spend 3", 10)) == sorted(
+            [
+                f"row {seven!r}: c:total at timestamp 5000",
+                "row b'\\x01\\x80\\x00\\x00\\t': c:orders at timestamp 2500",
+                "row b'stranger': c:note at timestamp 1",
+                "row b'\\x01\\x80\\x00\\x00\\x08': c:orders is gone",
+                "row b'\\x01\\x7f\\xff\\xff\\xfb': c:orders at timestamp 2000",
+            ]
+        )
+        assert len(store.foreign_cells("view spend 3", 2)) == 2
+        report = with_foreign(Report("spend", 1, True, 4), store.foreign_cells("view spend 3", 11))
+        assert not report.ok and report.problem is not None
+        assert report.problem.startswith("somebody else wrote to its table: row b") and "stranger" in report.problem
+        store.write(6000, [write({7: (2, None)}, 4, 3)])
+        assert not any("5000" in one for one in store.foreign_cells("view spend 3", 10)), "a later put hides it"
+    finally:
+        connection.close()
+        backend.close()
 
 
 def test_java(hbase: LocalHBase, namespace: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -163,6 +163,18 @@ class StateTables(Protocol):
 
     def usage(self) -> Mapping[str, int]:
         """Versions by table, roughly, for people."""
+
+
+VIEW_POINTERS = "views/"
+"""Documents whose names begin so are for readers of view tables, and stand where these are."""
+
+
+@runtime_checkable
+class OpenTables(Protocol):
+    """View tables that others could write to."""
+
+    def foreign_cells(self, table: str, most: int) -> list[str]:
+        """What somebody else wrote to a view, in words: at most so many."""
 
 
 class ViewTables(Protocol):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from belvedere.backend.seam import InputSize, RowShape, SourceInfo, Store, TableWrite
+from belvedere.backend.seam import VIEW_POINTERS, InputSize, OpenTables, RowShape, SourceInfo, Store, TableWrite
 from belvedere.errors import CatalogError
 from belvedere.model.ranges import KeyRange
 from belvedere.plan.table_names import is_view_table
@@ -56,17 +56,29 @@ class SplitStore:
 
     # --- documents, INPUT, sources
 
+    def _holder(self, document: str) -> Store:
+        return self._views if document.startswith(VIEW_POINTERS) else self._state
+
     def put_document(self, name: str, data: bytes) -> None:
-        self._state.put_document(name, data)
+        self._holder(name).put_document(name, data)
 
     def get_document(self, name: str) -> bytes | None:
-        return self._state.get_document(name)
+        return self._holder(name).get_document(name)
 
     def list_documents(self, prefix: str) -> list[str]:
-        return self._state.list_documents(prefix)
+        if VIEW_POINTERS.startswith(prefix):
+            return sorted({*self._state.list_documents(prefix), *self._views.list_documents(VIEW_POINTERS)})
+        return self._holder(prefix).list_documents(prefix)
 
     def remove_documents(self, names: Sequence[str]) -> None:
-        self._state.remove_documents(names)
+        for store in (self._state, self._views):
+            part = [name for name in names if self._holder(name) is store]
+            if part:
+                store.remove_documents(part)
+
+    def foreign_cells(self, table: str, most: int) -> list[str]:
+        holder = self._of(table)
+        return holder.foreign_cells(table, most) if isinstance(holder, OpenTables) else []
 
     def put_chunks(self, chunks: Sequence[tuple[Chunk, bytes]]) -> None:
         self._state.put_chunks(chunks)

@@ -167,6 +167,14 @@ def _recompute(
     return TolerantRecomputation(catalog, connection, name, given).rows_and_failures(view)
 
 
+def with_foreign(report: Report, foreign: Sequence[str]) -> Report:
+    """What others wrote to where the view is stored is no difference of its rows, but makes others read them wrong."""
+    if not foreign:
+        return report
+    said = f"somebody else wrote to its table: {'; '.join(foreign[:SHOWN])}" + (", and more" if foreign[SHOWN:] else "")
+    return replace(report, ok=False, problem=said if report.problem is None else f"{report.problem}; {said}")
+
+
 def _not_compared(report: Report, error: str) -> Report:
     """DuckDB knows no quarantine: a row that cannot be computed stops its whole query, but where TRY helps."""
     why = "DuckDB cannot recompute the view" if report.complete else f"{report.incomplete}"

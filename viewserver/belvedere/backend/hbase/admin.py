@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from belvedere.backend.hbase import messages
@@ -28,6 +28,15 @@ _ENABLED, _DISABLED = 0, 1
 _SCOPE = "REPLICATION_SCOPE"
 
 
+@dataclass(frozen=True)
+class ServerReport:
+    """`clock_ms`: the server's clock when it reported. `info_port`: of its web pages; 0: it has none."""
+
+    server: Server
+    clock_ms: int
+    info_port: int
+
+
 class Admin:
     """What every user of an HBase may ask."""
 
@@ -41,6 +50,17 @@ class Admin:
         """Region servers that live."""
         live = [one.server for one in self._status(2).live_servers]
         return sorted((Server(one.host_name, one.port, one.start_code) for one in live), key=str)
+
+    def reports(self) -> list[ServerReport]:
+        """What each region server that lives said of itself last, a few seconds ago."""
+        return [
+            ServerReport(
+                Server(one.server.host_name, one.server.port, one.server.start_code),
+                one.server_load.report_end_time,
+                one.server_load.info_server_port,
+            )
+            for one in self._status(2).live_servers
+        ]
 
     def regions_in_transition(self) -> int:
         return len(self._status(7).regions_in_transition)
@@ -234,6 +254,10 @@ class PoolAdmin(Admin):
         if found.enabled != enabled:
             method = "EnableReplicationPeer" if enabled else "DisableReplicationPeer"
             self._master.run(method, messages.PeerRequest(peer_id=id))
+
+    def check_peer(self, id: str) -> None:
+        """Raises if there is one of that name that this pool did not make."""
+        self._own_peer(id)
 
     def remove_peer(self, id: str) -> None:
         """No effect if it is not there."""

@@ -39,6 +39,10 @@ class Server:
         return f"{self.host}:{self.port}"
 
 
+_NO_CALL = 1 << 31
+"""Ids from here on are negative in HBase, and of no call: what is wrong with the connection itself."""
+
+
 class Connection:
     """Not thread-safe. After an error that is not a `RemoteFault` it is broken: close it."""
 
@@ -91,7 +95,11 @@ class Connection:
         while call not in self._answers:
             frame = self._read(_LENGTH.unpack(self._read(4))[0])
             size, at = read_varint(frame, 0)
-            self._answers[messages.ResponseHeader.FromString(bytes(frame[at : at + size])).call_id] = frame
+            header = messages.ResponseHeader.FromString(bytes(frame[at : at + size]))
+            if header.call_id >= _NO_CALL and header.HasField("exception"):  # of the connection as a whole
+                fault = header.exception
+                raise remote_fault(self._where, fault.exception_class_name, fault.stack_trace, True)
+            self._answers[header.call_id] = frame
         frame = self._answers.pop(call)
         self._pending -= 1
         size, at = read_varint(frame, 0)

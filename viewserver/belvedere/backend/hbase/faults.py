@@ -59,6 +59,12 @@ class Refused(RemoteFault):
 def remote_fault(where: str, name: str, text: str, do_not_retry: bool) -> RemoteFault:
     """The error of an exception class (with its package), and its message or stack trace."""
     short = name.rpartition(".")[2]
+    if short == "AccessDeniedException" and "uthentication is required" in text:
+        return Refused(
+            f"hbase {where} demands Kerberos, which Belvedere does not speak yet; a pool needs an HBase with "
+            "hbase.security.authentication simple",
+            short,
+        )
     first = text.strip().split("\n\tat ")[0].removeprefix(name).lstrip(": ")[:_LINES]
     kind: type[RemoteFault] = RemoteFault
     if short in _MOVED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ import numpy as np
 
 from belvedere.backend.hbase.cell_values import read_columns
 from belvedere.backend.hbase.cells import Columns
-from belvedere.backend.hbase.checks import obstacles
+from belvedere.backend.hbase.checks import obstacles, settings_of, warnings
 from belvedere.backend.hbase.client import HBase
 from belvedere.backend.hbase.descriptors import TableName
 from belvedere.backend.hbase.row_keys import KeyPart, RowKeyReader
@@ -74,6 +75,7 @@ def inspect(hbase: HBase, name: str, rows: int) -> str:
         )
     scoped = all(family.replication_scope == 1 for family in described.families)
     found = obstacles(hbase.admin, table, families, permitted=True)
+    found += warnings(hbase.admin, int(time.time() * 1000), settings_of)
     return _manifest(table, sample, found, scoped)
 
 
@@ -277,7 +279,7 @@ def _manifest(table: TableName, sample: Sample, obstacles: Sequence[str], scoped
         f"{len(sample.keys)} rows of {sample.regions} regions were read. Encodings are guesses that fit all of them:"
     ]
     said.append("bytes do not tell what they mean, so look at the examples before it is applied.")
-    said += [f"In the way: {one}" for one in obstacles]
+    said += [f"To look at: {one}" for one in obstacles]
     said += [f"Left out: cells {', '.join(left_out[:_SHOWN])} and such ({len(left_out)} in all)"] if left_out else []
     where: dict[str, object] = {"table": str(table)}
     if not scoped:

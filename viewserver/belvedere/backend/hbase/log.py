@@ -6,12 +6,13 @@ nobody answers keeps HBase's logs until its disks are full.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 
 from belvedere.backend.hbase.admin import PoolAdmin
-from belvedere.backend.hbase.checks import obstacles
+from belvedere.backend.hbase.checks import dial, obstacles, settings_of, unreachable, warnings
 from belvedere.backend.hbase.client import HBase
 from belvedere.backend.hbase.descriptors import Peer, TableName
 from belvedere.backend.hbase.followed import Ancestry, FollowedBook, FollowedTable
@@ -39,6 +40,8 @@ from belvedere.errors import CatalogError, DataError
 from belvedere.protocol.exactly_once import Seq, SourceId
 from belvedere.sql.catalog import TableDef
 from belvedere.types import Column
+
+log = logging.getLogger(__name__)
 
 _ANNOUNCED = "hbase/announced/"
 
@@ -76,8 +79,13 @@ class HBaseLog:
         assert table.origin is not None  # others are refused where a pool follows
         origin = TableName.parse(table.origin.table)
         found = obstacles(self._admin, origin, table.origin.families, permitted=table.origin.set_scope)
+        self._admin.check_peer(self._peer)
+        sinks = self._hbase.registry.sinks(self._base)
+        found += unreachable(sinks, self._admin.servers(), dial)
         if found:
             raise CatalogError("; ".join(found))
+        for warning in warnings(self._admin, int(time.time() * 1000), settings_of):
+            log.warning("%s", warning)
         self._store.put_document(_ANNOUNCED + table.name, b"")
 
     def recall(self, wanted: Collection[str]) -> None:
@@ -145,7 +153,14 @@ class HBaseLog:
             self._store.remove_documents([_ANNOUNCED + table.name])
             return
         followed = FollowedTable(table, False)
-        self._admin.replicate(followed.origin, table.origin.families, permitted=table.origin.set_scope)
+        changed = self._admin.replicate(followed.origin, table.origin.families, permitted=table.origin.set_scope)
+        if changed:
+            log.warning(
+                "hbase table %s: REPLICATION_SCOPE of %s was set to 1, as setReplicationScope permits; nothing else"
+                " of it is changed, and it stays so when the table is dropped here",
+                followed.origin,
+                ", ".join(changed),
+            )
         self._book.put_table(followed)
         self._set_peer()
         self._loads.plan(followed, self._hbase.regions)

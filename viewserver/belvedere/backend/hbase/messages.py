@@ -121,6 +121,7 @@ RegionLoad            region_specifier:RegionSpecifier=1 storefiles:uint32=3 sto
 ShippingLoad          peer_id:string=1 log_files:uint32=3 last_shipped_ms:uint64=4 lag_ms:uint64=5
                       recovered:bool=8
 ServerLoad            *region_loads:RegionLoad=5 *shipping:ShippingLoad=10
+                      report_end_time:uint64=8 info_server_port:uint32=9
 LiveServer            server:ServerName=1 server_load:ServerLoad=2
 RegionInTransition    spec:RegionSpecifier=1
 ClusterStatus         hbase_version:VersionContent=1 *live_servers:LiveServer=2 *dead_servers:ServerName=3

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -287,6 +288,12 @@ class HBaseStore:
             seen = np.flatnonzero(kinds == Content.ROW)
             if len(seen):
                 yield ids[seen], bodies.take(pa.array(seen))
+
+    def foreign_cells(self, table: str, most: int) -> list[str]:
+        known = self._tables.get(table)
+        if known is None or known.shape is None:
+            return []
+        return list(islice(self._rows.foreign_cells(known, self._place(known)), most))
 
     def shape(self, table: str) -> RowShape | None:
         known = self._tables.get(table)

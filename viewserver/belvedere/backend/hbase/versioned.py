@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from belvedere.backend.hbase.bounds import KnownTable
 from belvedere.backend.hbase.cells import Cells, Columns
 from belvedere.backend.hbase.change_log import Ended
+from belvedere.backend.hbase.foreign_cells import foreign_cells
 from belvedere.backend.hbase.keyvalues import PUT, KeyValues, cells_of, concat, part_of
 from belvedere.backend.hbase.layout import (
     BUCKETS,
@@ -252,6 +253,12 @@ class VersionedRows:
                 listed[at] = body
             bodies = pa.array(listed, pa.binary())
         return _unpacked(table, kinds, bodies)
+
+    def foreign_cells(self, table: KnownTable, place: str) -> Iterator[str]:
+        assert table.shape is not None
+        names = [qualifier_of(column.name) for column in table.shape.schema]
+        rest = partial(self._rest, place, CURRENT)
+        yield from foreign_cells(self._cells, place, table.shape.schema, names, rest)
 
     def _before(self, table: KnownTable, place: str, keys: pa.BinaryArray, below: int) -> list[bytes | None]:
         """The image before the first epoch from `below` on."""

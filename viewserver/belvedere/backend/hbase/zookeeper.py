@@ -44,6 +44,21 @@ class Registry:
     def cluster_id(self) -> str:
         return str(messages.ClusterId.FromString(self._read("hbaseid")).cluster_id)
 
+    def sinks(self, base: str) -> list[Server]:
+        """Sinks that are registered below `base` now."""
+        client = KazooClient(self.quorum, timeout=self._timeout)
+        try:
+            client.start(timeout=self._timeout)
+            named = [name.split(",") for name in client.get_children(f"{base}/rs")]
+            return [Server(host, int(port), int(code)) for host, port, code in named]
+        except NoNodeError:
+            return []
+        except (KazooException, KazooTimeoutError) as problem:
+            raise StoreUnavailable(f"hbase: the ZooKeeper {self.quorum} does not answer: {problem!r}") from problem
+        finally:
+            client.stop()
+            client.close()
+
     def _read(self, name: str) -> bytes:
         client = KazooClient(self.quorum, timeout=self._timeout)
         try:

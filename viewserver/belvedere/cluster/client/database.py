@@ -71,6 +71,7 @@ After = embedded_token.Token | int | str | None
 
 TIMEOUT = 30.0
 _MOST_MARKS = 64
+_FOREIGN_CELLS = 11
 """A token that names more rows is waited for, and becomes an epoch."""
 DDL_SECONDS = 35.0
 """How long one try of a change of the catalog may take: a leader gives up after 30 s."""
@@ -653,6 +654,13 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Reloading, Clo
                     failed[name] = found.num_rows - found["row_key"].null_count
                     failed[unread_cells(name)] = found["row_key"].null_count
             return known.epoch, tables, failed
+
+        return self._read(None, None, None, read)
+
+    def _foreign_cells(self, view: str) -> list[str]:
+        def read(known: Known, deadline: Deadline) -> list[str]:
+            table = self.served_view(view, known).rows_table
+            return self.stores(deadline).foreign_cells(table, _FOREIGN_CELLS)
 
         return self._read(None, None, None, read)
 

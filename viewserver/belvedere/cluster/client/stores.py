@@ -19,7 +19,7 @@ import pyarrow as pa
 from belvedere import errors
 from belvedere.backend.opening import leaves_state
 from belvedere.backend.scanning import Piece, resumed_scan
-from belvedere.backend.seam import Backend, BaseTables, SourceInfo, Store
+from belvedere.backend.seam import Backend, BaseTables, OpenTables, SourceInfo, Store
 from belvedere.cluster.client.pool import LOOK_SECONDS, Pool, pauses, repeat
 from belvedere.engine.delta import Changes
 from belvedere.model.ranges import KeyRange
@@ -180,6 +180,14 @@ class PatientStore:
                 raise
 
         return resumed_scan(begin, first, Retry(f"scanning {table!r}", deadline=self._deadline, backoff=pauses()))
+
+    def foreign_cells(self, table: str, most: int) -> list[str]:
+        """What somebody else wrote to a view, where others can."""
+
+        def ask(store: Store) -> list[str]:
+            return store.foreign_cells(table, most) if isinstance(store, OpenTables) else []
+
+        return self._try(f"looking through {table!r}", ask)
 
     def usage(self) -> Mapping[str, int]:
         return self._try("asking for sizes", lambda store: store.usage())

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from belvedere.backend.seam import Documents
+from belvedere.backend.seam import VIEW_POINTERS, Documents
 from belvedere.cluster.catalog.names import ReadableView, names_at
 from belvedere.cluster.transport.calls import CommittedRow
-
-_PREFIX = "views/"
 
 
 class ViewPointers:
@@ -46,11 +44,11 @@ class ViewPointers:
         if document is None:
             return
         wanted = {
-            _PREFIX + name: str(served.shape.version).encode()
+            VIEW_POINTERS + name: str(served.shape.version).encode()
             for name, served in names_at(document, newest.building).items()
             if isinstance(served, ReadableView)
         }
-        there = self._documents.list_documents(_PREFIX)
+        there = self._documents.list_documents(VIEW_POINTERS)
         for name, version in wanted.items():
             if name not in there or self._documents.get_document(name) != version:
                 self._documents.put_document(name, version)
