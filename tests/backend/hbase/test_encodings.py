@@ -22,7 +22,7 @@ from belvedere.backend.hbase.cell_values import read_columns
 from belvedere.backend.hbase.local.jars import find_classes, missing_tool
 from belvedere.backend.hbase.row_keys import KeyPart, RowKeyReader, row_keys
 from belvedere.engine.vec import Status, Vec
-from belvedere.errors import DataError, StoreUnavailable
+from belvedere.errors import CatalogError, DataError, StoreUnavailable
 from belvedere.local.java import java_command
 from belvedere.sql.catalog import TableDef
 from belvedere.sql.origin import Encoding, Origin, RowKey, StoredColumn
@@ -398,7 +398,7 @@ def test_what_could_be_written_in_another_way_is_no_key(part: Part, key: bytes) 
 
 
 def test_row_keys_behind_a_salt_cannot_be_made() -> None:
-    with pytest.raises(DataError, match="begin with what is skipped"):
+    with pytest.raises(CatalogError, match="because its row keys begin with what is skipped"):
         row_keys(definition([(INT, E.INT, None)], skip=1), [])
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from belvedere.backend.hbase.followed import FollowedTable
-from belvedere.backend.hbase.key_bytes import key_bytes
 from belvedere.backend.hbase.loading import Loader
+from belvedere.backend.hbase.row_keys import row_keys
 from belvedere.backend.hbase.wal import CellDecoder
 from belvedere.backend.seam import Committed, Store
 from belvedere.engine.delta import CellChange, Changes
@@ -123,7 +123,7 @@ class Comparison:
         (table,) = self._some(only)
         slots = table.slots()
         ids = table.ids_at(slots)
-        keys = key_bytes(self.definition, table.gather(slots, self.definition.key_positions))
+        keys = row_keys(self.definition, table.gather(slots, self.definition.key_positions))
         inside = {id.tobytes() for id, key in zip(ids, keys, strict=True) if start <= key and (not stop or key < stop)}
         return np.array([id.tobytes() in inside for id in only], np.bool_)
 

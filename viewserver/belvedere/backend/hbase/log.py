@@ -16,10 +16,10 @@ from belvedere.backend.hbase.checks import dial, obstacles, settings_of, unreach
 from belvedere.backend.hbase.client import HBase
 from belvedere.backend.hbase.descriptors import Peer, TableName
 from belvedere.backend.hbase.followed import Ancestry, FollowedBook, FollowedTable
-from belvedere.backend.hbase.key_bytes import check_invertible
 from belvedere.backend.hbase.loading import LoadBook, LoadRange, is_attempt, progress_of
 from belvedere.backend.hbase.meta import MetaTable
 from belvedere.backend.hbase.reloading import Reload, ReloadBook
+from belvedere.backend.hbase.row_keys import check_invertible
 from belvedere.backend.hbase.sink import LogSink
 from belvedere.backend.hbase.zookeeper import cluster_key
 from belvedere.backend.seam import (

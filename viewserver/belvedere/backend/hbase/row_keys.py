@@ -18,7 +18,7 @@ from belvedere.backend.hbase.cell_values import read_column, read_texts
 from belvedere.engine.expr.casts.cast import CASTS
 from belvedere.engine.state.kernels import parts, wal
 from belvedere.engine.vec import Status, Vec
-from belvedere.errors import DataError
+from belvedere.errors import CatalogError
 from belvedere.sql.catalog import TableDef
 from belvedere.sql.origin import Encoding, Origin, StoredColumn
 from belvedere.types import STRING, Kind, Type
@@ -33,15 +33,23 @@ _FORMATS = {
 _MILLI = 1000
 
 
+def check_invertible(table: TableDef) -> None:
+    """Refuse tables whose row keys have what their columns do not say."""
+    assert table.origin is not None
+    if table.origin.row_key.skip or table.origin.row_key.skip_to:
+        raise CatalogError(
+            f"base table {table.name!r}: which rows lie in a part of hbase table {table.origin.table!r} cannot be told,"
+            " because its row keys begin with what is skipped (spec.hbase.rowKey); read all of it again, without start"
+            " and stop"
+        )
+
+
 def row_keys(table: TableDef, keys: Sequence[Vec]) -> list[bytes]:
-    """The row keys of rows, given the columns of their key: the inverse of `RowKeyReader`, for a few rows."""
+    """The row keys of rows of an invertible table, given the columns of their key: the inverse of `RowKeyReader`, for
+    a few rows."""
+    check_invertible(table)
     origin = table.origin
     assert origin is not None
-    if origin.row_key.skip or origin.row_key.skip_to:
-        raise DataError(
-            f"the row keys of hbase table {origin.table!r} begin with what is skipped (spec.hbase.rowKey), and cannot "
-            "be made of the columns of the key"
-        )
     stored = [origin.columns[i] for i in table.key_positions]
     columns = [_written(one, vec) for one, vec in zip(stored, keys, strict=True)]
     return [origin.row_key.delimiter.encode().join(row) for row in zip(*columns, strict=True)]
