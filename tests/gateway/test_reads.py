@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from belvedere.gateway import formats, reads
+from belvedere.gateway.snapshots import Snapshots
 from tests.gateway.serving import ARROW, NDJSON, Served
 
 ROWS = "/v1/relations/spend/rows"
@@ -196,6 +197,22 @@ def test_epochs_of_cursors_and_snapshots_are_kept_for_their_time(
     while kept(served) != [page["epoch"]]:
         assert time.monotonic() < deadline, "they are kept for ever"
         time.sleep(0.05)
+
+
+def test_a_snapshot_is_kept_for_what_was_asked_last(served: Served) -> None:
+    now = [0.0]
+    snapshots = Snapshots(served.database, lambda: now[0])
+    name = snapshots.hold(served.db.epoch, 10)
+    now[0] = 9.0
+    snapshots.renew(name, 10)
+    now[0] = 18.0
+    snapshots.expire()
+    assert len(snapshots) == 1, "it was renewed"
+    snapshots.renew(name, 600)
+    snapshots.renew(name, 1)
+    now[0] = 20.0
+    snapshots.expire()
+    assert len(snapshots) == 0, "also for less than before"
 
 
 def test_a_page_of_another_epoch_than_its_cursor_is_none(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
