@@ -6,13 +6,15 @@ import json
 
 import pytest
 
-from belvedere.errors import SqlError
+from belvedere.errors import CatalogError, SqlError
+from belvedere.model import catalog_change
 from belvedere.model.describe import table_json, table_of
 from belvedere.sql.catalog import Catalog, Deletes, TableDef
 from belvedere.sql.manifest import parse_manifests
 from belvedere.sql.manifest_target import EMBEDDED, Target, applicable
 from belvedere.sql.origin import Encoding, Origin, RowKey, StoredColumn
-from belvedere.sql.statements import CreateTable
+from belvedere.sql.statements import AddColumns, CreateTable
+from belvedere.types import BIGINT, Column
 
 ORDERS = """
 apiVersion: belvedere.dev/v1alpha1
@@ -182,3 +184,21 @@ def test_only_pools_that_follow_hbase_take_them_and_these_take_no_others() -> No
         own = own.replace(word, "")
     with pytest.raises(SqlError, match="does not say where in HBase it is"):
         list(applicable(own, Catalog, following))
+
+
+def test_a_manifest_adds_columns_and_changes_none() -> None:
+    catalog = Catalog().with_table(load(ORDERS))
+    more = '    - {name: hits, type: bigint, cell: "n:hits", encoding: long}\n'
+    wider = CreateTable(load(ORDERS.replace("  columns:\n", "  columns:\n" + more)))  # in front: names count
+    change = catalog_change.reconcile(catalog, wider)
+    assert isinstance(change, catalog_change.ColumnsAdded)
+    table = change.table
+    assert [c.name for c in table.columns] == ["total", "id", "note", "code", "hits"]
+    assert table.origin is not None and table.origin.families == ("d", "n")
+    assert table.origin.columns[-1] == StoredColumn(Encoding.LONG, "n", "hits")
+    assert catalog_change.reconcile(change.catalog, wider) is None
+    for was, now in (('"shop:orders"', '"other"'), ('"d:total"', '"d:sum"'), ('cell: "d:"', 'cell: "d:n"')):
+        with pytest.raises(CatalogError, match="cannot be changed"):
+            catalog_change.reconcile(catalog, CreateTable(load(ORDERS.replace(was, now))))
+    with pytest.raises(CatalogError, match="can only be said in a manifest"):
+        catalog_change.apply(catalog, AddColumns("orders", (Column("hits", BIGINT),)))

@@ -10,7 +10,10 @@ import pytest
 
 from belvedere import errors
 from belvedere.backend.hbase import loading, rpc_cells
+from belvedere.backend.hbase.admin import PoolAdmin
+from belvedere.backend.hbase.followed import FollowedBook
 from belvedere.backend.hbase.local.cluster import LocalHBase
+from belvedere.backend.hbase.log import HBaseLog
 from belvedere.protocol.messages import Role
 from tests.backend.hbase.followed_pool import MANIFEST, UserTable, converge, expected, following, key
 from tests.backend.hbase.test_log import Writer
@@ -74,6 +77,48 @@ def test_views_wait_until_the_rows_that_were_there_are_in(hbase: LocalHBase, mon
         loading_may_begin.set()
         until(lambda: pool.status()["building"] == [], 60.0, "views that are built")
         assert {name: pool.view(name) for name in ("spend", "big")} == expected(table.rows())
+
+
+def test_columns_that_are_added_later_are_loaded(hbase: LocalHBase) -> None:
+    """Of a family that was not followed; beside an application that writes."""
+    narrow = re.sub(r"    - .*hits.*\n", "", MANIFEST.partition("---")[0])
+    with following(hbase, distributors=2, before=fill, apply=False) as (pool, table):
+        pool.apply(narrow.format(table=table.name))
+        writer = Writer(table, hbase, rows=3000)
+        writer.start()
+        writer.wrote(2)
+        with pytest.raises(errors.CatalogError, match="only be said in a manifest"):
+            pool.execute("ALTER TABLE orders ADD COLUMN hits BIGINT")
+        pool.apply(MANIFEST.format(table=table.name))
+        for id in range(100):
+            table.put(id, hits=id + 7)
+        writer.wrote(writer.batches + 2)
+        writer.stop()
+        converge(pool, table, 120.0)
+        assert {c.name for c in pool.log.tables()["orders"].columns} == {"id", "customer", "total", "hits"}
+
+
+@pytest.mark.parametrize("step", ["replicate", "widen_table", "_set_peer", "plan"])
+def test_columns_are_loaded_though_the_leader_ends_in_between(
+    hbase: LocalHBase, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    narrow = re.sub(r"    - .*hits.*\n", "", MANIFEST.partition("---")[0])
+    place = {"replicate": PoolAdmin, "widen_table": FollowedBook, "_set_peer": HBaseLog, "plan": loading.LoadBook}
+    real, ended = getattr(place[step], step), []
+
+    def ends(self: Any, *given: Any, **named: Any) -> Any:
+        found = real(self, *given, **named)
+        if not ended:
+            ended.append(True)
+            raise errors.StoreUnavailable("the leader ends here")
+        return found
+
+    with following(hbase, before=fill, apply=False) as (pool, table):
+        pool.apply(narrow.format(table=table.name))
+        monkeypatch.setattr(place[step], step, ends)
+        pool.apply(MANIFEST.format(table=table.name))
+        assert ended
+        converge(pool, table, 120.0)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ def reconcile(catalog: Catalog, described: st.Statement, failed: Collection[str]
         existing = catalog.find(described.table.name)
         if isinstance(existing, TableDef):
             added = ddl.added_columns(existing, described.table)
-            return apply(catalog, st.AddColumns(existing.name, added)) if added else None
+            places = ddl.added_places(existing, described.table, added)
+            return apply(catalog, st.AddColumns(existing.name, added, places)) if added else None
     return apply(catalog, described, failed)
 
 
@@ -116,17 +117,17 @@ def _add_columns(catalog: Catalog, statement: st.AddColumns) -> CatalogChange:
     table = catalog.relation(statement.table)
     if not isinstance(table, TableDef):
         raise CatalogError(f"{table.name!r} is a view; replace it with CREATE OR REPLACE MATERIALIZED VIEW")
-    if table.origin is not None:
+    if table.origin is not None and not statement.stored:
         raise CatalogError(
-            f"table {table.name!r} is in HBase: which cell a new column is can only be said when it is created; create "
-            "another table"
+            f"table {table.name!r} is in HBase: which cell a new column is can only be said in a manifest; add the "
+            "column there, and apply it"
         )
     known = {c.name.lower() for c in table.columns}
     for column in statement.columns:
         if column.name.lower() in known:
             raise CatalogError(f"table {table.name!r} has a column {column.name!r} already")
         known.add(column.name.lower())
-    wider = ddl.with_columns(table, statement.columns)
+    wider = ddl.with_columns(table, statement.columns, statement.stored)
     return ColumnsAdded(catalog.with_table(wider), wider, statement.columns)
 
 

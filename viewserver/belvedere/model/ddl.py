@@ -18,6 +18,7 @@ from belvedere.errors import BelvedereError, CatalogError
 from belvedere.model.describe import table_json, table_of
 from belvedere.sql import bind_query
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
+from belvedere.sql.origin import StoredColumn
 from belvedere.types import Column, Schema
 
 Operation = dict[str, Any]
@@ -128,8 +129,10 @@ def anew(catalog: Catalog, views: Iterable[ViewDef]) -> tuple[list[ViewDef], Cat
     return fresh, catalog
 
 
-def with_columns(table: TableDef, columns: Schema) -> TableDef:
-    return replace(table, columns=table.columns + columns)
+def with_columns(table: TableDef, columns: Schema, stored: tuple[StoredColumn, ...] = ()) -> TableDef:
+    """`stored`: where they are, of a table of another system."""
+    origin = table.origin and replace(table.origin, columns=table.origin.columns + stored)
+    return replace(table, columns=table.columns + columns, origin=origin)
 
 
 def extends(table: TableDef, before: TableDef) -> bool:
@@ -152,7 +155,7 @@ def added_columns(existing: TableDef, wanted: TableDef) -> Schema:
             f"{start} with ties by {existing.ties.value}, not by {wanted.ties.value}; that cannot be changed, since "
             "rows are merged already: create another table"
         )
-    if existing.origin != wanted.origin:
+    if not _same_place(existing, wanted):
         raise CatalogError(
             f"{start} with another place in HBase, or with other cells and encodings of its columns; they cannot be "
             "changed: create another table"
@@ -176,6 +179,26 @@ def added_columns(existing: TableDef, wanted: TableDef) -> Schema:
                 f"{start} with {_text(before)}, not {_text(column)}; a column cannot be changed: add another one"
             )
     return tuple(added)
+
+
+def added_places(existing: TableDef, wanted: TableDef, added: Schema) -> tuple[StoredColumn, ...]:
+    """Where added columns of a table of another system are."""
+    return tuple(_places(wanted)[column.name.lower()] for column in added) if wanted.origin is not None else ()
+
+
+def _places(table: TableDef) -> dict[str, StoredColumn]:
+    assert table.origin is not None
+    return {column.name.lower(): place for column, place in zip(table.columns, table.origin.columns, strict=True)}
+
+
+def _same_place(existing: TableDef, wanted: TableDef) -> bool:
+    """Whether what is there is where it was; there may be more."""
+    one, other = existing.origin, wanted.origin
+    if one is None or other is None:
+        return one is other
+    there = _places(wanted)
+    equal = all(there.get(name, place) == place for name, place in _places(existing).items())
+    return equal and replace(one, columns=()) == replace(other, columns=())
 
 
 def _text(column: Column) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from belvedere.sql.catalog import TableDef, ViewDef
 from belvedere.sql.expr import Value
+from belvedere.sql.origin import StoredColumn
 from belvedere.types import Schema
 
 
@@ -17,10 +18,12 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:
-    """ALTER TABLE … ADD COLUMN: new columns are nullable and NULL in existing rows."""
+    """ALTER TABLE … ADD COLUMN: new columns are nullable and NULL in existing rows. `stored`: of a table of another
+    system where they are there, which only a manifest can say."""
 
     table: str
     columns: Schema
+    stored: tuple[StoredColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

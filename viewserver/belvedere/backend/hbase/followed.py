@@ -1,6 +1,7 @@
 """Which tables of an HBase a pool follows, and which of their regions count: facts that HBase forgets, in documents.
 
-    hbase/tables/NAME              the table as it was created; whether its regions have been listed
+    hbase/tables/NAME              the table; whether its regions have been listed; columns whose rows are loaded
+    hbase/tables/NAME@COLUMNS      it has so many columns by now: who knows fewer reads it again
     hbase/regions/NAME/REGION      its parents, and from which sequence number on its entries count
     hbase/ended/NAME/REGION        it was split or merged, and everything of it is durable
 
@@ -34,14 +35,17 @@ from belvedere.sql.catalog import TableDef
 log = logging.getLogger(__name__)
 
 _TABLES, _REGIONS, _ENDED = "hbase/tables/", "hbase/regions/", "hbase/ended/"
+_WIDER = "@"
 
 
 @dataclass(frozen=True)
 class FollowedTable:
-    """`listed`: its regions are known; before that nothing of it may be answered."""
+    """`listed`: its regions are known; before that nothing of it may be answered. `loaded`: of so many columns (None:
+    of all) the ranges of rows that were there have been planned; it got the others later."""
 
     definition: TableDef
     listed: bool
+    loaded: int | None = None
 
     @property
     def name(self) -> str:
@@ -80,9 +84,17 @@ class FollowedBook:
 
     def tables(self) -> list[FollowedTable]:
         """As of now: who asks after an earlier answer of somebody else misses none that this answer had."""
-        names = self._documents.list_documents(_TABLES)
+        widths: dict[str, int] = {}
+        for document in self._documents.list_documents(_TABLES):
+            name, _, columns = document.partition(_WIDER)
+            widths[name] = max(widths.get(name, 0), int(columns or 0))
+        names = list(widths)
         with self._lock:
-            self._listed = {name: self._listed[name] for name in names if name in self._listed}
+            self._listed = {
+                name: table
+                for name, table in self._listed.items()
+                if name in widths and len(table.definition.columns) >= widths[name]
+            }
             known = dict(self._listed)
         found = []
         for name in names:
@@ -96,21 +108,27 @@ class FollowedBook:
         if data is None:
             return None  # dropped since
         value = json.loads(data)
-        table = FollowedTable(table_of(value["table"]), value["listed"])
-        if table.listed:
+        table = FollowedTable(table_of(value["table"]), value["listed"], value.get("loaded"))
+        if table.listed and table.loaded is None:
             with self._lock:
                 self._listed[name] = table
         return table
 
     def put_table(self, table: FollowedTable) -> None:
-        value = {"table": table_json(table.definition), "listed": table.listed}
+        value = {"table": table_json(table.definition), "listed": table.listed, "loaded": table.loaded}
         self._documents.put_document(_TABLES + table.name, json.dumps(value).encode())
+
+    def widen_table(self, table: FollowedTable) -> None:
+        """When it returns, whoever asks for the tables finds the wider one."""
+        self.put_table(table)
+        self._documents.put_document(f"{_TABLES}{table.name}{_WIDER}{len(table.definition.columns)}", b"")
 
     def remove_table(self, name: str) -> None:
         below = [f"{kind}{name}/" for kind in (_REGIONS, _ENDED)]
         regions = [document for prefix in below for document in self._documents.list_documents(prefix)]
+        wider = self._documents.list_documents(f"{_TABLES}{name}{_WIDER}")
         self._documents.remove_documents([_TABLES + name])
-        self._documents.remove_documents(regions)
+        self._documents.remove_documents([*wider, *regions])
 
     # --- regions
 

@@ -2,7 +2,7 @@
 
     hbase/loads/NAME/RANGE     where it begins and stops, the family, which rows have been read, whether all have been
 
-(RANGE has the id of a reload before it, if it belongs to one: `reloading`.)
+(RANGE is a digest; before it stands the id of a reload, if it belongs to one, or the columns that were added.)
 
 A range is the part of one column family that a region had when the table was followed; where the rows are later does
 not matter. Each attempt at a range is a source with a name that is never used again, NAME/load-…; its seqs count its
@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import xxhash
 
 from belvedere.backend.hbase.cells import Columns
 from belvedere.backend.hbase.followed import FollowedBook, FollowedRegion, FollowedTable
@@ -68,7 +69,7 @@ def new_attempt(table: str) -> FollowedRegion:
 class LoadRange:
     """Rows from `start` to `stop` (empty: all that follow) of one family. `after`: the last row that is durable.
     `attempt`: the source of the newest attempt. `rows`: changes that were read. `began`: when (seconds since 1970).
-    `name`: its number, after the reload that it belongs to, if any."""
+    `name`: a digest of what it is, after that which it belongs to, if it is not of the first load."""
 
     table: str
     name: str
@@ -119,21 +120,20 @@ class LoadBook:
         self._lock = threading.Lock()
         self._done: dict[str, LoadRange] = {}
 
-    def plan(self, table: FollowedTable, regions: Regions) -> None:
-        """The ranges of a table, before it is followed. Repeated it leaves those that are there."""
-        if self._documents.list_documents(f"{_LOADS}{table.name}/"):
-            return
-        assert table.definition.origin is not None
+    def plan(self, table: FollowedTable, regions: Regions, families: Sequence[str], prefix: str = "") -> None:
+        """The ranges of a table, before it is followed, or of columns that it got. Repeated after a crash it makes
+        those of the regions that there are now: some rows may be read twice, none is left out."""
         listed = [(region.start.hex(), region.stop.hex()) for region in regions.listed(str(table.origin))]
-        self.add(table.name, "", table.definition.origin.families, listed)
+        self.add(table.name, prefix, families, listed)
 
     def add(self, table: str, prefix: str, families: Sequence[str], pieces: Sequence[tuple[str, str]]) -> None:
-        """Each family of each piece. Repeated with the same arguments it leaves those that are there."""
-        wanted = [(start, stop, family) for start, stop in pieces for family in families]
-        for number, (start, stop, family) in enumerate(wanted):
-            range = LoadRange(table, f"{prefix}{number:06}", family, start, stop)
-            if self.read(range.document) is None:
-                self.put(range)
+        """Each family of each piece, named by what it is. Those that are there are left as they are."""
+        for start, stop in pieces:
+            for family in families:
+                name = f"{prefix}{xxhash.xxh3_64_hexdigest(f'{start}-{stop}-{family}'.encode())}"
+                range = LoadRange(table, name, family, start, stop)
+                if self.read(range.document) is None:
+                    self.put(range)
 
     def put(self, range: LoadRange) -> None:
         value = {k: v for k, v in vars(range).items() if k not in ("table", "name")}

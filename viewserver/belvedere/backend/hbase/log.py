@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from belvedere.backend.hbase.admin import PoolAdmin
 from belvedere.backend.hbase.checks import dial, obstacles, settings_of, unreachable, warnings
@@ -150,6 +151,7 @@ class HBaseLog:
             )
         known = {followed.name: followed for followed in self._book.tables()}
         if table.name in known and known[table.name].listed:
+            self._widen(known[table.name], table)
             self._store.remove_documents([_ANNOUNCED + table.name])
             return
         followed = FollowedTable(table, False)
@@ -163,9 +165,23 @@ class HBaseLog:
             )
         self._book.put_table(followed)
         self._set_peer()
-        self._loads.plan(followed, self._hbase.regions)
+        self._loads.plan(followed, self._hbase.regions, table.origin.families)
         self._ancestry.list_regions(followed)
         self._store.remove_documents([_ANNOUNCED + table.name])
+
+    def _widen(self, known: FollowedTable, table: TableDef) -> None:
+        """Follow more columns of it, if there are more. Can be repeated. What sinks have left out so far was written
+        before the scan of the new columns begins."""
+        assert table.origin is not None
+        loaded = len(known.definition.columns) if known.loaded is None else known.loaded
+        if loaded >= len(table.columns):
+            return
+        families = dict.fromkeys(place.family for place in table.origin.columns[loaded:] if place.family)
+        self._admin.replicate(known.origin, table.origin.families, permitted=table.origin.set_scope)
+        self._book.widen_table(FollowedTable(table, True, loaded))
+        self._set_peer()
+        self._loads.plan(known, self._hbase.regions, tuple(families), f"columns{len(table.columns)}-")
+        self._book.put_table(FollowedTable(table, True))
 
     def drop_table(self, table: str) -> None:
         """Follow it no more."""
@@ -192,7 +208,12 @@ class HBaseLog:
             self._admin.update_peer(peer)
 
     def tables(self) -> dict[str, TableDef]:
-        return {table.name: table.definition for table in self._book.tables() if table.listed}
+        """With the columns whose rows are loaded, or will be."""
+        return {
+            table.name: replace(table.definition, columns=table.definition.columns[: table.loaded])
+            for table in self._book.tables()
+            if table.listed
+        }
 
     def add_columns(self, table: str, columns: Sequence[Column]) -> None:
         raise self._not_ours(table)

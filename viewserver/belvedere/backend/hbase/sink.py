@@ -249,7 +249,7 @@ class LogSink:
                     if range.table in tables:
                         with self._claimed(range.claim) as ours:
                             if ours:
-                                self._load_range(tables[range.table], range)
+                                self._load_range(range)
             except BelvedereError as error:
                 log.info("rows that were there are loaded later: %s", error)
             except Superseded:
@@ -280,10 +280,12 @@ class LogSink:
             if ours:
                 self._registration.release(what)
 
-    def _load_range(self, table: FollowedTable, range: LoadRange) -> None:
-        """Read again what is durable of it: whoever had the claim may have come farther."""
+    def _load_range(self, range: LoadRange) -> None:
+        """Read again what is durable of it: whoever had the claim may have come farther. And the table: it may have got
+        columns, whose rows the range is there for."""
         now = self._loads.read(range.document)
-        if now is not None and not now.done:
+        table = next((table for table in self._book.tables() if table.name == range.table), None)
+        if now is not None and not now.done and table is not None:
             self._loader.load(table, now)
 
     def _watch(self) -> None:

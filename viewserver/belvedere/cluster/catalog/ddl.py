@@ -154,13 +154,14 @@ class CatalogService:
         return self._member.machine.catalog
 
     def _announce(self, before: bytes, changed: bytes) -> bool:
-        """Tables of another system are looked at before the catalog has them. Whether there are new ones."""
+        """Tables of another system are looked at before the catalog has them, or more columns of them. Whether there
+        are such."""
         follower = self._member.around.follower
         if follower is None:
             return False
-        known = {table.stored.name for table in catalogs.compile(before).tables.values()}
+        known = {table.stored.name: table.stored for table in catalogs.compile(before).tables.values()}
         tables = [table.stored for table in catalogs.compile(changed).tables.values()]
-        fresh = [table for table in tables if table.name not in known]
+        fresh = [table for table in tables if table.name not in known or table.columns != known[table.name].columns]
         for table in fresh:
             follower.announce(table)
         if fresh:

@@ -18,6 +18,8 @@ def adjust(base: BaseTables, document: bytes) -> None:
     for name, table in wanted.items():
         if name not in known:
             base.create_table(table)
+        elif table.origin is not None and len(known[name].columns) < len(table.columns):
+            base.create_table(table)  # the definition says where they are
         elif len(known[name].columns) < len(table.columns):
             base.add_columns(name, table.columns[len(known[name].columns) :])
     for name in dropped:
