@@ -76,7 +76,7 @@ def inspect(hbase: HBase, name: str, rows: int) -> str:
     scoped = all(family.replication_scope == 1 for family in described.families)
     found = obstacles(hbase.admin, table, families, permitted=True)
     found += warnings(hbase.admin, int(time.time() * 1000), settings_of)
-    return _manifest(table, sample, found, scoped)
+    return manifest(table, sample, found, scoped)
 
 
 def _sample(hbase: HBase, table: TableName, families: Sequence[str], rows: int) -> Sample:
@@ -253,7 +253,8 @@ def _ordered_parts(key: bytes) -> list[Type]:
 # --- the manifest
 
 
-def _manifest(table: TableName, sample: Sample, obstacles: Sequence[str], scoped: bool) -> str:
+def manifest(table: TableName, sample: Sample, remarks: Sequence[str], scoped: bool) -> str:
+    """`scoped`: its changes are in the log for others already."""
     form, parts = guess_key(sample.keys)
     names = _Names()
     lines: list[str] = []
@@ -279,7 +280,7 @@ def _manifest(table: TableName, sample: Sample, obstacles: Sequence[str], scoped
         f"{len(sample.keys)} rows of {sample.regions} regions were read. Encodings are guesses that fit all of them:"
     ]
     said.append("bytes do not tell what they mean, so look at the examples before it is applied.")
-    said += [f"To look at: {one}" for one in obstacles]
+    said += [f"To look at: {one}" for one in remarks]
     said += [f"Left out: cells {', '.join(left_out[:_SHOWN])} and such ({len(left_out)} in all)"] if left_out else []
     where: dict[str, object] = {"table": str(table)}
     if not scoped:
