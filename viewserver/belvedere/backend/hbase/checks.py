@@ -85,7 +85,8 @@ def _is_true(family: Family, name: str) -> bool:
 
 
 def unreachable(sinks: Sequence[Server], servers: Sequence[Server], dial: Callable[[Server], None]) -> list[str]:
-    """Why region servers may not reach these sinks. `dial`: raises OSError where nothing answers."""
+    """Why region servers may not reach these sinks: a sentence for each that they may not. `dial`: raises OSError where
+    nothing answers."""
     elsewhere = [server for server in servers if not _is_here(server.host)]
     found = []
     for sink in sinks:

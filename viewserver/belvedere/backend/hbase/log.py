@@ -82,10 +82,12 @@ class HBaseLog:
         found = obstacles(self._admin, origin, table.origin.families, permitted=table.origin.set_scope)
         self._admin.check_peer(self._peer)
         sinks = self._hbase.registry.sinks(self._base)
-        found += unreachable(sinks, self._admin.servers(), dial)
+        lost = unreachable(sinks, self._admin.servers(), dial)
+        if lost and len(lost) == len(sinks):  # one that has just died is still listed, and others do its work
+            found += lost[:1]
         if found:
             raise CatalogError("; ".join(found))
-        for warning in warnings(self._admin, int(time.time() * 1000), settings_of):
+        for warning in (*lost, *warnings(self._admin, int(time.time() * 1000), settings_of)):
             log.warning("%s", warning)
         self._store.put_document(_ANNOUNCED + table.name, b"")
 
