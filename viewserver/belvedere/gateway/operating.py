@@ -178,6 +178,7 @@ def _verified(call: Call, name: str) -> dict[str, Any]:
     report = call.database.db.verify(name).to_dict()
     for side in ("missing", "extra"):
         report[side] = [values.row(row) for row in report[side]]
+    report["different"] = [{side: values.row(row) for side, row in pair.items()} for pair in report["different"]]
     call.verified[name.lower()] = {
         **{field: report[field] for field in ("ok", "complete", "epoch", "problem")},
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

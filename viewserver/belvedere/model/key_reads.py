@@ -104,6 +104,12 @@ class KeyReads(ABC):
 
         return self._range(relation, wanted, columns, at, after, timeout, allow_stale)[1]
 
+    def read_range(
+        self, relation: str, range: KeyRange, *, columns: Sequence[str] | None = None, at: Any = None
+    ) -> tuple[int, pa.Table]:
+        """Rows whose encoded keys are in a range, in its order, and their epoch: for who has the keys as bytes."""
+        return self._range(relation, lambda codec, owner: range, columns, at, None, None)
+
     def page(
         self,
         relation: str,

@@ -66,7 +66,7 @@ class TolerantRecomputation(Recomputation):
     _made = 0
 
     def _stage(self, query: Query) -> str:
-        if not _may_fail(query):
+        if not may_fail(query):
             return self._plain(query)
         if isinstance(query, Filter):
             return self._filter(query)
@@ -163,7 +163,7 @@ class TolerantRecomputation(Recomputation):
                     arg=None if call.arg is None else ColumnRef(at, type_),
                     filter=ColumnRef(at + 1, BOOLEAN),
                     # whether a sum of integers overflows is judged below
-                    type=decimal(38, 0) if _is_whole_sum(call) else call.type,
+                    type=decimal(38, 0) if is_whole_sum(call) else call.type,
                 )
             )
             flags.append(AggregateCall("count", None, BIGINT, False, ColumnRef(at + 2, BOOLEAN)))
@@ -181,7 +181,7 @@ class TolerantRecomputation(Recomputation):
         listed = [f"c{i}, false AS f{i}" for i in range(len(group))]
         for i, call in enumerate(query.calls, len(group)):
             failed = f"c{i + len(calls)} > 0"
-            text = f"TRY_CAST(c{i} AS BIGINT)" if _is_whole_sum(call) else f"c{i}"
+            text = f"TRY_CAST(c{i} AS BIGINT)" if is_whole_sum(call) else f"c{i}"
             listed.append(f"{text} AS c{i}, {failed} OR (c{i} IS NOT NULL AND {text} IS NULL) AS f{i}")
         return self._make(f"SELECT {', '.join(listed)}, false AS e FROM {found}")
 
@@ -189,7 +189,7 @@ class TolerantRecomputation(Recomputation):
 _ONE = "{'v': true}"
 
 
-def _may_fail(query: Query) -> bool:
+def may_fail(query: Query) -> bool:
     """Whether anything in the query, views and tables apart, can fail."""
     if isinstance(query, Filter):
         exprs: Sequence[Expr | None] = (query.predicate,)
@@ -203,7 +203,7 @@ def _may_fail(query: Query) -> bool:
             return True
     else:
         exprs = ()
-    return any(e is not None and fallible(e) for e in exprs) or any(_may_fail(below) for below in inputs(query))
+    return any(e is not None and fallible(e) for e in exprs) or any(may_fail(below) for below in inputs(query))
 
 
 _FAILS, _FAILING = re.compile(r"CAST\(error\('[^']*'\) AS"), "CAST(CAST(CAST('fails' AS INTEGER) AS VARCHAR) AS"
@@ -215,7 +215,7 @@ def tried_sql(text: str) -> str:
     return f"TRY({{'v': {_FAILS.sub(_FAILING, text)}}})"
 
 
-def _is_whole_sum(call: AggregateCall) -> bool:
+def is_whole_sum(call: AggregateCall) -> bool:
     return call.function == "sum" and call.type.kind is Kind.BIGINT
 
 

@@ -51,6 +51,10 @@ class Executing(ABC):
         """Rows of tables and views, all at one epoch; and how many rows of each view are in quarantine then.
         `prefixes`: of these only rows whose key begins so are needed."""
 
+    def together(self, names: set[str]) -> tuple[int, dict[str, pa.Table], dict[str, int]]:
+        """Rows of tables and views, all at one epoch; and how many rows of each view are in quarantine then."""
+        return self._consistent(names)
+
     @abstractmethod
     def _plan(self) -> tuple[Plan, Any]:
         """What is maintained now, and the sizes of its state, if known."""
@@ -181,9 +185,10 @@ class Executing(ABC):
             wanted = [found]
         needed = verification.below(catalog, wanted)
         epoch, tables, failed = self._consistent({v.name for v in wanted} | needed)
+        keys = {v.name: verification.visible_key(v, self.key_columns(v.name)) for v in wanted}
         reports = [
             verification.with_foreign(
-                verification.compare(catalog, v, epoch, tables, failed), self._foreign_cells(v.name)
+                verification.compare(catalog, v, epoch, tables, failed, keys[v.name]), self._foreign_cells(v.name)
             )
             for v in wanted
         ]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -20,17 +21,22 @@ from belvedere.model.recompute import Recomputation, connect, duckdb, uneven
 from belvedere.model.recompute_failing import CannotTell, TolerantRecomputation
 from belvedere.model.stored_rows import unread_cells
 from belvedere.sql.catalog import Catalog, ViewDef
-from belvedere.types import Kind, Schema
+from belvedere.types import Column, Kind, Schema
 
 SHOWN = 10
 RELATIVE = 1e-9
+KINDS = ("missing", "extra", "different")
+Row: TypeAlias = dict[str, Any]
+Pair: TypeAlias = dict[str, Row]
+"""Two rows of one key: the view's (`found`) and the recomputed one (`expected`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a verification found. `missing`: recomputed rows that the view lacks; `extra`: the reverse (a few of
-    each). `ok`: complete and equal. `complete`: nothing is in quarantine, in the view or in views that it reads.
-    `compared`: the rows could be recomputed."""
+    """What a verification found. `missing`: recomputed rows that the view lacks; `extra`: the reverse; `different`: the
+    rows of a key that both have (a few of each; `counts` says how many there are). `ok`: complete and equal.
+    `complete`: nothing is in quarantine, in the view or in views that it reads. `compared`: the rows could be
+    recomputed. `scope`: which part of the view was looked at, in words; empty for all of it."""
 
     view: str
     epoch: int
@@ -43,6 +49,11 @@ class Report:
     differences: int = 0
     problem: str | None = None
     compared: bool = True
+    different: tuple[Pair, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    engine: str = "duckdb"
+    scope: str = ""
+    seconds: float = 0.0
     parts: tuple[Report, ...] = field(default=())
 
     @property
@@ -73,7 +84,12 @@ class Report:
             "differences": self.differences,
             "missing": list(self.missing),
             "extra": list(self.extra),
+            "different": list(self.different),
+            "counts": dict(self.counts),
             "problem": self.problem,
+            "engine": self.engine,
+            "scope": self.scope,
+            "seconds": round(self.seconds, 3),
         }
         if self.parts:
             out["parts"] = [p.to_dict() for p in self.parts]
@@ -83,7 +99,8 @@ class Report:
         if self.parts:
             return "\n".join(str(p) for p in self.parts)
         if self.ok:
-            return f"view {self.view}: {self.rows:,} rows at epoch {self.epoch} equal a recomputation"
+            part = f" ({self.scope})" if self.scope else ""
+            return f"view {self.view}: {self.rows:,} rows{part} at epoch {self.epoch} equal a recomputation"
         text = f"view {self.view} at epoch {self.epoch}: "
         if self.problem:
             return text + self.problem
@@ -92,7 +109,7 @@ class Report:
             text += f" ({self.incomplete})"
         for name, rows in (("missing", self.missing), ("extra", self.extra)):
             text += "".join(f"\n  {name} {row}" for row in rows)
-        return text
+        return text + "".join(f"\n  different {p['found']}, not {p['expected']}" for p in self.different)
 
 
 def below(catalog: Catalog, views: Iterable[ViewDef]) -> set[str]:
@@ -108,11 +125,18 @@ def below(catalog: Catalog, views: Iterable[ViewDef]) -> set[str]:
 
 
 def compare(
-    catalog: Catalog, view: ViewDef, epoch: int, rows: Mapping[str, pa.Table], quarantined: Mapping[str, int]
+    catalog: Catalog,
+    view: ViewDef,
+    epoch: int,
+    rows: Mapping[str, pa.Table],
+    quarantined: Mapping[str, int],
+    key: Sequence[str] = (),
 ) -> Report:
     """The rows of a view against its query, all of one epoch. `rows`: of the view and of what it reads. Views below are
     recomputed from base rows too, but for those with rows in quarantine: these are taken as they are, since their
-    dependants see such rows as absent."""
+    dependants see such rows as absent. `key`: columns that are unique, if the view shows such: rows are told apart by
+    them."""
+    started = time.monotonic()
     mine, failed = rows[view.name], quarantined.get(view.name, 0)
     known = below(catalog, [view])
     incomplete = {n: quarantined[n] for n in sorted(known) if quarantined.get(n) and n not in catalog.tables}
@@ -144,10 +168,36 @@ def compare(
         problem = f"{failed:,} rows are in quarantine, but {failures:,} rows of a recomputation fail"
     elif same and not report.complete:
         problem = f"{report.incomplete}; the {mine.num_rows:,} rows shown are right"
+    differences = max(len(extra), len(missing), abs(failures - failed))
+    different = _paired(extra, missing, key)
     return replace(
         report, ok=same and report.complete, missing=tuple(missing[:SHOWN]), extra=tuple(extra[:SHOWN]),
-        differences=max(len(extra), len(missing), abs(failures - failed)), problem=problem,
+        different=tuple(different[:SHOWN]), differences=differences, problem=problem,
+        counts=dict(zip(KINDS, (len(missing), len(extra), len(different)), strict=True)),
+        seconds=time.monotonic() - started,
     )  # fmt: skip
+
+
+def _paired(extra: list[Row], missing: list[Row], key: Sequence[str]) -> list[Pair]:
+    """Take rows of one key out of both lists."""
+    if not key:
+        return []
+
+    def of(row: Row) -> tuple[Any, ...]:
+        return tuple("NaN" if row[name] != row[name] else row[name] for name in key)
+
+    wanted = {of(row): row for row in missing}
+    pairs = [{"found": row, "expected": wanted[of(row)]} for row in extra if of(row) in wanted]
+    paired = {of(pair["found"]) for pair in pairs}
+    for rows in (extra, missing):
+        rows[:] = [row for row in rows if of(row) not in paired]
+    return pairs
+
+
+def visible_key(view: ViewDef, key: Sequence[Column]) -> tuple[str, ...]:
+    """The names of a view's key, if it shows all of its columns."""
+    shown = {c.name for c in view.columns}
+    return tuple(c.name for c in key) if key and all(c.name in shown for c in key) else ()
 
 
 def _recompute(
@@ -237,5 +287,7 @@ def together(reports: Sequence[Report], epoch: int) -> Report:
         sum(r.quarantined_below for r in reports),
         differences=sum(r.differences for r in reports),
         compared=all(r.compared for r in reports),
+        counts={kind: sum(r.counts[kind] for r in reports) for kind in KINDS},
+        seconds=sum(r.seconds for r in reports),
         parts=tuple(reports),
     )

@@ -280,6 +280,10 @@ class HttpDatabase(HttpReading, Writing[ClusterToken], Reloading):
         columns = self._relations.get(told["view"]).columns
         for name in ("missing", "extra"):
             fields[name] = tuple(table_of(told[name], columns).to_pylist()) if told.get(name) else ()
+        fields["different"] = tuple(
+            {side: table_of([row], columns).to_pylist()[0] for side, row in pair.items()}
+            for pair in told.get("different", ())
+        )
         return Report(**fields)
 
     def _lines(self, request: Request) -> Iterator[Mapping[str, Any]]:
