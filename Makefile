@@ -40,12 +40,13 @@ test-long: check java kube-packages ## Everything of 'make test', and the long v
 	@$(call run_tests,long or not long)
 
 # Kubernetes and the images are made in the background, at the lowest priority, while the other tests run; those that
-# need them come last, in one process: they share a cluster, which works beside them.
+# need them come last, in one process: they share a cluster, which works beside them. So do those of Spark, which share
+# one Java.
 define run_tests
 $(BIN)/python -m tests.kube prepare > $(BELVEDERE_CACHE)/kube.txt 2>&1 & prepared=$$!; \
-code=0; $(BIN)/pytest -n 2 --dist worksteal -q -m "($(1)) and not kubernetes" $(PYTEST_ARGS) || code=$$?; \
+code=0; $(BIN)/pytest -n 2 --dist worksteal -q -m "($(1)) and not kubernetes and not spark" $(PYTEST_ARGS) || code=$$?; \
 wait $$prepared || cat $(BELVEDERE_CACHE)/kube.txt; \
-$(BIN)/pytest -q -m "($(1)) and kubernetes" $(PYTEST_ARGS) || { [ $$? = 5 ] && [ $$code != 5 ]; } || code=1; \
+$(BIN)/pytest -q -m "($(1)) and (kubernetes or spark)" $(PYTEST_ARGS) || { [ $$? = 5 ] && [ $$code != 5 ]; } || code=1; \
 exit $$code
 endef
 

@@ -46,8 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a real Kubernetes are known by the cluster that they ask for."""
+    """Tests of a real Kubernetes are known by the cluster that they ask for, and those of Spark by the session."""
     for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
         if {"control_plane", "node", "helm"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("kubernetes")
 

@@ -126,8 +126,26 @@ def run_sql(block: Block, directory: Path) -> None:
         db.close()
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: str(p.relative_to(ROOT)))
+def needs_spark(page: Path) -> bool:
+    return any("spark" in block.body for block in blocks(page))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if needs_spark(p)], ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_examples_with_spark_do_what_they_say(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object
+) -> None:
+    """They use the session of all tests: starting one takes longer than the examples."""
+    run_page(page, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if blocks(p) and not needs_spark(p)], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_the_examples_of_a_page_do_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_page(page, tmp_path, monkeypatch)
+
+
+def run_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BELVEDERE_DB", raising=False)

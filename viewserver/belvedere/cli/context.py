@@ -72,6 +72,10 @@ class GlobalOptions:
             known["server_name"] = os.environ[SERVER_NAME]
         return known | self.certificates
 
+    def access(self) -> dict[str, str]:
+        """Files for the URL, for processes that connect by themselves."""
+        return {} if self.url is None else {name: str(file) for name, file in self._files(self.url).items()}
+
     def _bearer(self, url: str) -> dict[str, Any]:
         """As with certificates: what is in the environment is for URLs that it means something to."""
         found: Path | str | None = self.bearer

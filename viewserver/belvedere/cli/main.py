@@ -53,13 +53,15 @@ COMMANDS = {
 class Commands(click.Group):
     """A group that loads its commands lazily and ends every failure with a sentence and an exit code."""
 
+    known = COMMANDS
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.known)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.known:
             return None
-        module, attribute = COMMANDS[cmd_name]
+        module, attribute = self.known[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"belvedere.cli.{module}"), attribute)
         return command
 

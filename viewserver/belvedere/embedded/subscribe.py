@@ -63,6 +63,14 @@ class Subscription:
             self._ready = self._changes(self.epoch, upto)
         raise StopIteration
 
+    def until(self, epoch: int) -> list[ViewChange]:
+        """What happened up to a committed epoch; the subscription goes on from there."""
+        found = []
+        for change in self._changes(self.epoch, epoch):
+            self.epoch = change.epoch
+            found.append(change)
+        return found
+
     def _changes(self, after: int, upto: int) -> Iterator[ViewChange]:
         parts: list[Delta] = []
         shapes = self._database._shapes()

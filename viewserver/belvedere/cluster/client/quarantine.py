@@ -12,6 +12,7 @@ from belvedere.cluster.catalog.names import ReadableView, ServedTable
 from belvedere.cluster.client.stores import PatientStore
 from belvedere.engine.delta import Delta
 from belvedere.engine.vec import Status
+from belvedere.model.describe import ViewShape
 from belvedere.model.stored_rows import quarantined_rows, stored_base_rows
 from belvedere.plan.table_names import quarantine_table
 from belvedere.protocol.ring import BUCKETS
@@ -20,19 +21,22 @@ from belvedere.sql.catalog import TableDef
 
 def quarantined(store: PatientStore, view: ReadableView, epoch: int) -> pa.Table:
     """Visible columns (cells that failed are NULL) and `reason`."""
-    shape = view.shape
+    pieces = store.scan(quarantine_table(view.shape), 0, BUCKETS, epoch + 1)
+    parts = [with_reasons(view.shape, values) for _, values in pieces]
+    return pa.concat_tables(parts) if parts else with_reasons(view.shape, pa.array([], pa.binary()))
+
+
+def with_reasons(shape: ViewShape, values: pa.BinaryArray) -> pa.Table:
+    """The same of some rows as they are stored."""
     columns = shape.schema[: shape.visible]
     schema = pa.schema([*((c.name, c.type.arrow) for c in columns), ("reason", pa.string())])
-    parts = []
-    for _, values in store.scan(quarantine_table(shape), 0, BUCKETS, epoch + 1):
-        found, failed, codes = quarantined_rows(shape.name, shape.schema, values)
-        reasons = [
-            (f"column {shape.schema[column].name}: " if column >= 0 else "condition: ") + Status(code).text
-            for column, code in zip(failed.tolist(), codes.tolist(), strict=True)
-        ]
-        arrays = [vec.to_arrow() for vec in found[: len(columns)]]
-        parts.append(pa.Table.from_arrays([*arrays, pa.array(reasons, pa.string())], schema=schema))
-    return pa.concat_tables(parts) if parts else schema.empty_table()
+    found, failed, codes = quarantined_rows(shape.name, shape.schema, values)
+    reasons = [
+        (f"column {shape.schema[column].name}: " if column >= 0 else "condition: ") + Status(code).text
+        for column, code in zip(failed.tolist(), codes.tolist(), strict=True)
+    ]
+    arrays = [vec.to_arrow() for vec in found[: len(columns)]]
+    return pa.Table.from_arrays([*arrays, pa.array(reasons, pa.string())], schema=schema)
 
 
 def unreadable(store: PatientStore, table: ServedTable, epoch: int) -> pa.Table:

@@ -120,6 +120,16 @@ class ClusterSubscription:
 
     # ------------------------------------------------------------------ changes
 
+    def until(self, epoch: int) -> list[ViewChange]:
+        """What happened up to a committed epoch, published or not, as one change if there was any; the subscription
+        goes on from there."""
+        known = self._database.epochs.exactly(epoch, self._database.deadline())
+        view = self._followed(known.committed)
+        change = self._change(view, epoch)
+        self._database.require_kept(self.epoch)
+        self._view, self.epoch = view, epoch
+        return [] if change is None else [change]
+
     def _changes(self, newest: calls.CommittedRow) -> Iterator[tuple[ReadableView, ViewChange]]:
         """One for each epoch up to the newest that changed the view, and the version of the view then."""
         for epoch in self._published(newest.epoch, self._database.deadline()):
