@@ -6,6 +6,7 @@ it steps exactly to the last epoch that the output changelog still has, and writ
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,8 @@ from belvedere.model.requests import Requests
 from belvedere.model.shapes import shape_of
 from belvedere.plan.nodes import Plan, ViewNode
 from belvedere.plan.planner import plan_views
+
+_log = logging.getLogger(__name__)
 
 
 class Recovery:
@@ -138,6 +141,12 @@ class Recovery:
         """State of another plan or engine: made again from the base rows."""
         runtime = self._runtime
         self.rebuilt = True
+        rows = sum(len(runtime.engine.tables[name]) for name in runtime.catalog.tables)
+        _log.warning(
+            "the state of %d views was written by another version of belvedere: they are computed again from %d rows",
+            len(nodes),
+            rows,
+        )
         build = runtime.engine.build(nodes, runtime.builds.rows_of)
         while (deltas := build.advance(runtime.options.build_rows)) is not None:
             for node, delta in deltas.items():
