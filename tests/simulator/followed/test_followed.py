@@ -11,7 +11,11 @@ from tests.simulator.followed import bugs, history
 SEEDS = 60
 LONG_SEEDS = 5000
 BUG_SEEDS = 100
-FIRST = {"corrected rows are not looked at again": 405, "scanned cells count as written": 430}
+FIRST = {
+    "a correction in the order of its coming": 135,
+    "corrected rows are not looked at again": 405,
+    "scanned cells count as written": 435,
+}
 """Where to begin, if that saves many histories."""
 
 
