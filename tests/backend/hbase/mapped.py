@@ -4,7 +4,8 @@ its type has in `Bytes`; and an application that fills them."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from typing import Any
 
@@ -63,9 +64,18 @@ class Application:
 
     def __init__(self, hbase: LocalHBase, table: TableDef, name: str) -> None:
         self.definition, self.name = table, name
-        self._connection = happybase.Connection(*hbase.thrift, timeout=60_000)
-        self._connection.create_table(name, {FAMILY: {"max_versions": 1}})
-        self._table = self._connection.table(name)
+        self._thrift = hbase.thrift
+        with self._connected() as connection:
+            connection.create_table(name, {FAMILY: {"max_versions": 1}})
+
+    @contextmanager
+    def _connected(self) -> Iterator[happybase.Connection]:
+        """For one call: the gateway closes what is idle for a minute."""
+        connection = happybase.Connection(*self._thrift, timeout=60_000)
+        try:
+            yield connection
+        finally:
+            connection.close()
 
     def key(self, row: Mapping[str, Any]) -> bytes:
         columns = [self.definition.columns[at] for at in self.definition.key_positions]
@@ -73,7 +83,7 @@ class Application:
 
     def put(self, rows: Iterable[Mapping[str, Any]]) -> None:
         by_name = {column.name: column for column in self.definition.columns}
-        with self._table.batch(batch_size=1000) as batch:
+        with self._connected() as connection, connection.table(self.name).batch(batch_size=1000) as batch:
             for row in rows:
                 cells = {
                     f"{FAMILY}:{name}".encode(): _BYTES[encoding(by_name[name])](value)
@@ -83,10 +93,10 @@ class Application:
                 batch.put(self.key(row), cells)
 
     def delete(self, keys: Iterable[Mapping[str, Any]]) -> None:
-        with self._table.batch(batch_size=1000) as batch:
+        with self._connected() as connection, connection.table(self.name).batch(batch_size=1000) as batch:
             for key in keys:
                 batch.delete(self.key(key))
 
     def close(self) -> None:
-        self._connection.delete_table(self.name, disable=True)
-        self._connection.close()
+        with self._connected() as connection:
+            connection.delete_table(self.name, disable=True)

@@ -142,9 +142,9 @@ class Player:
 
     def clear(self) -> None:
         for name in reversed(list(self.db.catalog.views)):
-            self.db.execute(f'DROP MATERIALIZED VIEW "{name}"')
+            self.db.execute(f"DROP MATERIALIZED VIEW `{name}`")
         for name in list(self.db.catalog.tables):
-            self.db.execute(f'DROP TABLE "{name}"')
+            self.db.execute(f"DROP TABLE `{name}`")
         for name in self._made:
             self._connection.delete_table(name, disable=True)
         self._connection.close()
