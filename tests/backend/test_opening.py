@@ -119,3 +119,10 @@ def test_views_know_whose_state_they_belong_to() -> None:
     SplitStore(MemoryStore("one"), views).check_owner()
     with pytest.raises(CatalogError, match="whose state is in 'one', and here it is in 'other'; give the pool another"):
         SplitStore(MemoryStore("other"), views).check_owner()
+
+
+def test_only_what_is_in_hbase_is_discarded() -> None:
+    told = CliRunner().invoke(cli, ["discard", "served://store:1", "--yes"])
+    assert told.exit_code == 1 and "of a store of its own remove the directory" in told.stderr
+    asked = CliRunner().invoke(cli, ["discard", "hbase://zk/shop"], input="n\n")
+    assert asked.exit_code == 1 and "remove everything that the pool 'default' has at hbase://zk/shop?" in asked.stdout
