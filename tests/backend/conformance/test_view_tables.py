@@ -229,6 +229,15 @@ def test_what_rows_are_made_of_must_fit_them(store: Store) -> None:
         store.write(EPOCH, [view(b"a", b"b", before=values(None))])
 
 
+def test_a_view_without_a_key_has_one_row(store: Store) -> None:
+    row = view(b"", shape=RowShape(SHAPE.schema, ()))
+    store.write(EPOCH, [row])
+    assert ordered(store, table="v") == [row_of(b"")] == store.read("v", ids_of(b""), LAST).to_pylist()
+    store.write(EPOCH + 1, [replace(row, values=values(None), before=row.values)])
+    assert ordered(store, table="v") == []
+    assert store.read("v", ids_of(b""), EPOCH + 1).to_pylist() == [row_of(b"")]
+
+
 def test_previous_images_are_given_where_they_are_asked_for(store: Store) -> None:
     """Others have them in their versions, whatever the writer says; what was before can be read either way."""
     first = values(row_of(b"a"), row_of(b"b"))

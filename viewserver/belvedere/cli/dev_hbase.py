@@ -89,7 +89,7 @@ def peers(directory: Path | None, zookeeper: str, as_json: bool) -> None:
                 "pool": peer.configuration.get(MARK),
                 "enabled": peer.enabled,
                 "serial": peer.serial,
-                "tables": [str(table) for table in peer.tables],
+                "tables": sorted(str(table) for table in peer.tables),
                 "log_files": kept[peer.id].files if peer.id in kept else None,
                 "lag_ms": kept[peer.id].lag_ms if peer.id in kept else None,
             }

@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -23,6 +24,7 @@ from belvedere.backend.hbase.descriptors import TableName
 from belvedere.backend.hbase.documents import CellDocuments
 from belvedere.backend.hbase.faults import Refused
 from belvedere.backend.hbase.input import HBaseInput
+from belvedere.backend.hbase.keyvalues import same
 from belvedere.backend.hbase.layout import (
     BUCKETS,
     INPUT,
@@ -60,6 +62,7 @@ from belvedere.protocol.exactly_once import Chunk, ChunkId, SourceId
 HISTORY_S = 3600
 _PROBE_IDS, _READ_IDS = 256, 20_000
 """What one answer asks HBase for: a few first, to see how long they are, then the rest."""
+_ONLY_ROW = b"\0"
 _SAMPLE = 2000
 """Rows of a table that are counted before the rest is taken to be like them."""
 
@@ -182,6 +185,7 @@ class HBaseStore:
             touched, gone = [], []
             for write in group:
                 table = self._tables.enter(write.table, write.keys is not None, write.shape, write.logged)
+                write = _with_row_keys(table, write)
                 if table.shape is None:
                     self._rows.write_state(table, epoch, write)
                 else:
@@ -364,6 +368,13 @@ class HBaseStore:
 def _sizes(values: pa.BinaryArray) -> list[int]:
     sizes: list[int] = np.asarray(pc.binary_length(values).fill_null(0)).tolist()
     return sizes
+
+
+def _with_row_keys(table: KnownTable, write: TableWrite) -> TableWrite:
+    """A view without a key has one row, and HBase has none whose key is empty."""
+    if table.shape is None or table.shape.key or write.keys is None:
+        return write
+    return replace(write, keys=same(_ONLY_ROW, len(write.keys)))
 
 
 def _ended(write: TableWrite) -> Ended:
