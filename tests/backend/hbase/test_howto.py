@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import happybase
 import pytest
@@ -62,4 +63,8 @@ def test_the_examples_of_the_page_do_what_it_says(
                 run_console(block.body, "status")
         run_console(discarding.body, "the end")
     finally:
+        for name in ("hbase", "db"):  # the page leaves its connections open, as a program does until its end
+            held: Any = namespace.get(name)
+            if held is not None:
+                held.close()
         _drop(hbase)
