@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import datasource as ds
 
 import belvedere
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.process.local import ClusterShape
+from belvedere.spark.source import pool as pool_reading
+from belvedere.spark.source.data_source import BelvedereSource
 from belvedere.spark.source.pool import ROWS_OF_A_TASK
 from belvedere.spark.verify.scope import Scope
 from belvedere.spark.verify.verification import verify
@@ -65,6 +68,29 @@ def test_everything_of_a_pool_is_read(spark: SparkSession, pool: tuple[str, Clus
     ):
         with pytest.raises(Exception, match=message):
             read(spark, url, "orders", **options).count()
+
+
+@pytest.mark.parametrize("relation", ["orders", "spend"])
+def test_many_tasks_read_every_row_of_a_pool_once(
+    spark: SparkSession, pool: tuple[str, ClusterDatabase], relation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, so that few rows are enough for many parts: of buckets, and of ranges of keys."""
+    url, db = pool
+    monkeypatch.setattr(pool_reading, "ROWS_OF_A_TASK", 10)
+    source = BelvedereSource({"database": url, "path": relation, "partitions": "3", "pushdown": "true"})
+    (key,) = (c.name for c in db.key_columns(relation))
+    everything = db.scan(relation).to_pylist()
+    wanted = tuple(range(0, 30, 2))
+    for filters, expected in (
+        ([], everything),
+        ([ds.In((key,), wanted)], [r for r in everything if r[key] in wanted]),
+    ):
+        reader = source.reader(source.schema())
+        assert list(reader.pushFilters(filters)) == filters
+        parts = list(reader.partitions())
+        assert len(parts) == 3
+        found = [r for part in parts for batch in reader.read(part) for r in batch.to_pylist()]
+        assert sorted(found, key=lambda r: r[key]) == expected
 
 
 def test_an_epoch_that_is_held_is_read(spark: SparkSession, pool: tuple[str, ClusterDatabase]) -> None:
