@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -180,13 +181,22 @@ class UserTable:
         self.master = Master(self.registry, self.pool)
         self._create()
         self._hbase = hbase
-        self.reconnect()
+        self._connections: dict[int, happybase.Connection] = {}
 
     def reconnect(self) -> None:
-        """A gateway that was started again does not know the connection."""
-        host, port = self._hbase.thrift
-        self.connection = happybase.Connection(host, port, timeout=60_000)
-        self.table = self.connection.table(self.name)
+        """A gateway that was started again knows no connection of before; they close when nobody uses them."""
+        self._connections.clear()
+
+    @property
+    def table(self) -> happybase.Table:
+        """Each thread has a connection of its own: one takes the answers to another's calls for its own."""
+        thread = threading.get_ident()
+        connection = self._connections.get(thread)
+        if connection is None:
+            host, port = self._hbase.thrift
+            connection = self._connections[thread] = happybase.Connection(host, port, timeout=60_000)
+        table: happybase.Table = connection.table(self.name)
+        return table
 
     @staticmethod
     def cells(values: Mapping[str, Any]) -> dict[bytes, bytes]:
@@ -303,7 +313,8 @@ class UserTable:
         }
 
     def close(self) -> None:
-        self.connection.close()
+        for connection in self._connections.values():
+            connection.close()
         self._drop()
         self.pool.close()
 
