@@ -64,6 +64,7 @@ class Player:
         self.db: Any = pool.db
         self._connection = happybase.Connection(*hbase.thrift, timeout=60_000)
         self._made: list[str] = []
+        self._stamps: set[int] = set()
 
     def play(self, path: Path) -> None:
         state, oracle = State(), Oracle()
@@ -111,8 +112,13 @@ class Player:
 
     def _write(self, table: TableDef, step: Block, rows: list[dict[str, Any]], deletes: list[bool]) -> Any:
         keys = [tuple(row[name] for name in table.key) for row in rows]
+        if ("",) in keys:
+            raise Unlike("a row with an empty key")
         if len({tuple(map(str, key)) for key in keys}) < len(keys):
             raise Unlike("a row twice in one call")
+        if step.ts is not None and step.ts in self._stamps:
+            raise Unlike("a timestamp for the second time: a session cannot tell such writes apart")
+        self._stamps.add(step.ts or 0)
         if step.kind == "put":
             return self.db.put(step.target, rows, ts=step.ts)
         if step.kind == "delete":

@@ -192,12 +192,18 @@ def encode_keys(table: TableDef, columns: Sequence[Vec]) -> pa.BinaryArray:
     parts, positions = [], table.key_positions
     for number, i in enumerate(positions):
         stored, last = origin.columns[i], number == len(positions) - 1
-        values = encode_values(stored, columns[i])
+        column = columns[i]
+        if column.type.kind is Kind.DOUBLE:  # there is one zero among keys
+            column = Vec(column.type, column.data + 0.0, column.status)
+        values = encode_values(stored, column)
         _check_part(table, origin, values, stored, last)
         parts.append(values)
-    if len(parts) == 1:
-        return parts[0]
-    return pc.binary_join_element_wise(*parts, pa.array([delimiter] * len(parts[0]), pa.binary()))
+    joined = parts[0]
+    if len(parts) > 1:
+        joined = pc.binary_join_element_wise(*parts, pa.array([delimiter] * len(joined), pa.binary()))
+    if not pc.all(pc.greater(pc.binary_length(joined), 0)).as_py():
+        raise DataError(f"table {table.name!r}: the row key would be empty, and hbase has no such row")
+    return joined
 
 
 def _check_part(table: TableDef, origin: Origin, values: pa.BinaryArray, stored: StoredColumn, last: bool) -> None:
