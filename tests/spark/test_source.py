@@ -182,7 +182,7 @@ def test_an_older_epoch_of_a_view_is_read_as_of(spark: SparkSession, tmp_path: P
                 read(spark, path, "t", asOf=held.epoch).collect()
 
 
-def test_what_does_not_fit_is_refused_by_name(shop: tuple[str, Database]) -> None:
+def test_what_does_not_fit_is_refused_by_name(spark: SparkSession, shop: tuple[str, Database]) -> None:
     path, _ = shop
     good = {"database": path, "path": "per"}
     for options, message in (
