@@ -99,7 +99,7 @@ def run(monkeypatch: pytest.MonkeyPatch, db: ClusterDatabase, *words: str, code:
     def cluster(self: context.GlobalOptions, url: str) -> Iterator[ClusterDatabase]:
         yield db
 
-    monkeypatch.setattr(context.GlobalOptions, "_cluster", cluster)
+    monkeypatch.setattr(context.GlobalOptions, "cluster", cluster)
     result = CliRunner().invoke(cli, ["--url", "belvedere://x:1", "ranges", *words], prog_name="belvedere")
     assert result.exit_code == code, f"exit code {result.exit_code}: {result.output}"
     return result.output
