@@ -29,7 +29,7 @@ from tests.views.format import FILES, SPARK_ONLY, Block, State, changes, parse, 
 from tests.views.oracle import view_sql
 from tests.views.test_views import _check, _refused
 
-SAMPLE = ("join_three_tables", "agg_min_max", "put_after_delete", "quarantine_division", "ts_delete_masks_older_puts")
+SAMPLE = ("join_three_tables", "agg_min_max", "put_after_delete", "quarantine_division", "ts_out_of_order")
 
 
 class Unlike(Exception):
