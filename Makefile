@@ -34,21 +34,10 @@ demo: $(READY) ## A live store with three views in this terminal, about 15 secon
 	@$(BIN)/belvedere demo $(DEMO_ARGS)
 
 test: check java kube-packages ## Format, lint, types, layers, and every test
-	@$(call run_tests,not long)
+	@$(BIN)/python -m tests.suite 'not long' $(PYTEST_ARGS)
 
 test-long: check java kube-packages ## Everything of 'make test', and the long variants: more texts, more seeds, longer storms
-	@$(call run_tests,long or not long)
-
-# Kubernetes and the images are made in the background, at the lowest priority, while the other tests run; those that
-# need them come last, in one process: they share a cluster, which works beside them. So do those of Spark, which share
-# one Java.
-define run_tests
-$(BIN)/python -m tests.kube prepare > $(BELVEDERE_CACHE)/kube.txt 2>&1 & prepared=$$!; \
-code=0; $(BIN)/pytest -n 2 --dist worksteal -q -m "($(1)) and not kubernetes and not spark" $(PYTEST_ARGS) || code=$$?; \
-wait $$prepared || cat $(BELVEDERE_CACHE)/kube.txt; \
-$(BIN)/pytest -q -m "($(1)) and (kubernetes or spark)" $(PYTEST_ARGS) || { [ $$? = 5 ] && [ $$code != 5 ]; } || code=1; \
-exit $$code
-endef
+	@$(BIN)/python -m tests.suite 'long or not long' $(PYTEST_ARGS)
 
 # ZooKeeper needs a Java runtime, and Maven to fetch its jars. Without them those tests skip and say so.
 java:
