@@ -41,6 +41,10 @@ class DatedStore:
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         return self.store.read_some(table, ids, real(below))
 
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        found = self.store.written_at(table, ids, real(below))
+        return np.where(found > 0, found - BEGIN, 0)
+
     def scan(self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None) -> Pieces:
         return self.store.scan(table, first, stop, real(below), only)
 

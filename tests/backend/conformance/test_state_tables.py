@@ -37,6 +37,26 @@ def test_versions_may_come_in_any_order(store: Store) -> None:
     assert [read(store, [1], below)[0] for below in (10, 11, 21, 31)] == [None, b"10", b"20", b"30"]
 
 
+def test_who_changed_a_row_last(store: Store) -> None:
+    write(store, 10, {1: b"a", 2: b"b", 3: b"c"})
+    write(store, 20, {1: b"x", 2: None})
+    write(store, 30, {1: b"a"})
+    assert [epochs(store, [4, 3, 2, 1, 1], below) for below in (10, 11, 21, 31)] == [
+        [0, 0, 0, 0, 0],
+        [0, 10, 10, 10, 10],
+        [0, 10, 20, 20, 20],
+        [0, 10, 20, 30, 30],
+    ]
+    assert epochs(store, [1], 31, "none of this name") == [0]
+    assert epochs(store, [], 31) == []
+
+
+def epochs(store: Store, numbers: list[int], below: int, table: str = "t") -> list[int]:
+    found = store.written_at(table, ids(*numbers), below)
+    assert found.dtype == np.int64
+    return [int(epoch) for epoch in found]
+
+
 def test_a_version_that_is_not_kept_is_refused_and_never_taken_for_none(store: Store) -> None:
     for epoch in range(10, 20):
         write(store, epoch, {1: str(epoch).encode()})
@@ -350,6 +370,9 @@ def compare(rng: random.Random, store: Store, model: Model, clock: int, horizon:
         kept = [n for n in range(0, 40_000, 1000) if model.newer(table, n, below) <= versions_of(store)]
         numbers = rng.sample(kept, min(15, len(kept)))
         assert read(store, numbers, below, table) == [model.at(table, number, below) for number in numbers]
+        live = [number for number in numbers if model.at(table, number, below) is not None]
+        newest = [max(epoch for epoch in model.rows[table][number] if epoch < below) for number in live]
+        assert epochs(store, live, below, table) == newest
         expected = {
             id_of(number): value
             for number in model.rows[table]

@@ -82,6 +82,10 @@ class _Versions:
         found = bisect_left(self.epochs, below)
         return self.values[found - 1] if found else None
 
+    def epoch(self, below: int) -> int:
+        found = bisect_left(self.epochs, below)
+        return self.epochs[found - 1] if found else 0
+
     def collect(self, horizon: int, tombstones: int) -> bool:
         """Drop what nobody can see any more; true if nothing is left."""
         needed = bisect_left(self.epochs, horizon + 1) - 1
@@ -246,6 +250,15 @@ class MemoryStore:
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         values = self.read(table, ids, below)
         return values.slice(0, fitting([len(value or b"") for value in values.to_pylist()]))
+
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        self._strike("written_at", Moment.BEFORE)
+        keys = ids.tobytes()
+        with self._lock:
+            self._check_horizon(table, below)
+            rows = self._tables.get(table, {})
+            found = [rows.get(keys[at : at + ID_BYTES]) for at in range(0, len(keys), ID_BYTES)]
+            return np.array([0 if versions is None else versions.epoch(below) for versions in found], np.int64)
 
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None

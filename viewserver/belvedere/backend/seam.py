@@ -132,6 +132,11 @@ class StateTables(Protocol):
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         """The same of the first ids only, at least one: the answer ends at about `READ_BYTES`."""
 
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        """Of each id the epoch (int64) of its newest version `< below`, of a tombstone as well; 0 where there is none.
+        Tells who changed a row since it was looked at: the same value may have come back. Bounded by nothing but the
+        horizon, as `read` is."""
+
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:

@@ -119,6 +119,9 @@ class SplitStore:
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         return self._of(table).read_some(table, ids, below)
 
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        return self._of(table).written_at(table, ids, below)
+
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:

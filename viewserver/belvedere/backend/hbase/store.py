@@ -238,6 +238,15 @@ class HBaseStore:
         self._check_horizon(known.name, below, fresh=bool(values.null_count))
         return values
 
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        known, found = self._tables.get(table), np.zeros(len(ids), np.int64)
+        for at in range(0, len(ids) if known is not None else 0, _READ_IDS):
+            assert known is not None
+            place = self._place(known) if known.shape is not None else ""
+            found[at : at + _READ_IDS] = self._rows.written_at(known, place, ids[at : at + _READ_IDS], below)
+        self._check_horizon(table, below, fresh=True)
+        return found
+
     def _check_horizon(self, table: str, below: int, *, fresh: bool) -> None:
         check_horizon(table, below, self._bounds.read(fresh=fresh).horizon)
 

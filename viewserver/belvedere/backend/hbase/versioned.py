@@ -87,6 +87,28 @@ class VersionedRows:
         back = back.reshape(-1)
         return kinds[back], bodies.take(pa.array(back))
 
+    def written_at(self, table: KnownTable, place: str, ids: np.ndarray, below: int) -> np.ndarray:
+        """Epochs of the newest versions below; 0 where there is none. `place`: of a view, else empty."""
+        unique, back = np.unique(ids, axis=0, return_inverse=True)
+        rows = state_rows(table.tag, unique)
+        at, found_at = np.arange(len(unique)), self._places.state
+        family = table.family
+        if place:
+            kinds, keys = self.read_keys(table, rows)
+            at = np.flatnonzero(kinds == Content.ROW)
+            rows, found_at, family = keys.take(pa.array(at)), place, CURRENT
+        stamps = np.zeros(len(unique), np.int64)
+        if len(at):
+            found = self._cells.get(found_at, rows, Columns(family, (LIVENESS,), below=below))
+            where = np.asarray(pc.index_in(rows, value_set=found.row).fill_null(-1))
+            stamps[at] = np.where(where < 0, 0, np.append(found.timestamp, 0)[where])
+        return np.asarray(stamps[back.reshape(-1)])
+
+    def read_keys(self, table: KnownTable, rows: pa.BinaryArray) -> tuple[np.ndarray, pa.BinaryArray]:
+        """Which of these ids of a view have a key, and the key."""
+        found = self._cells.get(self._places.state, rows, Columns(CURRENT, (LIVENESS,)))
+        return self._choose(self._places.state, table, rows, found, 2**63 - 1)
+
     def scan_state(
         self, table: KnownTable, first: int, stop: int, below: int, only: np.ndarray | None
     ) -> Iterator[tuple[np.ndarray, np.ndarray, pa.BinaryArray]]:
@@ -204,9 +226,7 @@ class VersionedRows:
     def read_view(self, table: KnownTable, place: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         unique, back = np.unique(ids, axis=0, return_inverse=True)
         rows = state_rows(table.tag, unique)
-        index = Columns(CURRENT, (LIVENESS,))
-        found = self._cells.get(self._places.state, rows, index)
-        kinds, keys = self._choose(self._places.state, table, rows, found, 2**63 - 1)
+        kinds, keys = self.read_keys(table, rows)
         known = np.flatnonzero(kinds == Content.ROW)
         _, values = self.view_rows(table, place, keys.take(pa.array(known)), None, below)
         at = np.full(len(unique), -1, np.int64)

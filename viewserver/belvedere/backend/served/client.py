@@ -140,6 +140,14 @@ class FlightStore(StoreCaller):
         head = {"table": table, "below": below}
         return wire.unpack_values(self._answer("read_some", head, [wire.pack_ids(ids[:_READ_IDS])]))
 
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        found = [np.empty(0, np.int64)]
+        for at in range(0, len(ids), _READ_IDS):
+            head = {"table": table, "below": below}
+            answer = wire.unpack(self._answer("written_at", head, [wire.pack_ids(ids[at : at + _READ_IDS])]))
+            found.append(np.frombuffer(answer.parts[0], np.int64))
+        return np.concatenate(found)
+
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:

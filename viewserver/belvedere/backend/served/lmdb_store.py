@@ -131,6 +131,9 @@ class LmdbStore:
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         return self._tables.read_some(table, ids, below)
 
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        return self._tables.written_at(table, ids, below)
+
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from belvedere.backend.row_shapes import pack_shape
@@ -123,6 +124,11 @@ class StoreService(Service):
     def _do_read_some(self, message: Message) -> pa.Buffer:
         head = message.head
         return wire.pack_values(self._store.read_some(head["table"], wire.unpack_ids(message.parts[0]), head["below"]))
+
+    def _do_written_at(self, message: Message) -> pa.Buffer:
+        head = message.head
+        found = self._store.written_at(head["table"], wire.unpack_ids(message.parts[0]), head["below"])
+        return wire.pack({}, [np.ascontiguousarray(found, np.int64).tobytes()])
 
     def _stream_scan(self, message: Message) -> Answers:
         head = message.head

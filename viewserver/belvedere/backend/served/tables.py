@@ -96,6 +96,19 @@ class VersionedTables:
                     self._fill(cells, older, found)
         return cells
 
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        """Epochs of the newest versions `< below`; 0 where there is none."""
+        below = min(below, _EPOCHS)
+        number = self._number(table) if below > 0 and len(ids) else None
+        found = np.zeros(len(ids), np.int64)
+        if number is not None:
+            _, recent = self._recent.read(number, ids, below)
+            # Recent rows first, as everywhere: what leaves them meanwhile is in the tree when the tree is read.
+            with self._environment.reading() as txn:
+                found = np.maximum(versions.epochs(txn, self._db, number, ids, below), recent)
+        self._check_horizon(table, below)
+        return found
+
     @staticmethod
     def _fill(cells: list[bytes | None], positions: np.ndarray, found: list[bytes | None]) -> None:
         for at, cell in zip(positions.tolist(), found, strict=True):

@@ -170,6 +170,20 @@ def read(txn: Txn, db: Dbs, table: int, ids: np.ndarray, below: int, after: np.n
     return found
 
 
+def epochs(txn: Txn, db: Dbs, table: int, ids: np.ndarray, below: int) -> np.ndarray:
+    """Of each id the epoch of the newest version `< below`; 0 where there is none."""
+    found = np.zeros(len(ids), np.int64)
+    order = keys.sort_order(ids)
+    wanted = keys.pack_keys(table, keys.rotated(ids[order]), ids[order, 1], below - 1)
+    cursor = txn.cursor(db["versions"])
+    for at, start in zip(order.tolist(), range(0, len(ids) * keys.KEY, keys.KEY), strict=True):
+        if cursor.set_range(wanted[start : start + keys.KEY]):
+            key = bytes(cursor.key())
+            if key[: keys.PREFIX] == wanted[start : start + keys.PREFIX]:
+                found[at] = keys.unpack_keys(key)[2][0]
+    return found
+
+
 @dataclass
 class VersionScan:
     """A scan of the tree that goes on where its last piece ended: each piece can have a transaction of its own."""

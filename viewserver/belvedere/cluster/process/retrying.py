@@ -109,6 +109,9 @@ class Retrying:
     def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         return self.insist(lambda: self._store.read_some(table, ids, below))
 
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        return self.insist(lambda: self._store.written_at(table, ids, below))
+
     def scan(
         self, table: str, first: int, stop: int, below: int, only: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
