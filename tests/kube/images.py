@@ -44,6 +44,8 @@ class Image:
     context: Path
     sources: tuple[str, ...]
     arguments: dict[str, str] = field(default_factory=dict)
+    parts: Image | None = None
+    """Another image of these that this one takes files from."""
 
     @property
     def file(self) -> str:
@@ -52,6 +54,8 @@ class Image:
     def digest(self) -> str:
         whole = hashlib.sha256(f"{self.name} {sorted(self.arguments.items())} {SUITE}".encode())
         whole.update(self.dockerfile.read_bytes())
+        if self.parts is not None:
+            whole.update(self.parts.digest().encode())
         for path in sorted(files_of(self)):
             name = f"{path.relative_to(self.context)} {path.stat().st_mode & 0o777:o}"
             whole.update(f"{name}\0".encode() + path.read_bytes() + b"\0")
@@ -75,6 +79,14 @@ OPERATOR = Image(
     ("pyproject.toml", "operator/belvedere_operator"),
     {"BASE": PYTHON_BASE},
 )
+SPARK = Image(
+    os.environ.get("BELVEDERE_E2E_SPARK_IMAGE", "localhost/belvedere-spark:test"),
+    ROOT / "viewserver" / "Dockerfile.spark",
+    ROOT,
+    PACKAGE,
+    {"BASE": PYTHON_BASE, "BELVEDERE": BELVEDERE.name},
+    BELVEDERE,
+)
 """Images for tests; a cluster of one's own (BELVEDERE_E2E_KUBECONFIG) has them under other names."""
 
 
@@ -95,6 +107,8 @@ def archive_of(image: Image) -> Path:
             print(f"building image {image.name}", file=sys.stderr, flush=True)
             if image.arguments.get("BASE") == PYTHON_BASE:
                 _make_base(directory)
+            if image.parts is not None:
+                _build_in_storage(image.parts, directory)  # that its archive is there does not say that this is, too
             _build(image, archive)
         os.utime(archive)
         _prune(directory, image)
@@ -141,6 +155,17 @@ def _make_base(directory: Path) -> None:
 
 def _build(image: Image, archive: Path) -> None:
     directory = archive.parent
+    _build_in_storage(image, directory)
+    partial = archive.with_suffix(".part")
+    partial.unlink(missing_ok=True)
+    # A Docker archive is not compressed: packing and unpacking took 40 s of CPU, and it is read from this disk only.
+    if not _buildah(directory, "push", "--quiet", image.name, f"docker-archive:{partial}:{image.name}"):
+        raise ImageFailed(f"image {image.name} could not be written to {partial}: buildah says why above")
+    partial.rename(archive)
+
+
+def _build_in_storage(image: Image, directory: Path) -> None:
+    """Layers that are known are not made again."""
     settings = directory / "pip.conf"
     settings.write_text("[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n")
     volumes = {
@@ -155,12 +180,6 @@ def _build(image: Image, archive: Path) -> None:
     ]
     if not _buildah(directory, *build):
         raise ImageFailed(f"image {image.name} could not be built: buildah says why above")
-    partial = archive.with_suffix(".part")
-    partial.unlink(missing_ok=True)
-    # A Docker archive is not compressed: packing and unpacking took 40 s of CPU, and it is read from this disk only.
-    if not _buildah(directory, "push", "--quiet", image.name, f"docker-archive:{partial}:{image.name}"):
-        raise ImageFailed(f"image {image.name} could not be written to {partial}: buildah says why above")
-    partial.rename(archive)
 
 
 def _buildah(directory: Path, *words: str, quiet: bool = False) -> bool:

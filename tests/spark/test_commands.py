@@ -37,8 +37,9 @@ def test_damage_in_a_stored_view_ends_with_3_and_is_in_all_that_is_left(
         db.wait(db.put("t", [{"id": 49, "x": 1.0}]))  # so that there is something to take a snapshot of
         planted(db, "v", "different")
         db.checkpoint()
-    page, figures = tmp_path / "page.html", tmp_path / "figures.prom"
+    page, figures, summary = tmp_path / "page.html", tmp_path / "figures.prom", tmp_path / "summary"
     words = ["--db", path, "--json", "verify", "--html", str(page), "--metrics", str(figures)]
+    words += ["--summary", str(summary)]
     done = CliRunner().invoke(spark_cli, words)
     assert done.exit_code == 3, done.output
     reports = {told["view"]: told for told in map(json.loads, done.output.splitlines())}
@@ -46,6 +47,8 @@ def test_damage_in_a_stored_view_ends_with_3_and_is_in_all_that_is_left(
     assert reports["v"]["counts"] == {"missing": 0, "extra": 0, "different": 1}
     ((pair),) = reports["v"]["different"]
     assert pair["found"]["id"] == pair["expected"]["id"] and pair["found"]["y"] != pair["expected"]["y"]
+    told_short = {told["view"]: told for told in map(json.loads, summary.read_text().splitlines())}
+    assert told_short["v"]["differences"] == 1 and not told_short["v"]["ok"] and "different" not in told_short["v"]
     told = CliRunner().invoke(cli, ["--db", path, "verify", "v"])
     assert told.exit_code == 3 and "1 of 50 rows differ" in told.output and "  different {" in told.output
     past = verify_record.read(Path(path) / verify_record.FILE)

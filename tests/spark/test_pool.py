@@ -14,6 +14,7 @@ from pyspark.sql import datasource as ds
 import belvedere
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.process.local import ClusterShape
+from belvedere.errors import DataError
 from belvedere.spark.source import pool as pool_reading
 from belvedere.spark.source.data_source import BelvedereSource
 from belvedere.spark.source.pool import ROWS_OF_A_TASK
@@ -111,6 +112,18 @@ def test_views_of_a_pool_are_verified(spark: SparkSession, pool: tuple[str, Clus
         assert report.ok == (report.view != "ratio")
     (part,) = verify(spark, url, ["named"], Scope(start=(100,), stop=(120,)))
     assert part.ok and part.rows == 20
+
+
+def test_a_task_of_another_engine_than_the_pool_is_refused(
+    spark: SparkSession, pool: tuple[str, ClusterDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the driver before it begins, and by each executor, whose image may be another one."""
+    url, _ = pool
+    with pytest.raises(Exception, match="the pool has engine 99 and does not go back"):
+        read(spark, url, "orders", engine="99").count()
+    monkeypatch.setattr(ClusterDatabase, "status", lambda self: {"engine": 99})
+    with pytest.raises(DataError, match="the pool has engine 99"):
+        next(verify(spark, url, ["spend"]))
 
 
 def test_tasks_write_to_a_pool_once(spark: SparkSession, pool: tuple[str, ClusterDatabase]) -> None:

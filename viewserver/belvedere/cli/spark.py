@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,15 @@ from belvedere.cli import context
 from belvedere.cli import verify as verification
 from belvedere.cli.main import Commands
 
+TERMINATED = 128 + signal.SIGTERM
+
 
 class SparkCommands(Commands):
-    known = {"verify": ("spark", "verify")}
+    known = {"verify": ("spark", "verify"), "executor": ("spark", "executor")}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Those for people."""
+        return [name for name in self.known if name != "executor"]
 
 
 @click.group(cls=SparkCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -36,6 +45,7 @@ def cli(ctx: click.Context, /, path: Path, url: str | None, as_json: bool) -> No
 @click.command(short_help="Recompute views with Spark SQL and compare.")
 @click.argument("views", nargs=-1)
 @verification.scopes
+@verification.places
 @verification.outcomes
 @context.common
 @click.pass_context
@@ -47,8 +57,23 @@ def verify(ctx: click.Context, /, views: tuple[str, ...], **given: Any) -> None:
     verification.run(ctx, views, "spark", **given)
 
 
+@click.command(hidden=True)
+def executor() -> None:
+    """Become an executor of Spark: what Spark starts in a pod of the image whose entrypoint this is."""
+    from belvedere.spark.kubernetes import executor_command
+
+    words = executor_command(os.environ)
+    os.execvp(words[0], words)
+
+
+def _end(*_: object) -> None:
+    """The first process of a container has to say what SIGTERM does. The session ends, and its executors with it."""
+    sys.exit(TERMINATED)
+
+
 def main() -> None:
     """Entry point of the `belvedere-spark` script."""
+    signal.signal(signal.SIGTERM, _end)
     cli(prog_name="belvedere-spark")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,8 @@ from belvedere.cli import context, exits, output
 if TYPE_CHECKING:
     from belvedere.model.verify import Report
 
+ROWS = ("missing", "extra", "different", "parts")
+"""What of a report is as long as rows are wide."""
 F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False, writable=True)
 
@@ -28,6 +31,9 @@ def outcomes(command: F) -> F:
         click.option(
             "--history", type=_FILE, help="File with earlier results, to which these are added [in the database]."
         ),
+        click.option(
+            "--summary", type=_FILE, help="Also write a line of JSON for each view, with figures and no rows."
+        ),
         click.option("--past", is_flag=True, help="Show the earlier results instead of verifying."),
     ):
         command = option(command)
@@ -35,10 +41,8 @@ def outcomes(command: F) -> F:
 
 
 def scopes(command: F) -> F:
-    """Which part of a view is verified, and where Spark runs."""
+    """Which part of a view is verified."""
     for option in (
-        click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark."),
-        click.option("--master", help="Where Spark runs: local[*], spark://…, k8s://… [local[*], or by spark-submit]"),
         click.option("--stop", metavar="KEY", help="Keys up to this one only, which is not included."),
         click.option("--start", metavar="KEY", help="Keys from this one on only; the first columns of a key will do."),
         click.option("--prefix", metavar="KEY", help="Keys that begin with these values only, separated by commas."),
@@ -49,12 +53,32 @@ def scopes(command: F) -> F:
     return command
 
 
+def places(command: F) -> F:
+    """Where Spark runs: the same for all jobs."""
+    for option in (
+        click.option("--executor-image", metavar="IMAGE", help="Image of executors on Kubernetes: that of the driver."),
+        click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark."),
+        click.option("--master", help="Where Spark runs: local[*], spark://…, k8s://… [local[*], or by spark-submit]"),
+    ):
+        command = option(command)
+    return command
+
+
+def settings_of_spark(given: Mapping[str, Any]) -> dict[str, str]:
+    """Those of `places`, as Spark has them."""
+    conf = dict(_setting(text) for text in given["conf"])
+    if given["executor_image"] is not None:
+        conf["spark.kubernetes.container.image"] = given["executor_image"]
+    return conf
+
+
 @click.command(short_help="Recompute views with another engine and compare.")
 @click.argument("views", nargs=-1)
 @click.option(
     "--engine", type=click.Choice(["duckdb", "spark"]), default="duckdb", show_default=True, help="What recomputes."
 )
 @scopes
+@places
 @outcomes
 @context.common
 @click.pass_context
@@ -79,7 +103,11 @@ def run(ctx: click.Context, views: tuple[str, ...], engine: str, **given: Any) -
     if given["past"]:
         _show_past(settings, history, views)
         return
-    part = [f"--{n}" for n in ("sample", "prefix", "start", "stop", "master", "conf") if given[n] not in (None, (), "")]
+    part = [
+        f"--{n.replace('_', '-')}"
+        for n in ("sample", "prefix", "start", "stop", "master", "conf", "executor_image")
+        if given[n] not in (None, (), "")
+    ]
     if engine != "spark" and part:
         raise click.UsageError(f"{part[0]} is for --engine spark")
     found = _by_spark(settings, views, given) if engine == "spark" else _by_duckdb(settings, views)
@@ -100,10 +128,16 @@ def run(ctx: click.Context, views: tuple[str, ...], engine: str, **given: Any) -
     if given["page"] is not None:
         past = verify_record.read(history) if history is not None else []
         given["page"].write_text(verify_record.page(reports, past))
+    if given["summary"] is not None:
+        given["summary"].write_text("".join(f"{json.dumps(_summary(report))}\n" for report in reports))
     if given["metrics"] is not None:
         given["metrics"].write_text(verify_record.metrics(reports))
     if not all(report.ok for report in reports):
         ctx.exit(exits.INCOMPLETE)
+
+
+def _summary(report: Report) -> dict[str, Any]:
+    return {name: value for name, value in report.to_dict().items() if name not in ROWS}
 
 
 def _by_duckdb(settings: context.GlobalOptions, views: tuple[str, ...]) -> Iterator[Report]:
@@ -133,9 +167,8 @@ def _by_spark(settings: context.GlobalOptions, views: tuple[str, ...], given: di
     from belvedere.spark.verify.job import verify_job
 
     part = {"sample": given["sample"], "seed": given["seed"], **parts}
-    conf = dict(_setting(text) for text in given["conf"])
     where = settings.url or str(settings.path)
-    return verify_job(where, names, part, given["master"], conf, settings.access())
+    return verify_job(where, names, part, given["master"], settings_of_spark(given), settings.access())
 
 
 def _setting(text: str) -> tuple[str, str]:

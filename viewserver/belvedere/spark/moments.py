@@ -20,6 +20,7 @@ from belvedere.cluster.client.connecting import connect
 from belvedere.cluster.client.quarantine import unreadable
 from belvedere.embedded.statements import Statements
 from belvedere.errors import DataError
+from belvedere.spark.engines import UNTOLD, require_engine
 from belvedere.spark.source.copies import write_copy
 from belvedere.sql.catalog import Catalog
 
@@ -91,6 +92,9 @@ class PinnedMoment:
         self._spark, self._options = spark, {"database": url, **access}
         self._database = connect(url, **access)  # type: ignore[arg-type]  # files of TLS, all of them texts
         try:
+            engine = int(self._database.status().get("engine") or UNTOLD)
+            require_engine(engine)
+            self._options["engine"] = str(engine)
             self._snapshot = self._database.snapshot()
         except BaseException:
             self._database.close()

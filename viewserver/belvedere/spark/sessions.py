@@ -16,6 +16,7 @@ from typing import Any
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from belvedere.spark import kubernetes
 from belvedere.spark.source.data_source import BelvedereSource
 
 LOCAL = "local[*]"
@@ -46,6 +47,9 @@ def open_session(master: str | None = None, *, settings: Mapping[str, Any] | Non
     if chosen.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    elif chosen.startswith(kubernetes.SCHEME):
+        submitted_settings = {} if known is None else dict(known.getAll())
+        defaults |= kubernetes.pod_settings({**submitted_settings, **(settings or {})})
     # Spark's errors of rows are raised; it also writes them to stderr, as JSON with the stack of Java.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     builder = SparkSession.builder.master(chosen)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from belvedere.errors import DataError
+from belvedere.spark.engines import UNTOLD
 
 
 class Content(Enum):
@@ -43,6 +44,8 @@ class SourceOptions:
     files: Mapping[str, str] = field(default_factory=dict)
     copy: str = ""
     """A directory with rows of one moment (`copies.py`), instead of the database's."""
+    engine: int = UNTOLD
+    """That of the pool, which each process that reads it must have."""
 
     @property
     def embedded(self) -> bool:
@@ -52,7 +55,7 @@ class SourceOptions:
 _FILES = ("certificate", "key", "authority", "server_name")
 _KNOWN = {
     "database", "relation", "path", "content", "asof", "partitions", "buckets", "prefix", "start", "stop",
-    "starting", "job", "deletes", "pushdown", "copy",
+    "starting", "job", "deletes", "pushdown", "copy", "engine",
     *_FILES, "checkpointlocation", "queryname",  # which Spark passes on to sinks of streams
 }  # fmt: skip
 _SHOWN = (
@@ -95,6 +98,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         _boolean(options, "pushdown"),
         {name: options[name] for name in _FILES if name in options},
         options.get("copy", ""),
+        _number(options, "engine", 0) or UNTOLD,
     )
 
 

@@ -21,6 +21,7 @@ from belvedere.model.ranges import KeyRange
 from belvedere.model.shapes import to_table
 from belvedere.plan.table_names import quarantine_table
 from belvedere.protocol.ring import BUCKETS, buckets_of
+from belvedere.spark.engines import require_engine
 from belvedere.spark.source.options import Content, SourceOptions
 from belvedere.spark.source.origin import CHANGE, REASON, STORED, Described, Origin
 from belvedere.spark.source.partitions import BucketPart, RangePart, slices
@@ -89,6 +90,7 @@ class PoolOrigin(Origin):
 
     def read(self, part: InputPartition, columns: list[str]) -> Iterator[pa.Table]:
         assert isinstance(part, BucketPart | RangePart)
+        require_engine(self.options.engine)
         with connected(self.options) as db:
             deadline = db.deadline()
             try:
