@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from belvedere.errors import NoSuchResource
 from belvedere.gateway import formats, reads
 from belvedere.gateway.snapshots import Snapshots
 from tests.gateway.serving import ARROW, NDJSON, Served
@@ -213,6 +214,39 @@ def test_a_snapshot_is_kept_for_what_was_asked_last(served: Served) -> None:
     now[0] = 20.0
     snapshots.expire()
     assert len(snapshots) == 0, "also for less than before"
+
+
+def test_a_snapshot_that_goes_while_it_is_renewed_is_gone(served: Served) -> None:
+    """Between the look at it and the new time somebody lets go of it."""
+
+    snapshots = Snapshots(served.database)
+    name = snapshots.hold(served.db.epoch, 10)
+    held = snapshots._hold
+
+    def hold(*given: Any) -> None:
+        held(*given)
+        snapshots.drop(name)
+
+    snapshots._hold = hold  # type: ignore[method-assign]
+    with pytest.raises(NoSuchResource):
+        snapshots.renew(name, 10)
+    assert len(snapshots) == 0
+
+
+def test_a_page_of_a_base_table_tells_the_epoch_of_its_rows(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that come just before they are read are of that epoch, not of the one when the request came."""
+    read = served.db._base_range
+
+    def range(*given: Any) -> Any:
+        served.db.wait(served.db.put("orders", {"id": 1000, "customer": 1}))
+        return read(*given)
+
+    monkeypatch.setattr(served.db, "_base_range", range)
+    before = served.db.epoch
+    answer = served.get("/v1/relations/orders/rows?start=1000")
+    assert [row["id"] for row in answer.json()["rows"]] == [1000]
+    assert answer.json()["epoch"] == served.db.epoch > before
+    assert answer.headers["belvedere-epoch"] == str(served.db.epoch)
 
 
 def test_a_page_of_another_epoch_than_its_cursor_is_none(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

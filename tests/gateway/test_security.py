@@ -268,6 +268,8 @@ def test_figures_are_for_this_machine_and_for_who_has_a_token(tmp_path: Path, mo
         assert served.get("/metrics").status_code == 401
         assert served.get("/metrics", headers=bearer("nonsense-0123456789")).status_code == 401
         assert served.get("/metrics", headers=bearer(READER)).status_code == 200
+        behind = {"belvedere-authorization": f"Bearer {READER}", "authorization": "Basic of-a-proxy"}
+        assert served.get("/metrics", headers=behind).status_code == 200
         assert served.get("/healthz").status_code == 200, "probes are for everybody"
 
 

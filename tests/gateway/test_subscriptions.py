@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from belvedere import errors
 from belvedere.gateway import fanout
 from belvedere.gateway.limits import Limits
 from belvedere.gateway.server import ServerOptions
+from tests.cluster.real import until as until_so
 from tests.gateway.serving import ORDERS, SPEND, Served, embedded, subscribed
 
 CHANGES = "/v1/relations/spend/changes"
@@ -123,6 +125,26 @@ def test_large_changes_and_snapshots_come_in_parts(served: Served) -> None:
             if id is not None:
                 break
     assert sizes == [1000, 1000, 510]
+
+
+def test_what_a_subscription_pins_goes_with_its_request(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a request for the head alone, and of one that is refused when its stream begins."""
+    epoch = put(served, 1)
+
+    def pins() -> Any:
+        return served.db.pins.held(int(time.time() * 1000))
+
+    assert served.http.head(f"{CHANGES}?after=e{epoch}").status_code == 200
+    until_so(lambda: not pins(), 30.0, "its pin goes")
+
+    def refuse(*given: Any) -> Any:
+        raise errors.Draining("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fanout.Fanouts, "join", refuse)
+        with subscribed(served, f"{CHANGES}?after=e{epoch}") as events:
+            assert next(events)[0] == "end"
+    until_so(lambda: not pins(), 30.0, "its pin goes")
 
 
 def test_a_quiet_view_says_how_far_it_is(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,40 @@ def test_timestamps_decide_which_write_counts(empty: Served) -> None:
     assert empty.post(f"{ROWS}?ts_column=at&ts=1", [{**order(4), "at": 1}]).status_code == 400
 
 
+def test_deletes_and_changes_have_timestamps_of_their_own(empty: Served) -> None:
+    empty.post(f"{ROWS}?ts=5000", [order(1), order(2), order(3), order(4)])
+    answer = empty.post(f"{DELETES}?ts_column=at", [{"id": 1, "at": 4000}, {"id": 2, "at": "1970-01-01T00:00:01Z"}])
+    assert answer.status_code == 200 and ids(empty) == [1, 3, 4], "the older one lost"
+    lines = '{"id": 3, "at": 6000}\n'
+    assert empty.post(f"{DELETES}?ts_column=at", lines, headers=NDJSON).status_code == 200
+    body = [{"delete": {"id": 1, "at": 4500}}, {"put": {"id": 4, "customer": 7, "at": 6000}}]
+    assert empty.post(f"{CHANGES}?ts_column=at", body).status_code == 200
+    assert ids(empty) == [1, 4] and settled(empty).get("orders", 4)["customer"] == 7
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        (f"{DELETES}?ts_column=at", [1], 400, "row 0 has no 'at'"),
+        (f"{DELETES}?ts_column=at&ts=5", [{"id": 1, "at": 1}], 400, "give one"),
+        (f"{DELETES}?ts_column=at", [{"id": 1}], 400, "row 0 has no 'at'"),
+        (f"{CHANGES}?ts_column=at", [{"put": {"id": 1, "at": 1}}, {"delete": 1}], 400, "row 1 has no 'at'"),
+        (f"{CHANGES}?deletes=gone", [{"delete": 1}], 400, "a column of Arrow"),
+        (f"{ROWS}?ts_column=at", [{"id": 1, "at": 1.5}], 422, "timestamp"),
+        (f"{ROWS}?ts_column=at", [{"id": 1, "at": True}], 422, "timestamp"),
+        (f"{ROWS}?ts_column=at", [{"id": 1, "at": [1]}], 422, "timestamp"),
+        (f"{ROWS}?ts_column=at", [{"id": 1, "at": 2**63}], 422, "out of range"),
+        (f"{ROWS}?ts_column=at", [{"id": 1, "at": "soon"}], 400, "a time such as"),
+        (f"{ROWS}?ts=9223372036854775808", [{"id": 1}], 422, "out of range"),
+    ],
+)
+def test_timestamps_that_say_nothing_are_refused(empty: Served, path: str, body: Any, status: int, says: str) -> None:
+    answer = empty.post(path, body)
+    assert answer.status_code == status, answer.text
+    assert says in answer.json()["detail"]
+    assert ids(empty) == []
+
+
 @pytest.mark.parametrize(
     ("path", "body", "kind", "status", "says"),
     [
@@ -167,6 +201,18 @@ def test_a_write_by_a_name_happens_once(empty: Served) -> None:
     for wrong in ("", "a b", "a" * 201):
         assert empty.http.post(ROWS, json=order(9), headers={"idempotency-key": wrong}).status_code == 400
     assert empty.get("/v1/relations/spend/row?key=1", headers=key).status_code == 400
+
+
+def test_a_name_of_a_write_is_not_one_of_another_action(empty: Served) -> None:
+    """The body of a put of keys alone is that of a delete as well."""
+    key = {"idempotency-key": "order-1"}
+    assert empty.post(ROWS, [{"id": 1}], headers=key).status_code == 200
+    other = empty.post(DELETES, [{"id": 1}], headers=key)
+    assert (other.status_code, other.json()["error"]) == (422, "RequestReused")
+    assert ids(empty) == [1]
+    body = [{"put": {"id": 2}}]
+    assert empty.post(CHANGES, body, headers={"idempotency-key": "order-2"}).status_code == 200
+    assert empty.post(ROWS, body[0]["put"], headers={"idempotency-key": "order-2"}).status_code == 422
 
 
 def test_the_same_write_at_the_same_time_happens_once(empty: Served) -> None:

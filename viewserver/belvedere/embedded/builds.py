@@ -163,12 +163,11 @@ class Builds:
         extra = getattr(self, f"_{operation['op']}")(epoch, operation)
         if extra is None:
             return
-        self._write(epoch, iter(()), extra)
-
-    def _write(self, epoch: int, rows: Iterator[tuple[ViewShape, Delta]], extra: dict[str, Any]) -> None:
         runtime = self._runtime
         if epoch > runtime.changelog.epoch:
-            runtime.record(epoch, rows, extra={**extra, "catalog": ddl.catalog_json(runtime.catalog)})
+            if operation["op"] != "create_views":  # a build that begins changes no definition, and all of them are long
+                extra = {**extra, "catalog": ddl.catalog_json(runtime.catalog)}
+            runtime.record(epoch, iter(()), extra=extra)
         runtime.publish(epoch)
 
     def _create_table(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:

@@ -106,8 +106,10 @@ class Database(Statements, Writing[Token], Closing):
     def _retention_ms(self, shape: ViewShape) -> int:
         return self.options.retention_ms if shape.retention_ms is None else shape.retention_ms
 
-    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
-        return self._runtime.call(lambda: base_range(self._runtime.engine.tables[table.name], wanted, columns))
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[int, tuple[Vec, ...]]:
+        return self._runtime.call(
+            lambda: (self.epoch, base_range(self._runtime.engine.tables[table.name], wanted, columns))
+        )
 
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
         return self._runtime.call(lambda: self._runtime.engine.tables[table.name].get(id))

@@ -301,8 +301,8 @@ class Reader(Statements, Closing):
             self._refresh()
             return self._again(lambda: action(self._follow_bases()))
 
-    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
-        return self._with_bases(lambda bases: base_range(bases[table.name], wanted, columns))
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[int, tuple[Vec, ...]]:
+        return self._with_bases(lambda bases: (self._epoch, base_range(bases[table.name], wanted, columns)))
 
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
         return self._with_bases(lambda bases: bases[table.name].get(id))

@@ -88,8 +88,8 @@ class Reading(KeyReads):
         """Until the epoch is committed."""
 
     @abstractmethod
-    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[Vec, ...]:
-        """Columns of the rows of a base table in a range, at the newest committed epoch."""
+    def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[int, tuple[Vec, ...]]:
+        """The newest committed epoch, and columns of the rows of a base table in a range at it."""
 
     @abstractmethod
     def _base_get(self, table: TableDef, id: np.ndarray) -> Row | None:
@@ -298,8 +298,7 @@ class Reading(KeyReads):
             which = order.positions(found.columns, columns, owner)
             every = [*which, *found.key_positions] if keyed else which
             range = wanted(key_codec(found.columns, found.key_positions), owner)
-            epoch = self.epoch  # that of the rows, or a moment before
-            rows = self._base_range(found, range, every)
+            epoch, rows = self._base_range(found, range, every)
             return epoch, _table(rows, arrow_schema(found.columns), every, columns is not None or keyed)
         owner = f"view {found.shape.name!r}"
         which = order.positions(found.shape.schema[: found.shape.visible], columns, owner)

@@ -82,6 +82,8 @@ class Answer:
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     parts: Callable[[], AsyncGenerator[bytes, None]] | None = None
+    close: Callable[[], None] | None = None
+    """Lets go of what was opened for the parts, also if nobody gets to them. In a thread, when the answer is over."""
     audit: Mapping[str, Any] | None = None
     """Of writes and definitions: what happened, for the audit log."""
 

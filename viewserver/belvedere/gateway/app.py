@@ -14,7 +14,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -136,6 +136,11 @@ class Application:
     async def in_thread(self, function: Callable[[], T], *, waits: bool = False) -> T:
         threads = self._waiting if waits else self._threads
         return await asyncio.get_running_loop().run_in_executor(threads, function)
+
+    def begin(self, function: Callable[[], None]) -> None:
+        """In a thread, without waiting for it."""
+        with contextlib.suppress(RuntimeError):  # it is closing, and so is the database
+            self._threads.submit(function)
 
     async def waiting(self, function: Callable[[], T]) -> T:
         return await self.in_thread(function, waits=True)
@@ -414,14 +419,21 @@ class Exchange:
         if answer.parts is None:
             await self._respond(answer)
             return
+        try:
+            await self._stream(answer, answer.parts, call)
+        finally:
+            if answer.close is not None:
+                self._app.begin(answer.close)
+
+    async def _stream(self, answer: Answer, parts: Callable[[], AsyncGenerator[bytes, None]], call: Call) -> None:
         await self._start(answer.status, answer.media_type, answer.headers, None)
         self._streams_events = answer.media_type == EVENTS
         self._bound_buffer()
         watching = asyncio.ensure_future(self._watch(call))
         try:
             if self._scope["method"] != "HEAD":
-                async with contextlib.aclosing(answer.parts()) as parts:
-                    async for part in parts:
+                async with contextlib.aclosing(parts()) as coming:
+                    async for part in coming:
                         if call.gone.is_set():
                             break
                         await self._send_part(part, call)

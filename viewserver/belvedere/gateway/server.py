@@ -263,7 +263,8 @@ class _Front:
         """Figures are for this machine, and for whoever has a token of any right."""
         client = scope.get("client")
         if client is None or not is_loopback(str(client[0])):
-            given = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+            headers = dict(scope["headers"])
+            given = (headers.get(b"belvedere-authorization") or headers.get(b"authorization", b"")).decode("latin-1")
             bearer = given[7:].strip() if given[:7].lower() == "bearer " else ""
             shown = Credentials(bearer, scope.get("belvedere.certificate"), "" if client is None else str(client[0]))
             try:

@@ -64,8 +64,10 @@ class Snapshots:
         epoch = int(match[1])
         self._hold(name, epoch, seconds)
         with self._lock:
-            pin, _ = self._held[name]
-            self._held[name] = pin, self._monotonic() + seconds
+            held = self._held.get(name)
+            if held is None:  # somebody let go of it just now
+                raise NoSuchResource(f"there is no snapshot {name[:60]!r} any more", "snapshot")
+            self._held[name] = held[0], self._monotonic() + seconds
         return epoch
 
     def drop(self, name: str) -> None:

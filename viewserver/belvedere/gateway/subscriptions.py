@@ -26,7 +26,12 @@ def subscribe(call: Call) -> Answer:
     missed = call.database.db.subscribe(relation.name, after=start if begin else None, progress=0.0)
     if not begin:
         missed.close()
-    return Answer(media_type=EVENTS, parts=lambda: _events(call, relation.name, start, missed))
+    opened = [missed]  # each pins what it has not told
+    return Answer(
+        media_type=EVENTS,
+        parts=lambda: _events(call, relation.name, start, opened),
+        close=lambda: [one.close() for one in opened],  # type: ignore[func-returns-value]
+    )
 
 
 def _start(call: Call) -> Any:
@@ -43,12 +48,12 @@ def _start(call: Call) -> Any:
     return "snapshot" if call.get("from") == "snapshot" else None
 
 
-async def _events(call: Call, view: str, start: Any, missed: Any) -> AsyncGenerator[bytes, None]:
+async def _events(call: Call, view: str, start: Any, opened: list[Any]) -> AsyncGenerator[bytes, None]:
     yield b"retry: 1000\n\n"
     try:
         hub = call.fanouts.join(view)
         try:
-            async for data in _from(call, view, start, missed, hub):
+            async for data in _from(call, view, start, opened, hub):
                 yield data
         finally:
             call.fanouts.leave(hub)
@@ -60,7 +65,7 @@ async def _events(call: Call, view: str, start: Any, missed: Any) -> AsyncGenera
         yield fanout.end_event(error, call.request, resumable)
 
 
-async def _from(call: Call, view: str, start: Any, missed: Any, hub: fanout.Fanout) -> AsyncIterator[bytes]:
+async def _from(call: Call, view: str, start: Any, opened: list[Any], hub: fanout.Fanout) -> AsyncIterator[bytes]:
     await hub.ready()
     if start is None:
         reached = hub.position
@@ -71,12 +76,12 @@ async def _from(call: Call, view: str, start: Any, missed: Any, hub: fanout.Fano
             yield data
         if hub.place_after(reached) is None:
             start = call.database.token(f"e{reached}")
-            missed = await call.in_thread(
-                functools.partial(call.database.db.subscribe, view, after=start, progress=0.0)
+            opened.append(
+                await call.in_thread(functools.partial(call.database.db.subscribe, view, after=start, progress=0.0))
             )
     if start is not None and start != "snapshot":
         # also where the ring has all of it: its thread may not have heard yet of what is committed
-        async for change in _in_thread(call, fanout.closing(missed)):
+        async for change in _in_thread(call, fanout.closing(opened[-1])):
             yield fanout.change_events(change)
             reached = change.epoch
             if not len(change) and hub.place_after(reached) is not None:

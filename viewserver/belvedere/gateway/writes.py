@@ -49,13 +49,15 @@ def delete_rows(call: Call) -> Answer:
     if items is not None and not isinstance(items, list):
         raise BadRequest("the body is an array of keys: a value, an array or an object each")
     keys = [_key(call, table, item) for item in items or formats.read_items(call.body, call.content_type)]
-    return _written(call, table, "delete", len(keys), call.get("ts"), keys=keys)
+    return _written(call, table, "delete", len(keys), _timestamps(call, keys), keys=keys)
 
 
 def change_rows(call: Call) -> Answer:
     table = _table(call)
     if call.content_type == ARROW:
         return _change_arrow(call, table)
+    if "deletes" in call.params:
+        raise BadRequest("deletes= names a column of Arrow; in JSON each change says itself what it is")
     items = formats.read_items(call.body, call.content_type)
     reader = values.RowReader(table.columns, f"table {table.name!r}")
     rows: list[dict[str, Any]] = []
@@ -95,14 +97,14 @@ def _key(call: Call, table: TableDef, given: Any) -> Any:
     return key
 
 
-def _timestamps(call: Call, rows: Sequence[dict[str, Any]]) -> Any:
-    """For all rows, or one each, from a column that is taken off."""
+def _timestamps(call: Call, rows: Sequence[Any]) -> Any:
+    """For all rows (or keys), or one each, from a column that is taken off."""
     column = _one_of(call)
     if column is None:
         return call.get("ts")
     found = []
     for number, row in enumerate(rows):
-        if row.get(column) is None:
+        if not isinstance(row, dict) or row.get(column) is None:
             raise BadRequest(f"row {number} has no {column!r}, which ts_column names")
         value = row.pop(column)
         found.append(params.timestamp(value, column) if isinstance(value, str) else value)
@@ -138,7 +140,7 @@ def _written(call: Call, table: TableDef, action: str, count: int, ts: Any, **wh
         name = write_name(call.principal.name, table.name, call.idempotency_key)
         before = call.database.db.written(name)
         replayed = before is not None
-        options["request"] = f"{name}:{_digest(call)}"
+        options["request"] = f"{name}:{_digest(call, action)}"
     database = call.database.db
     match action:
         case "put":
@@ -156,11 +158,11 @@ def _written(call: Call, table: TableDef, action: str, count: int, ts: Any, **wh
     return Answer(values.dumps({"token": said, "rows": count}), headers=tuple(headers), audit=told)
 
 
-def _digest(call: Call) -> str:
-    """Of what was asked for: the same key with another body is a mistake."""
+def _digest(call: Call, action: str) -> str:
+    """Of what was asked for: the same key with another body is a mistake, and so is the same body as another action."""
     digest = hashlib.blake2b(call.body, digest_size=8)
     asked = {name: str(value) for name, value in sorted(call.params.items())}
-    digest.update(values.dumps([call.content_type, asked]))
+    digest.update(values.dumps([action, call.content_type, asked]))
     return digest.hexdigest()
 
 

@@ -75,6 +75,8 @@ def in_order(catalog: Catalog) -> list[ViewDef]:
         if view.name in done:
             return
         for name in sorted(view.reads):
+            if name in catalog.tables:
+                continue
             below = catalog.find(name)
             if isinstance(below, ViewDef):
                 visit(below)
