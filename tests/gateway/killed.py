@@ -32,6 +32,7 @@ from typing import Any
 import belvedere
 from belvedere import errors
 from tests.cluster.proxy import Proxy
+from tests.ports import lasting_port
 
 TABLE = "CREATE TABLE counters (id BIGINT PRIMARY KEY, writer BIGINT, n BIGINT)"
 VIEW = "CREATE MATERIALIZED VIEW totals AS SELECT writer, count(*) AS rows, sum(n) AS n FROM counters GROUP BY writer"
@@ -44,8 +45,7 @@ class Gateway:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = lasting_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -32,7 +32,7 @@ class Served:
     def __init__(self, database: GatewayDatabase, server: GatewayServer, url: str) -> None:
         self.database, self.server, self.url = database, server, url
         self.db: Any = database.db
-        self.http = httpx.Client(base_url=url, timeout=30.0)
+        self.http = httpx.Client(base_url=url, timeout=60.0)
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         return self.http.get(path, **options)
@@ -82,7 +82,7 @@ def serving(
 
     thread = threading.Thread(target=run, name="server", daemon=True)
     thread.start()
-    assert began.wait(30.0), "the server does not start"
+    assert began.wait(60.0), "the server does not start"
     if failures:
         raise failures[0]
     served = Served(database, server, urls[0])
@@ -91,7 +91,7 @@ def serving(
     finally:
         served.http.close()
         server.stop()
-        thread.join(30.0)
+        thread.join(60.0)
         assert not thread.is_alive(), "the server does not end"
         assert not failures, failures
 

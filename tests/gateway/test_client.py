@@ -42,6 +42,7 @@ from belvedere.gateway.token_file import TokenFile
 from tests.cluster.certificates import authority, certified
 from tests.cluster.proxy import Proxy, _cut
 from tests.gateway.serving import ORDERS, SPEND, Served, embedded, serving
+from tests.ports import lasting_port
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_what_is_no_gateway_is_said() -> None:
 
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(Incompatible, match="answered 404 without a problem document; is a gateway there"):
-            belvedere.connect(f"http://127.0.0.1:{other.getsockname()[1]}", timeout=5.0)
+            belvedere.connect(f"http://127.0.0.1:{other.getsockname()[1]}", timeout=60.0)
 
 
 def test_errors_keep_what_they_tell(db: HttpDatabase) -> None:
@@ -277,8 +278,7 @@ def test_snapshots_are_renewed_while_they_are_held(served: Served, db: HttpDatab
 
 
 def test_a_subscription_goes_on_at_the_next_gateway() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = lasting_port()
     with belvedere.open() as local:
         local.execute(ORDERS)
         local.execute(SPEND)
@@ -287,7 +287,7 @@ def test_a_subscription_goes_on_at_the_next_gateway() -> None:
         gateway = contextlib.ExitStack()
         first = gateway.enter_context(serving(EmbeddedDatabase(local), options))
         with connect(first.url) as db, gateway:
-            changes = db.subscribe("spend", timeout=5.0)
+            changes = db.subscribe("spend", timeout=60.0)
             local.wait(local.put("orders", order(1, 7, "1")))
             told.append(next(changes))
             gateway.close()

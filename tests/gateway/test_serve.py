@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from belvedere.cli.main import cli
+from tests.cluster.real import until
 from tests.gateway.serving import ORDERS, SPEND, SQL, Events
 
 MAIN = [sys.executable, "-m", "belvedere.cli.main"]
@@ -40,15 +41,15 @@ def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def sql(url: str, text: str) -> Any:
-    answer = httpx.post(f"{url}/v1/sql", content=text, headers={"content-type": "application/sql"}, timeout=30)
+    answer = httpx.post(f"{url}/v1/sql", content=text, headers={"content-type": "application/sql"}, timeout=90)
     answer.raise_for_status()
     return answer.json()
 
 
 def test_serve_from_start_to_sigterm(tmp_path: Path) -> None:
     path = str(tmp_path / "shop.bv")
-    with command("--db", path, "serve", "--port", "0", "--notice-seconds", "0.5") as (process, url):
-        assert httpx.get(f"{url}/v1").json()["database"] == "embedded"
+    with command("--db", path, "serve", "--port", "0", "--notice-seconds", "3") as (process, url):
+        assert httpx.get(f"{url}/v1", timeout=60).json()["database"] == "embedded"
         sql(url, "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT)")
         sql(url, "CREATE MATERIALIZED VIEW spend AS SELECT customer, count(*) AS n FROM orders GROUP BY customer")
         ended: list[tuple[str, str | None, Any]] = []
@@ -63,29 +64,20 @@ def test_serve_from_start_to_sigterm(tmp_path: Path) -> None:
         subscriber = threading.Thread(target=subscribe)
         subscriber.start()
         assert begun.wait(30)
-        # a request that is at work when the signal comes is finished
-        at_work: list[httpx.Response] = []
-        body = ",".join(f'{{"id": {i}, "customer": 1}}' for i in range(20_000))
-
-        def write() -> None:
-            headers = {"content-type": "application/json"}
-            at_work.append(
-                httpx.post(f"{url}/v1/relations/orders/rows", content=f"[{body}]", headers=headers, timeout=60)
-            )
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        process.send_signal(signal.SIGTERM)
-        not_ready = 0
-        with contextlib.suppress(httpx.TransportError):
-            while httpx.get(f"{url}/readyz").status_code == 503:
-                not_ready += 1
-                time.sleep(0.02)
-        writer.join(60)
+        # a request that is at work when the signal comes is finished: half of its body is there, and it has its place
+        rows = [{"id": i, "customer": 1} for i in range(20_000)]
+        body = json.dumps(rows).encode()
+        at = httpx.URL(url)
+        with socket.create_connection((at.host, at.port or 0), timeout=60) as writer, httpx.Client(timeout=60) as http:
+            head = ["POST /v1/relations/orders/rows HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+            writer.sendall("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body[:1000])
+            until(lambda: "belvedere_http_at_work 1.0" in http.get(f"{url}/metrics").text, 60.0, "it is at work")
+            process.send_signal(signal.SIGTERM)
+            until(lambda: http.get(f"{url}/readyz").status_code == 503, 60.0, "load balancers have time to notice")
+            writer.sendall(body[1000:])
+            assert writer.recv(64).startswith(b"HTTP/1.1 200 ")
         subscriber.join(60)
         assert process.wait(60) == 0
-    assert not_ready, "load balancers had time to notice"
-    assert at_work[0].status_code == 200
     name, _, told = ended[-1]
     assert (name, told["type"].rpartition("/")[2], told["resumable"]) == ("end", "draining", True)
     with command("--db", path, "serve", "--port", "0") as (process, url):
@@ -100,13 +92,13 @@ def test_connections_leave_the_database_the_files_that_it_needs(tmp_path: Path) 
     try:
         assert process.stdout is not None
         url = httpx.URL(process.stdout.readline().split()[-1])
-        with httpx.Client(base_url=url, timeout=60) as client:
+        with httpx.Client(base_url=url, timeout=90) as client:
             for statement in (ORDERS, SPEND):
                 assert client.post("/v1/sql", content=statement, headers=SQL).status_code == 200
             idle += [socket.create_connection((url.host, url.port or 0)) for _ in range(400)]
             for number in range(5):
                 written = client.post("/v1/relations/orders/rows", json={"id": number, "customer": 1, "total": "1"})
-                after = {"belvedere-after": written.json()["token"]}
+                after = {"belvedere-after": written.json()["token"], "belvedere-wait": "60"}
                 assert client.get("/v1/relations/spend/row?key=1", headers=after).json()["n"] == number + 1
             assert client.get("/readyz").json() == {"ready": True, "reasons": []}
     finally:
@@ -125,12 +117,13 @@ def test_a_reader_beside_the_writer_serves_reads(tmp_path: Path) -> None:
         sql(url, "CREATE MATERIALIZED VIEW ids AS SELECT id FROM orders")
         with command("--db", path, "serve", "--port", "0", "--read-only") as (_, reader):
             token = sql(url, "INSERT INTO orders VALUES (1, 2)")["token"]
-            answer = httpx.get(f"{reader}/v1/relations/ids/row?key=1", headers={"belvedere-after": token})
-            assert answer.json() == {"id": 1}
-            assert httpx.get(f"{reader}/v1").json()["read_only"] is True
-            refused = httpx.post(f"{reader}/v1/relations/orders/rows", json={"id": 2})
-            assert (refused.status_code, refused.json()["error"]) == (403, "ReadOnly")
-            assert httpx.get(f"{reader}/v1/status").json()["views"]["ids"]["rows"] == 1
+            with httpx.Client(base_url=reader, timeout=90) as http:
+                after = {"belvedere-after": token, "belvedere-wait": "60"}
+                assert http.get("/v1/relations/ids/row?key=1", headers=after).json() == {"id": 1}
+                assert http.get("/v1").json()["read_only"] is True
+                refused = http.post("/v1/relations/orders/rows", json={"id": 2})
+                assert (refused.status_code, refused.json()["error"]) == (403, "ReadOnly")
+                assert http.get("/v1/status").json()["views"]["ids"]["rows"] == 1
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ certificates:
     admin: ["*"]
 """
 SERVER = ("localhost", "127.0.0.1")
+REFUSED = (httpx.NetworkError, httpx.RemoteProtocolError)
+"""By the server, and not because it took too long."""
 
 
 @contextlib.contextmanager
@@ -46,7 +48,7 @@ def ask(
     context = ssl.create_default_context(cafile=directory / "ca.pem")
     if name is not None:
         context.load_cert_chain(directory / f"{name}.pem", directory / f"{name}.key")
-    with httpx.Client(verify=context) as client:
+    with httpx.Client(verify=context, timeout=60.0) as client:
         return client.get(f"{served.url}{path}", headers=headers).status_code
 
 
@@ -59,7 +61,7 @@ def peer_serial(served: Served, directory: Path) -> str:
 
 
 def until(said: list[str], words: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not any(words in one for one in said):
         assert time.monotonic() < deadline, said
         time.sleep(0.05)
@@ -80,7 +82,7 @@ def test_certificates_of_clients_have_rights(tmp_path: Path) -> None:
         assert ask(served, tmp_path, "ops", "/v1/relations/spend/rows") == 200
         assert ask(served, tmp_path, "posing", "/v1/relations/spend/rows") == 401, "a comma in a name ends no name"
         assert ask(served, tmp_path, None, authorization=f"Bearer {ADMIN}") == 200
-        with pytest.raises(httpx.TransportError):
+        with pytest.raises(REFUSED):
             ask(served, tmp_path, "stranger")
 
 
@@ -92,7 +94,7 @@ def test_who_shows_no_certificate_where_one_is_needed_is_not_heard(tmp_path: Pat
     tls = TlsPaths(tmp_path / "server.pem", tmp_path / "server.key", tmp_path / "ca.pem")
     with guarded(tmp_path, tls=tls) as served:
         assert ask(served, tmp_path, "boss") == 200
-        with pytest.raises(httpx.TransportError):
+        with pytest.raises(REFUSED):
             ask(served, tmp_path, None, authorization=f"Bearer {ADMIN}")
 
 
@@ -103,7 +105,7 @@ def test_a_certificate_that_is_replaced_is_used(tmp_path: Path) -> None:
     with guarded(tmp_path, tls=TlsPaths(tmp_path / "server.pem", tmp_path / "server.key")) as served:
         serial = peer_serial(served, tmp_path)
         authority.issue(tmp_path, "server", sans=SERVER)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while peer_serial(served, tmp_path) == serial:
             assert time.monotonic() < deadline, "the new certificate is not used"
             time.sleep(0.1)
@@ -138,7 +140,7 @@ def test_an_authority_that_is_taken_away_is_not_trusted_any_more(tmp_path: Path)
         new.write(tmp_path / "clients.pem")
         until(said, "read again")
         assert ask(served, tmp_path, "after") == 200
-        with pytest.raises(httpx.TransportError):
+        with pytest.raises(REFUSED):
             ask(served, tmp_path, "before")
 
 

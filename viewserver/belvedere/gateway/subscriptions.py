@@ -30,8 +30,13 @@ def subscribe(call: Call) -> Answer:
     return Answer(
         media_type=EVENTS,
         parts=lambda: _events(call, relation.name, start, opened),
-        close=lambda: [one.close() for one in opened],  # type: ignore[func-returns-value]
+        close=lambda: _close(opened),
     )
+
+
+def _close(opened: list[Any]) -> None:
+    for one in opened:
+        one.close()
 
 
 def _start(call: Call) -> Any:
