@@ -142,6 +142,13 @@ class Replay:
         return out
 
     def run(self, seed: int, servers: list[int], reference: Reference | None) -> list[Written]:
+        return self.play(seed, servers, reference)[0]
+
+    def run_pool(self, seed: int, servers: list[int]) -> Pool:
+        """The pool at the end."""
+        return self.play(seed, servers, None)[1]
+
+    def play(self, seed: int, servers: list[int], reference: Reference | None) -> tuple[list[Written], Pool]:
         rng = np.random.default_rng(seed + len(servers))
         cuts = np.random.default_rng(seed)
         pool = Pool(rng, servers[0])
@@ -167,7 +174,7 @@ class Replay:
                 reference.take(reference.engine.step(number, {n: concat_changes(c) for n, c in changes.items()}))
                 for view_group in view_groups:
                     compare(pool, view_group.views[0], reference)
-        return out
+        return out, pool
 
 
 def compare(pool: Pool, view: nodes.ViewNode, reference: Reference) -> None:

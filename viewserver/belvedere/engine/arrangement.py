@@ -22,10 +22,11 @@ from belvedere.engine.state.columns import Columns
 from belvedere.engine.state.hashing import hash_rows
 from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.jit import plain
-from belvedere.engine.state.ragged import Ragged, find_tagged, join_tagged
-from belvedere.engine.vec import Status, Vec
+from belvedere.engine.state.pages import SMALLEST_PAGED
+from belvedere.engine.state.ragged import Ragged, find_tagged, join_tagged, tagged_parts
+from belvedere.engine.vec import Status, Vec, canonical
 from belvedere.errors import Damaged
-from belvedere.types import BIGINT, Kind, Schema
+from belvedere.types import BIGINT, Schema
 
 SAVE_ROWS = 1 << 13
 """Groups or rows that are packed at once: what they hold of one column of text must stay below 2 GiB."""
@@ -60,6 +61,8 @@ class Arrangement:
         self._touched = Touched()
         self.facets: dict[str, Facet] = {}
         self.store: KeyStore | None = None
+        self.model: KeyStore | None = None
+        """Where big groups are in as many pages as they shall be here."""
         self.name = ""
         self.born = False
         self._codec: RowCodec | None = None
@@ -179,12 +182,22 @@ class Arrangement:
 
     def _save_live(self, live: np.ndarray) -> None:
         assert self.store is not None and self._codec is not None
+        if self.model is not None:
+            self._follow(self.model, live[self.rows[live] >= SMALLEST_PAGED])
         key = self._codec.pack([*self.keys.gather(live), Vec(BIGINT, self.rows[live])], len(live))
         # By tag: in which order facets came here depends on what this server has seen, and bytes must not.
         parts = [(tag_of(name), facet.export(live)) for name, facet in self.facets.items()]
         parts.sort(key=lambda part: part[0])
         for at, values in join_tagged([(_KEY, key), *parts]).pieces():
             self.store.save(self.name, self.index.ids(live[at : at + len(values)]), values)
+
+    def _follow(self, model: KeyStore, big: np.ndarray) -> None:
+        """Big groups are to have the pages that the model has of them, as far as their sizes allow it. What it has may
+        be damaged: then it says nothing."""
+        if len(big):
+            known = [tagged_parts(value) for value in model.load(self.name, self.index.ids(big)).to_pylist()]
+            for name, facet in self.facets.items():
+                facet.follow(big, [parts.get(tag_of(name), b"") for parts in known])
 
     @property
     def dirty(self) -> bool:
@@ -255,14 +268,6 @@ class Arrangement:
         self.keys = Columns(self._types)
         self.keys.load(part(state, "keys."))
         self.rows = grown(np.array(state["rows"]), 64)
-
-
-def canonical(vec: Vec) -> Vec:
-    """The same values with one form of zero and one NaN."""
-    if vec.type.kind is not Kind.DOUBLE:
-        return vec
-    data = vec.data + 0.0
-    return Vec(vec.type, np.where(np.isnan(data), np.nan, data), vec.status)
 
 
 def tag_of(name: str) -> int:

@@ -7,7 +7,7 @@ of keys, one `save` per table and epoch. Everything resident is clean between ep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -76,6 +76,9 @@ class Facet(Protocol):
 
     def import_(self, groups: np.ndarray, values: Ragged) -> None:
         """Put exported groups into empty slots."""
+
+    def follow(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
+        """These groups are to have as many pages as what was exported elsewhere, empty where nothing is known."""
 
     def evict(self, groups: np.ndarray) -> None:
         """Forget groups; they are in the store."""

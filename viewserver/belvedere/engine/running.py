@@ -11,6 +11,7 @@ import numpy as np
 from belvedere.engine.arrangement import Arrangement
 from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Delta
+from belvedere.engine.parts import Part
 from belvedere.engine.state.delta_table import BaseChange
 from belvedere.plan import nodes
 
@@ -23,6 +24,7 @@ class Running:
     slices: Mapping[int, tuple[int, int]]
     outputs: dict[int, list[Any]]
     """Of each view group the output of every step, by its number."""
+    part: Part | None = None
     stage: int = 0
     base: dict[str, BaseChange] = field(default_factory=dict)
     emitted: dict[tuple[str, tuple[int, ...]], Delta] = field(default_factory=dict)

@@ -31,6 +31,7 @@ from belvedere.engine.ledger import Ledger
 from belvedere.engine.operators.base import collect
 from belvedere.engine.operators.pre_aggregation import PreAggregationOperator
 from belvedere.engine.operators.view import ViewDelta
+from belvedere.engine.parts import Part
 from belvedere.engine.residency import StateStore
 from belvedere.engine.routing import (
     BUCKETS,
@@ -118,11 +119,14 @@ class Shard:
         tombstone_retention_ms: int = 10 * DAY_MS,
         encode_keys: KeyEncoder | None = None,
         previous_images: bool = False,
+        model: StateStore | None = None,
     ):
         """`memory_limit`: half of it is for rows on their way, half for state (see `evict`). `encode_keys`: for stores
         that keep the rows of views and of base tables in the order of their keys. `previous_images`: see `TableWrite`.
+        `model`: a store whose groups tell how many pages a big group has, which depends on its history (`state.pages`).
         """
         self._encode_keys, self._previous_images = encode_keys, previous_images
+        self._model = None if model is None else Ledger(model)
         self._ledger = Ledger(store)
         self._budget = Budget(memory_limit // 2, spill_directory)
         self._inbox = StageInbox(self._budget)
@@ -199,6 +203,7 @@ class Shard:
                 running[step] = made = make(step, one.names[step], running, self._tables, self._budget)
                 if isinstance(made, Arrangement):
                     made.attach(self._ledger, one.names[step], shared=True)
+                    made.model = self._model
         self._by_number[one.view_group.number] = [running.get(step) for step in one.at]
         for operator in running.values():
             if isinstance(operator, Arrangement):
@@ -264,16 +269,19 @@ class Shard:
 
     # ------------------------------------------------------------------ an epoch
 
-    def begin(self, epoch: int, slices: Mapping[int, tuple[int, int]]) -> None:
-        """Start an epoch. `slices`: for view groups under construction, which buckets of their leaves they take now."""
+    def begin(self, epoch: int, slices: Mapping[int, tuple[int, int]], part: Part | None = None) -> None:
+        """Start an epoch. `slices`: for view groups under construction, which buckets of their leaves they take now.
+        `part`: compute only this, and send everything away, also what is for this server."""
         self._between("begin")
         if self._broken:
             self._clear()
             self._shape()
         self._keep_within_limit()
         self._ledger.epoch = epoch
+        if self._model is not None:
+            self._model.epoch = epoch
         outputs = {one.view_group.number: [None] * len(one.at) for one in self._layout.view_groups}
-        self._running = Running(epoch, dict(slices), outputs)
+        self._running = Running(epoch, dict(slices), outputs, part)
 
     def receive(self, stage: int, order: tuple[int, int], payload: bytes) -> None:
         """Rows for a stage that has not run. Base batches are taken in `order`; for others it does not matter."""
@@ -313,14 +321,17 @@ class Shard:
             with blaming((), f"table {name}: "):
                 self._change_table(running, name, payloads)
         out: list[Outgoing] = []
+        part = running.part
         for one in self._layout.view_groups:
             outputs = running.outputs[one.view_group.number]
             for run in one.stages[stage]:
+                if part is not None and (one.view_group.number, run.at) not in part.steps:
+                    continue
                 with blaming(run.views, view_group=one.view_group.number):
                     outputs[run.at] = self._step(running, one, run, outputs)
             for source, run in one.sends[stage]:
                 rows = _chunks(outputs[source])
-                if rows is not None:
+                if rows is not None and (part is None or (one.view_group.number, run.edge) in part.sends):
                     with blaming(run.views, view_group=one.view_group.number):
                         self._send(running, one, run, rows, out)
                     self._pass(stage, self._zones[one.view_group.number][source]).sent += rows.rows
@@ -415,14 +426,15 @@ class Shard:
         number, edge, moved = one.view_group.number, run.edge, one.edges[run.edge]
         stage = one.stage[moved]
         kept = running.kept.setdefault((number, edge), DeltaBuffer(moved.input.schema, self._budget))
-        alone = bool((self._owner == self._me).all())
+        keeps = running.part is None
+        alone = keeps and bool((self._owner == self._me).all())
         for delta in rows:
             if alone:
                 kept.append(Delta(delta.columns, delta.weight, delta.id, delta.error))
                 continue
             ids = delta.id if moved.by is None else hash_rows([delta.columns[i] for i in moved.by], len(delta))
             for target, part, negatives in route_rows(delta, ids, self._owner):
-                if target == self._me:
+                if keeps and target == self._me:
                     kept.append(part)
                     continue
                 for start in range(0, len(part), MAX_ROWS):

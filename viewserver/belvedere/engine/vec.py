@@ -185,3 +185,11 @@ def concat(parts: Sequence[Vec]) -> Vec:
     if type.varlen:
         return Vec(type, pa.concat_arrays([p.data for p in parts]), status)
     return Vec(type, np.concatenate([p.data for p in parts]), status)
+
+
+def canonical(vec: Vec) -> Vec:
+    """The same values with one form of zero and one NaN."""
+    if vec.type.kind is not Kind.DOUBLE:
+        return vec
+    data = vec.data + 0.0
+    return Vec(vec.type, np.where(np.isnan(data), np.nan, data), vec.status)

@@ -6,7 +6,7 @@ can drop the groups in which nothing of *its* columns changed, without matching 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +115,9 @@ class PreAggregationOperator:
     def import_(self, groups: np.ndarray, values: Ragged) -> None:
         self.accumulators.import_(groups, values, self)
         self._remember(groups)
+
+    def follow(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
+        self.accumulators.follow(groups, values)
 
     def ids(self, groups: np.ndarray) -> np.ndarray:
         return self.arrangement.index.ids(groups)

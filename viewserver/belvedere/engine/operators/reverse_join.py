@@ -26,7 +26,7 @@ from belvedere.engine.state.index import HashIndex
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.members import Members
 from belvedere.engine.state.pages import Paging, Rewrite
-from belvedere.engine.state.ragged import Ragged, find_tagged, join_tagged, segments, where
+from belvedere.engine.state.ragged import Ragged, find_tagged, join_tagged, segments, tagged_parts, where
 from belvedere.engine.vec import Status
 from belvedere.plan import nodes
 from belvedere.plan.explain import StateSize
@@ -321,6 +321,9 @@ class ReverseJoinOperator:
         for rider, counted in zip(self.riders, parts[3:], strict=True):
             rider.reset(slots, self.index.limit)
             rider.values[slots] = counted.words(np.int64)
+
+    def follow(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
+        self._paging.follow(groups, [tagged_parts(value).get(_LEVEL, b"") for value in values])
 
     def evict(self, groups: np.ndarray) -> None:
         rows, slots = self._members_of(groups)

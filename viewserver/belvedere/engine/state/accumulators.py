@@ -14,7 +14,7 @@ from belvedere.engine.delta import take_ids
 from belvedere.engine.kernels import order_by_slot
 from belvedere.engine.state.jit import plain
 from belvedere.engine.state.pages import PageStore
-from belvedere.engine.state.ragged import Ragged, fixed, join, split
+from belvedere.engine.state.ragged import Ragged, fixed, join, joined_parts, split
 from belvedere.engine.state.selection import Arrays, Key, RowSelection, result_name
 from belvedere.engine.state.tally import ErrorTally, Tally
 from belvedere.engine.vec import Status, Vec
@@ -186,6 +186,15 @@ class Accumulators:
         at = 2
         for i, selection in enumerate(self._selections.values()):
             selection.import_(groups, parts[at : at + selection.parts], self._limit, store, KINDS * i)
+            at += selection.parts
+
+    def follow(self, groups: np.ndarray, values: Sequence[bytes]) -> None:
+        """Big groups are to have the pages that these exported ones have, empty if unknown."""
+        packed = [joined_parts(value, 2 + sum(s.parts for s in self._selections.values())) for value in values]
+        at = 2
+        for selection in self._selections.values():
+            for place, paging in selection.pagings():
+                paging.follow(groups, [parts[at + place] for parts in packed])
             at += selection.parts
 
     def drop(self, groups: np.ndarray, store: PageStore) -> None:

@@ -30,10 +30,10 @@ from belvedere.engine.state.memory import Buffer
 from belvedere.engine.state.ordered import KeyOrder
 from belvedere.engine.state.ragged import Ragged, fixed, join, nothing, segments, split, where
 from belvedere.engine.state.ties import Standing, settle
-from belvedere.engine.vec import Status, Vec, concat, nulls
+from belvedere.engine.vec import Status, Vec, canonical, concat, nulls
 from belvedere.errors import Damaged
 from belvedere.sql.catalog import TableDef, Ties
-from belvedere.types import Schema
+from belvedere.types import Kind, Schema
 
 __all__ = ["BaseChange", "DeltaTable"]
 
@@ -105,6 +105,7 @@ class DeltaTable:
         """Merge changes in their order. `needed`: columns whose old images will be asked for. `now_us`: when they came,
         from which the retention of tombstones counts."""
         count = len(changes)
+        changes = self._with_one_zero(changes)
         self._index.end_epoch()
         ids = hash_rows([changes.columns[i] for i in self._keys], count)
         if self.table.ties is Ties.VALUE and count and self._cells:
@@ -141,6 +142,13 @@ class DeltaTable:
             changes.columns, frozenset(self._keys), ids, touched, before, after, change, old, new, whole=not parts,
             errors=self._errors_of_batch(before, there),
         )  # fmt: skip
+
+    def _with_one_zero(self, changes: Changes) -> Changes:
+        """-0.0 and 0.0 are one key, and which of them came first must not show in rows of views."""
+        if not any(self.table.columns[i].type.kind is Kind.DOUBLE for i in self._keys):
+            return changes
+        columns = (canonical(column) if i in self._keys else column for i, column in enumerate(changes.columns))
+        return replace(changes, columns=tuple(columns))
 
     def _end_batch(self, dead: np.ndarray, time_us: int) -> None:
         """`dead`: rows that the batch deleted."""

@@ -2,7 +2,8 @@
 
 A group of level n > 0 has 2^n pages; of level 0 its members are in its own value. The level follows the size with some
 slack, so that a group at the border does not rewrite itself all the time; it depends on nothing but the sizes that the
-group had after each epoch.
+group had after each epoch. It is all of the state that depends on more than the rows that are there now. Who computes
+state anew, to compare it, takes the level of what is there (`Paging.follow`), if the size allows that level.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ ROWS = Sizes(128, 64, 16)
 """Rows of joins."""
 VALUES = Sizes(512, 256, 64)
 """Values of multisets, which are small."""
+SMALLEST_PAGED = 2 * min(ROWS.least, VALUES.least)
+"""No group with fewer members has pages."""
+
+
+MOST_LEVEL = np.uint8(30)
 
 
 class PageStore(Protocol):
@@ -87,6 +93,7 @@ class Paging:
         self._sizes = sizes
         self._level = np.zeros(0, np.uint8)
         self._dirty: list[tuple[np.ndarray, np.ndarray]] = []
+        self._followed: dict[int, int] = {}
         self.used = False
 
     def levels(self, groups: np.ndarray) -> np.ndarray:
@@ -125,14 +132,23 @@ class Paging:
         """Members with these hashes changed, of groups that have pages."""
         self._dirty.append((groups, hashes))
 
+    def follow(self, groups: np.ndarray, levels: list[bytes]) -> None:
+        """Levels of groups that are computed anew, as they are elsewhere; empty ones are 0."""
+        self._followed = {
+            group: level[0] for group, level in zip(groups.tolist(), levels, strict=True) if len(level) == 1
+        }
+
     def settle(self) -> None:
         """What was noted has been written, or never will be."""
-        self._dirty = []
+        self._dirty, self._followed = [], {}
 
     def rewrite(self, groups: np.ndarray, sizes: np.ndarray) -> Rewrite | None:
         """What must be written of groups that have these sizes now; None if none of them has or had pages."""
         old = self.levels(groups)
-        new = level_for(self._sizes, sizes, old)
+        known = old
+        if self._followed:
+            known = np.array([self._followed.get(group, 0) for group in groups.tolist()], np.uint8)
+        new = level_for(self._sizes, sizes, np.minimum(known, MOST_LEVEL))
         if not old.any() and not new.any():
             return None
         self.set(groups, new)

@@ -175,3 +175,29 @@ def find_tagged(rows: Ragged, tags: Sequence[int]) -> list[Ragged]:
     first, last = np.empty((len(tags), len(rows)), np.int64), np.empty((len(tags), len(rows)), np.int64)
     k.find_tags(plain(rows.starts), plain(rows.stops), rows.data, np.array(tags, np.int64), first, last)
     return [Ragged(first[i], last[i], rows.data) for i in range(len(tags))]
+
+
+def tagged_parts(value: bytes | None) -> dict[int, bytes]:
+    """The parts of one value by their tags, as far as they are whole: the value may be damaged."""
+    found: dict[int, bytes] = {}
+    at, value = 0, value or b""
+    while at + 8 <= len(value):
+        tag, size = int.from_bytes(value[at : at + 4], "little"), int.from_bytes(value[at + 4 : at + 8], "little")
+        if at + 8 + size > len(value):
+            break
+        found[tag] = value[at + 8 : at + 8 + size]
+        at += 8 + size
+    return found
+
+
+def joined_parts(value: bytes, count: int) -> list[bytes]:
+    """The parts of one value that `join` made, empty ones where it is damaged."""
+    found: list[bytes] = []
+    at = 0
+    while len(found) < count and at < len(value):
+        size, at = value[at], at + 1
+        if size == k.LONG:
+            size, at = int.from_bytes(value[at : at + 4], "little"), at + 4
+        found.append(value[at : at + size])
+        at += size
+    return found if len(found) == count and at == len(value) else [b""] * count

@@ -13,7 +13,7 @@ import numpy as np
 from belvedere.engine.state import paged
 from belvedere.engine.state.distinct import DistinctCounts
 from belvedere.engine.state.minmax import MinMax, MinMaxWords, Texts, make_minmax
-from belvedere.engine.state.pages import PageStore
+from belvedere.engine.state.pages import PageStore, Paging
 from belvedere.engine.state.ragged import Ragged
 from belvedere.engine.state.sums import DoubleSum, IntegerSum, Sum, Values, make_sum
 from belvedere.engine.state.tally import ErrorTally, Tally
@@ -221,6 +221,15 @@ class RowSelection:
             else:
                 multiset = _multiset(part)
                 paged.restore(multiset, multiset.paging, groups, mine, store, kind + i)
+
+    def pagings(self) -> list[tuple[int, Paging]]:
+        """Of each multiset the number of the part of an export that has its level."""
+        found, at = [], 2
+        for part in self._parts(0).values():
+            if not isinstance(part, (DoubleSum, IntegerSum)):
+                found.append((at, _multiset(part).paging))
+            at += _width(part)
+        return found
 
     def drop(self, groups: np.ndarray, store: PageStore, kind: int) -> None:
         """These groups are empty: so are their pages."""
