@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import threading
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
+import belvedere
 from belvedere.embedded.storage.commit import Committer, Group, GroupEntry, MicroClock
 from belvedere.embedded.storage.faulty import FaultyFiles
 from belvedere.embedded.storage.log import InputLog
@@ -119,3 +121,24 @@ def test_only_what_was_written_is_stored_and_masks_survive():
     assert back.ts.tolist() == [101, 102, 103] and back.columns[0].data.tolist() == [1, 2, 3]
     wider = TableDef("t", (*TABLE.columns, Column("w", BIGINT)), ("id",))
     assert codec.decode(wider, meta, buffer).present[2].tolist() == [False] * 3
+
+
+def test_a_snapshot_of_a_token_has_its_write_though_others_were_committed_with_it() -> None:
+    """Its epoch is then that of the last of them."""
+    with belvedere.open() as db:
+        db.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        db.execute("CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+        go_on = threading.Event()
+        held = threading.Thread(target=lambda: db._runtime.call(lambda: go_on.wait(60)))
+        held.start()
+        first, last = db.put("t", {"id": 1}), db.put("t", {"id": 2})
+        go_on.set()
+        held.join()
+        db.wait(last)
+        assert db.get("v", 1, at=first) == {"id": 1}
+        with db.snapshot(first) as snapshot:
+            assert snapshot.get("v", 1) == {"id": 1}
+        with db.snapshot(datetime.now(UTC)) as snapshot:
+            assert snapshot.scan("v").num_rows == 2
+        with pytest.raises(NotYet):
+            db.snapshot(db.epoch + 60_000)

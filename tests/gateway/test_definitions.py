@@ -35,6 +35,9 @@ def test_statements_are_carried_out(served: Served) -> None:
     assert created.json()["token"] == created.headers["belvedere-token"]
     assert served.sql("SELECT count(*) AS n FROM few").json()["rows"] == [{"n": 5}]
     assert served.sql("SHOW VIEWS").json()["rows"][0]["view"] == "spend"
+    columns = served.get("/v1/relations/spend").json()["columns"]
+    told = served.sql("SELECT * FROM spend").json()["columns"]
+    assert told == [{"name": c["name"], "type": c["type"]} for c in columns], "types have one name"
     assert "pre-aggregation" in served.sql("EXPLAIN spend").json()["text"]
     token = served.sql("INSERT INTO orders VALUES (500, 1, 2.00)").json()["token"]
     after = {"belvedere-after": token, **JSON}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -19,7 +20,7 @@ import httpx
 import pytest
 
 from belvedere.gateway import connections
-from belvedere.gateway.limits import Limits
+from belvedere.gateway.limits import Limits, Places
 from belvedere.gateway.metrics import METRICS
 from belvedere.gateway.server import ServerOptions
 from tests.gateway.serving import JSON, ORDERS, SPEND, Served, embedded
@@ -179,6 +180,43 @@ def test_callers_wait_in_a_queue_and_those_beyond_it_are_told_to_come_back() -> 
         assert sorted(answer.status_code for answer in found) == [200] * 5 + [429] * 3
         assert all(a.headers["retry-after"] == "1" for a in found if a.status_code == 429)
         assert served.get("/v1/relations/spend/rows").status_code == 200
+
+
+def test_who_waits_gets_no_more_places_than_it_may_have() -> None:
+    async def run() -> None:
+        places = Places(4, 2, 10)
+        assert places.take("a") and places.take("a") and not places.take("a") and places.take("b")
+        waiting = [asyncio.create_task(places.wait("a", 60.0)) for _ in range(3)]
+        await asyncio.sleep(0)
+        places.free("b")  # there is room, and none of it for them
+        await asyncio.sleep(0)
+        assert (places.busy, places.waiting) == (2, 3)
+        places.free("a")
+        await asyncio.sleep(0)
+        assert (places.busy, places.waiting) == (2, 2) and waiting[0].done()
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert (places.busy, places.waiting) == (2, 0)
+
+    asyncio.run(run())
+
+
+def test_a_place_that_is_given_to_one_who_leaves_is_free_again() -> None:
+    async def run() -> None:
+        places = Places(1, 1, 10)
+        assert places.take("a")
+        leaves, stays = (asyncio.create_task(places.wait(who, 60.0)) for who in ("b", "c"))
+        await asyncio.sleep(0)
+        places.free("a")
+        leaves.cancel()  # before it hears that it has the place
+        await asyncio.gather(leaves, return_exceptions=True)
+        await asyncio.wait_for(stays, 60.0)
+        assert places.busy == 1
+        places.free("c")
+        assert places.busy == 0 and places.take("d")
+
+    asyncio.run(run())
 
 
 def test_a_request_that_takes_too_long_is_ended() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from belvedere.errors import StoreUnavailable
 from belvedere.gateway import estimates
+from belvedere.gateway.batches import Batches
 from belvedere.gateway.databases import PoolDatabase
 from belvedere.protocol.ring import MemberId
 from tests.cluster.client_pool import create
@@ -91,6 +92,27 @@ def test_many_reads_at_once_are_right_and_few_calls(pooled: Served, pool: FakePo
         found = list(threads.map(read, [n % 14 for n in range(280)]))
     assert found == [(200, n % 14) if n % 14 < 10 else (404, None) for n in range(280)]
     assert pool.asked_server - asked <= 280
+
+
+def test_reads_that_wait_for_a_token_are_not_made_together_with_others(
+    pooled: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made together asks for the newest rows, whatever a token wants."""
+    together: list[str | None] = []
+    ask = Batches.ask
+
+    async def asked(self: Batches, relation: str, call: Any, answer: Any) -> Any:
+        together.append(call.after)
+        return await ask(self, relation, call, answer)
+
+    monkeypatch.setattr(Batches, "ask", asked)
+    token = pooled.post("/v1/relations/orders/rows", {"id": 7, "customer": 3, "total": "1.00"}).json()["token"]
+    after = {"belvedere-after": token}
+    assert pooled.get("/v1/relations/spend/row?key=3", headers=after).json()["n"] == 11
+    assert pooled.get("/v1/relations/spend/row", params={"key": 3, "at": pooled.db.epoch}).json()["n"] == 11
+    assert together == []
+    assert pooled.get("/v1/relations/spend/row?key=3").json()["n"] == 11
+    assert together == [None]
 
 
 def test_one_wrong_key_among_many_is_the_only_one_refused(pooled: Served) -> None:
@@ -173,6 +195,7 @@ from belvedere.cluster.client.database import ClusterDatabase
 import belvedere.cluster.client.connecting
 from belvedere.gateway import openapi, routes, formats
 from belvedere.gateway import estimates
+from belvedere.gateway.batches import Batches
 from belvedere.gateway.databases import PoolDatabase
 openapi.text(routes.ENDPOINTS)
 import pyarrow as pa

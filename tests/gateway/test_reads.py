@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from belvedere.errors import NoSuchResource
+from belvedere.errors import EpochExpired, NoSuchResource
 from belvedere.gateway import formats, reads
+from belvedere.gateway.cursor import Cursor
 from belvedere.gateway.snapshots import Snapshots
 from tests.gateway.serving import ARROW, NDJSON, Served
 
@@ -81,6 +84,31 @@ def test_pages_of_a_cursor_are_one_answer_at_one_epoch_under_writes(served: Serv
     assert first["rows"] + rows == expected
     assert epochs == {first["epoch"]}
     assert len(served.get(ROWS).json()["rows"]) == 20
+
+
+@pytest.mark.parametrize("reverse", ["false", "true"])
+def test_pages_of_a_range_end_where_it_ends(served: Served, reverse: str) -> None:
+    rows, epochs = read_all(served, ROWS, start="2", stop="9", limit=3, reverse=reverse)
+    found = [row["customer"] for row in rows]
+    assert found == [2, 3, 4, 5, 6, 7, 8][:: -1 if reverse == "true" else 1]
+    assert len(epochs) == 1
+
+
+@pytest.mark.parametrize("end", [b"", b"\0", b"\xff" * 20, b"zz"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_cursor_that_was_changed_stays_in_its_range(served: Served, end: bytes, reverse: bool) -> None:
+    cursor = served.get(ROWS, params={"limit": 1, "start": "2", "stop": "5"}).json()["cursor"]
+    changed = replace(Cursor.parse(cursor, "spend"), end=base64.b64encode(end).decode(), reverse=reverse)
+    rows = served.get(ROWS, params={"cursor": changed.text()}).json()["rows"]
+    assert {row["customer"] for row in rows} <= {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"epoch": True}, {"epoch": "5"}, {"reverse": 1}, {"stale": None}, {"columns": "n"}, {"columns": [1]}]
+)
+def test_a_cursor_with_fields_of_other_kinds_is_none(served: Served, fields: dict[str, Any]) -> None:
+    cursor = Cursor.parse(served.get(ROWS, params={"limit": 1}).json()["cursor"], "spend")
+    assert served.get(ROWS, params={"cursor": replace(cursor, **fields).text()}).status_code == 400
 
 
 def test_a_page_of_few_bytes_goes_on(served: Served) -> None:
@@ -163,6 +191,49 @@ def test_several_reads_are_at_one_epoch(served: Served) -> None:
     assert again == {"epoch": found["epoch"], "results": [row]}
     for wrong in ({"reads": []}, {"reads": [{}]}, {"reads": [{"relation": "spend", "kye": 1}]}, [], {"reeds": 1}):
         assert served.post("/v1/read", wrong).status_code == 400, wrong
+
+
+def test_what_comes_between_several_reads_is_in_none_of_them(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = reads._one_read
+
+    def then_written(*given: Any) -> Any:
+        found = read(*given)
+        served.db.wait(served.db.put("orders", {"id": 500, "customer": 7, "total": "100.00"}))
+        return found
+
+    monkeypatch.setattr(reads, "_one_read", then_written)
+    asked = [{"relation": "spend", "key": 7}, {"relation": "spend", "key": 7}, {"relation": "spend", "prefix": 7}]
+    found = served.post("/v1/read", {"reads": asked}).json()["results"]
+    assert found[0] == found[1] == {"row": found[2]["rows"][0]} and found[0]["row"]["n"] == 10
+
+
+def test_as_many_rows_as_were_asked_for_are_not_truncated(served: Served) -> None:
+    def truncated(limit: int) -> bool:
+        asked = {"relation": "spend", "start": 3, "stop": 6, "limit": limit}
+        return bool(served.post("/v1/read", {"reads": [asked]}).json()["results"][0]["truncated"])
+
+    assert [truncated(limit) for limit in (2, 3, 4)] == [True, False, False]
+
+
+def test_a_snapshot_is_of_an_epoch_that_can_be_read(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime.now(UTC)
+    made = served.post("/v1/snapshots", {"at": now.isoformat()}).json()
+    assert made["epoch"] == served.db.epoch
+    assert served.post("/v1/read", {"reads": [{"relation": "spend", "key": 7}], "at": now.isoformat()}).is_success
+    for later in (served.db.epoch + 60_000, f"e{served.db.epoch + 60_000}", (now + timedelta(hours=1)).isoformat()):
+        assert served.post("/v1/snapshots", {"at": later}).json()["error"] == "NotYet", later
+    served.db.wait(served.db.put("orders", {"id": 500, "customer": 7, "total": "100.00"}))
+
+    def gone(*_: Any) -> Any:
+        raise EpochExpired("is older than the history")
+        yield
+
+    held = kept(served)
+    monkeypatch.setattr(served.db, "_history", gone)
+    assert served.post("/v1/snapshots", {"at": made["epoch"]}).status_code == 410
+    served.http.delete(f"/v1/snapshots/{made['snapshot']}")
+    assert served.http.put(f"/v1/snapshots/{made['snapshot']}", json={}).status_code == 410, "it came too late"
+    assert kept(served) == [] and held == [made["epoch"]]
 
 
 def test_a_snapshot_keeps_its_epoch_until_it_is_dropped(served: Served) -> None:

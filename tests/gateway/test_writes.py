@@ -210,6 +210,8 @@ def test_a_name_of_a_write_is_not_one_of_another_action(empty: Served) -> None:
     other = empty.post(DELETES, [{"id": 1}], headers=key)
     assert (other.status_code, other.json()["error"]) == (422, "RequestReused")
     assert ids(empty) == [1]
+    late = empty.post(f"{ROWS}?ts=5000", [{"id": 1}], headers=key)
+    assert (late.status_code, late.json()["error"]) == (422, "RequestReused"), "at another time it is another write"
     body = [{"put": {"id": 2}}]
     assert empty.post(CHANGES, body, headers={"idempotency-key": "order-2"}).status_code == 200
     assert empty.post(ROWS, body[0]["put"], headers={"idempotency-key": "order-2"}).status_code == 422

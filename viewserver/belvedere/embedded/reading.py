@@ -175,24 +175,34 @@ class Reading(KeyReads):
                 lag,
             )
 
-    def _moment(self, at: Moment, view: ViewTable) -> int:
-        """The epoch that `at` names, if it can still be read."""
+    def _named(self, at: Moment) -> int:
+        """The committed epoch that `at` names; of a time until now, the newest at or before it; of a token, the first
+        with its write."""
+        newest = self.epoch
         if isinstance(at, datetime):
             aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
             epoch = int(aware.timestamp() * 1000)
+            if newest < epoch <= self._now_ms():
+                return newest
         else:
-            assert at is not None
-            epoch = at.epoch if isinstance(at, Token) else int(at)
-        newest = self.epoch
-        if epoch > newest and isinstance(at, datetime) and epoch <= self._now_ms():
-            return newest
+            epoch = newest if at is None else at.epoch if isinstance(at, Token) else int(at)
         if epoch > newest:
             raise NotYet(f"epoch {epoch} is not committed yet; the newest is {newest}", float(epoch - newest))
-        self._check_retained(view, epoch)
         if isinstance(at, Token) and epoch < newest:
             # the write may have been committed together with later ones: then at the epoch of the last of them
             return next((c.epoch for c in self._history(epoch - 1, newest)), newest)
         return epoch
+
+    def _moment(self, at: Moment, view: ViewTable) -> int:
+        """The epoch that `at` names, if it can still be read."""
+        epoch = self._named(at)
+        self._check_retained(view, epoch)
+        return epoch
+
+    def check_history(self, epoch: int) -> None:
+        """Raises EpochExpired if what came after the epoch is not kept any more."""
+        if epoch < (newest := self.epoch):
+            next(iter(self._history(epoch, newest)), None)
 
     def _check_retained(self, view: ViewTable, epoch: int) -> None:
         if epoch < view.since:
@@ -327,9 +337,13 @@ class Reading(KeyReads):
 
     def snapshot(self, at: Moment = None) -> Snapshot:
         """Several reads at one epoch: `with db.snapshot() as s: s.get(...); s.scan(...)`."""
-        if isinstance(at, datetime):
-            at = int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
-        return Snapshot(self, self.epoch if at is None else at.epoch if isinstance(at, Token) else at)
+        snapshot = Snapshot(self, self._named(at))
+        try:
+            self.check_history(snapshot.epoch)
+        except BaseException:
+            snapshot.close()
+            raise
+        return snapshot
 
     def subscribe(
         self, view: str, *, after: After = None, timeout: float | None = None, progress: float | None = None

@@ -121,6 +121,11 @@ class EmbeddedDatabase(GatewayDatabase):
 
     def pin(self, epoch: int) -> Pin:
         found: Pin = self.db.pins.pin(epoch, "gateway")
+        try:
+            self.db.check_history(epoch)
+        except errors.EpochExpired:
+            self.db.pins.unpin(found)
+            raise
         return found
 
     def can_answer_now(self, relation: str, after: str | None) -> bool:

@@ -10,6 +10,7 @@ from belvedere import errors
 from belvedere.gateway import formats, params, values
 from belvedere.gateway.api import JSON, SQL, SVG, TEXT, YAML, Access, Answer, Call, Endpoint, Right, accepted, read_only
 from belvedere.gateway.applying import apply_manifests
+from belvedere.gateway.describing import type_name
 from belvedere.gateway.visibility import as_visible
 from belvedere.sql import statements as st
 
@@ -82,7 +83,7 @@ def execute(call: Call) -> Answer:
     if isinstance(result, pa.Table):
         headers = (("belvedere-token", f"e{call.database.newest()}"),)
         media = accepted(call.accept, formats.ROWS)
-        around = {"columns": [{"name": f.name, "type": str(f.type)} for f in result.schema]}
+        around = {"columns": [{"name": f.name, "type": type_name(f.type)} for f in result.schema]}
         return formats.rows_answer(result, media, around, headers)
     if isinstance(result, str) or result is None:
         return Answer(values.dumps({"text": result or ""}))

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from belvedere.errors import BelvedereError
 from belvedere.gateway.databases import GatewayDatabase
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
-from belvedere.types import Column, Kind
+from belvedere.types import Column, Kind, Type, decimal
+
+_TYPE_NAMES = {Type(kind).arrow: kind.value for kind in Kind if kind is not Kind.DECIMAL}
+
+
+def type_name(arrow: pa.DataType) -> str:
+    """As SQL calls it: the same word as in descriptions."""
+    if pa.types.is_decimal(arrow):
+        return str(decimal(arrow.precision, arrow.scale))
+    known: str | None = _TYPE_NAMES.get(arrow)
+    return str(arrow) if known is None else known
 
 
 def columns(schema: tuple[Column, ...]) -> list[dict[str, Any]]:
