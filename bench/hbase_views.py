@@ -1,190 +1,213 @@
 """Views over a real HBase: an application that puts rows, a pool of real processes, everything on this machine.
 
-PYTHONPATH=viewserver:. python -m bench.hbase_views [--rows N] [--states hbase,served]
+    python -m bench.hbase_views [--rows N] [--states hbase,served] [--parts load,q3,…] [--out FILE]
 
-For each place of the state, in one HBase: the load of rows that were there, beside a plain scan of the table with the
-same client; q3 (an aggregate with `--groups` groups) under all that the writer puts, until the view has it; how long a
-put takes to be visible under a light load. CPU seconds are of every process: view servers, the rest of the pool, HBase
-(master, region servers, ZooKeeper) and the writer. Plain puts of the same rows, before the pool is there, are the
-ceiling of the machine.
+For each place of the state, in one HBase, with the CPU seconds of every process:
+
+    plain    puts of rows before anything follows the table, by HBase's RPC and by happybase: the ceiling of the machine
+    load     rows that were there become base rows, beside a plain scan of the table with the same client
+    queries  q1 and q2: the view server's CPU per row, beside that of a client which does plain batched puts of them
+    q3       q3 with 100,000 groups, under all that the writer puts, until the view has it
+    light    how long a put takes to be visible, when little else happens
+    half     puts at half of the highest rate with q3: their latency, into the followed table and into another one in
+             turns, and when nothing follows anything
+    trickle  how long a put takes to be visible in a table of 100 regions, into all of which rows trickle
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-import belvedere
 from belvedere.backend.hbase.admin import Admin
-from belvedere.backend.hbase.cells import Columns
-from belvedere.backend.hbase.client import connect_hbase
-from belvedere.backend.hbase.keyvalues import PUT, cells_of
-from belvedere.backend.hbase.layout import fixed_binary
 from belvedere.backend.hbase.local.cluster import LocalHBase
-from belvedere.backend.hbase.rpc_cells import RpcCells
-from belvedere.cluster.process.local import ClusterShape, LocalCluster
 from belvedere.engine.warm import compile_kernels
-from bench.cluster_run import cpu_seconds
-from bench.harness import machine, percentile
+from bench.harness import machine
+from bench.hbase_run import (
+    KEYS,
+    Paced,
+    TableR,
+    base_manifest,
+    cells_of_r,
+    load_table,
+    measured,
+    pool_over,
+    summary,
+    until,
+)
+from bench.queries import VIEWS
+from bench.workload import Stream, stream_r
 
-MANIFEST = """
-apiVersion: belvedere.dev/v1alpha1
-kind: BaseTable
-metadata: {{name: events}}
-spec:
-  hbase: {{table: "{table}", setReplicationScope: true}}
-  columns:
-    - {{name: id, type: bigint, encoding: long}}
-    - {{name: v, type: bigint, cell: "d:v", encoding: long}}
-  key: [id]
----
-apiVersion: belvedere.dev/v1alpha1
-kind: MaterializedView
-metadata: {{name: q3}}
-spec:
-  query: SELECT v % {groups} AS g, count(*) AS n, sum(v) AS total FROM events GROUP BY v % {groups}
-"""
-BATCH = 5000
-LIGHT_PUTS = 60
-
-
-class Table:
-    """Rows of one bigint, written in batches by HBase's RPC."""
-
-    def __init__(self, hbase: LocalHBase, name: str, groups: int) -> None:
-        import happybase
-
-        self.name, self._groups = name, groups
-        self.client = connect_hbase(hbase.zookeeper)
-        self.cells = RpcCells(self.client.regions, self.client.pool)
-        connection = happybase.Connection(*hbase.thrift, timeout=60_000)
-        connection.create_table(name, {"d": {"max_versions": 1}})
-        connection.close()
-        self._rng = random.Random(1)
-
-    def put(self, ids: np.ndarray) -> None:
-        for at in range(0, len(ids), BATCH):
-            part = ids[at : at + BATCH]
-            numbers = np.array([self._rng.randrange(self._groups) for _ in part], np.int64)
-            self.cells.put(self.name, cells_of(_words(part), b"d", b"v", 2**63 - 1, PUT, _words(numbers)))
-
-    def count(self) -> int:
-        return sum(len(piece) for piece in self.cells.scan(self.name, b"", None, Columns("d")))
-
-    def close(self) -> None:
-        self.cells.close()
-        self.client.close()
+PARTS = ("load", "queries", "q3", "light", "half", "trickle")
+GROUPS = 100_000
+REGIONS = 100
+TRICKLE_ROWS = 10
+TRICKLE_S = 0.1
+"""So each of 100 regions gets a row per second."""
+PUT_ROWS = 100
+"""Rows of one put at half load."""
+WINDOW_S = 12.0
+ROUNDS = 3
 
 
-def _words(numbers: np.ndarray) -> pa.BinaryArray:
-    return fixed_binary(numbers.astype(">i8").view(np.uint8).reshape(-1, 8))
+class Bench:
+    def __init__(self, hbase: LocalHBase, made: Path, state: str, rows: int, parts: Sequence[str]) -> None:
+        self.hbase, self.made, self.state, self.rows, self.parts = hbase, made, state, rows, parts
+        self.found: dict[str, Any] = {}
+        self._seeds = iter(range(100, 1000))
 
+    def stream(self, rows: int, inserts: float = 0.8) -> Stream:
+        """Of rows whose keys nobody has: each stream begins with the same keys, so they are shifted."""
+        seed = next(self._seeds)
+        made = stream_r(rows, GROUPS, seed=seed, inserts=inserts)
+        keys = (made.rows["k"].to_numpy() + seed * 0x1234567812345) % KEYS
+        return Stream(made.op, made.rows.set_column(0, "k", pa.array(keys)))
 
-class Meter:
-    """CPU seconds by kind of process, from one moment to another."""
+    def run(self) -> dict[str, Any]:
+        table, other = (TableR(self.hbase, f"{name}_{self.state}") for name in ("r", "other"))
+        self._plain(other, table)
+        with pool_over(self.hbase, self.made, self.state) as (cluster, db):
+            self._load(cluster, db, table)
+            if "queries" in self.parts:
+                for query in ("q1", "q2_10", "q2_50"):
+                    self._query(cluster, db, table, query)
+            if {"q3", "light", "half"} & set(self.parts):
+                self._query(cluster, db, table, "q3", keep=True)
+            if "light" in self.parts:
+                self._light(db, table)
+            if "half" in self.parts:
+                self._half(table, other)
+            if "trickle" in self.parts:
+                self._trickle(db)
+        if "half" in self.parts:
+            rate = self.found["half"]["rows_per_s"]
+            self.found["half"]["without"] = summary(self._puts(other, rate))
+            print("half", json.dumps(self.found["half"]), flush=True)
+        for one in (table, other):
+            one.close()
+        return self.found
 
-    def __init__(self, hbase: LocalHBase, cluster: LocalCluster | None) -> None:
-        self._pids: dict[str, list[int]] = {"hbase": list(hbase.pids().values()), "writer": [os.getpid()]}
-        for child in cluster.children.values() if cluster is not None else ():
-            if child.pid is not None:
-                self._pids.setdefault(child.role.value, []).append(child.pid)
-        self._begun = self._read()
+    def _plain(self, warm: TableR, table: TableR) -> None:
+        """Before anything follows the table; the first rows warm the servers up."""
+        warm.write(self.stream(self.rows, 1.0))
+        stream, few = self.stream(self.rows), self.stream(min(self.rows, 20_000), 1.0)
+        self.found["plain puts"] = measured("plain puts", lambda: table.write(stream), self.hbase)
+        self.found["puts by happybase"] = measured("puts by happybase", lambda: table.put_by_gateway(few), self.hbase)
 
-    def _read(self) -> dict[str, float]:
-        return {kind: sum(map(cpu_seconds, pids)) for kind, pids in self._pids.items()}
+    def _load(self, cluster: Any, db: Any, table: TableR) -> None:
+        table.scan()
+        self.found["plain scan"] = measured("plain scan", table.scan, self.hbase)
+        rows = self.found["plain scan"]["rows"]
 
-    def spent(self) -> dict[str, float]:
-        return {kind: round(now - self._begun[kind], 2) for kind, now in self._read().items()}
+        def load() -> int:
+            load_table(db, table)
+            return int(rows)
 
+        self.found["load"] = measured("load", load, self.hbase, cluster)
+        self.found["plain scan again"] = measured("plain scan again", table.scan, self.hbase)
 
-@contextmanager
-def timed(found: dict[str, Any], what: str, meter: Meter, rows: int) -> Iterator[None]:
-    begun = time.perf_counter()
-    yield
-    seconds = time.perf_counter() - begun
-    found[what] = {
-        "rows": rows,
-        "seconds": round(seconds, 2),
-        "rows_per_s": round(rows / seconds),
-        "cpu": meter.spent(),
-    }
-    print(what, json.dumps(found[what]), flush=True)
+    def _query(self, cluster: Any, db: Any, table: TableR, query: str, keep: bool = False) -> None:
+        db.execute(f"CREATE MATERIALIZED VIEW {query} AS {VIEWS[query]}")
 
+        def write(stream: Stream) -> int:
+            written = table.write(stream)
+            table.wait_for(db)
+            return written
 
-def visible(db: Any, table: Table, id: int) -> None:
-    """The table has one region, whose order is kept: what came before the row is in the view as well."""
-    found = table.cells.get(table.name, _words(np.array([id])), Columns("d"))
-    db.wait_for("events", id, int(found.timestamp[0]), timeout=600.0)
-
-
-def one_state(hbase: LocalHBase, made: Path, state: str, rows: int, groups: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    table = Table(hbase, f"events_{state}", groups)
-    first, more = np.arange(rows), np.arange(rows, 2 * rows)
-    with timed(found, "plain puts", Meter(hbase, None), rows):
-        table.put(first)
-    with timed(found, "plain scan", Meter(hbase, None), rows):
-        table.count()
-    url = f"hbase://{hbase.zookeeper}/bench_{state}?state={state}"
-    shape = ClusterShape(viewservers=1, distributors=1, store=url, sync=False)
-    with LocalCluster(made / state, shape) as cluster, belvedere.connect(cluster.url, timeout=300.0) as db:
-        db.status()
-        with timed(found, "load and build", Meter(hbase, cluster), rows):
-            db.apply_manifest(MANIFEST.format(table=table.name, groups=groups))
-        with timed(found, "puts under the view", Meter(hbase, cluster), rows):
-            table.put(more)
-            visible(db, table, 2 * rows - 1)
-        found["visible_ms"] = latencies(db, table)
-        print("visible_ms", found["visible_ms"], flush=True)
-        found["version"] = Admin(table.client.master).version()
-    table.close()
-    return found
-
-
-def latencies(db: Any, table: Table) -> dict[str, float]:
-    """From before a put to when a read of its group has it, in milliseconds."""
-    taken = []
-    for number in range(LIGHT_PUTS):
-        before = db.get("q3", 7)
-        count = 0 if before is None else before["n"]
-        begun = time.perf_counter()
-        table.cells.put(
-            table.name,
-            cells_of(_words(np.array([10**9 + number])), b"d", b"v", 2**63 - 1, PUT, _words(np.array([7]))),
+        write(self.stream(min(20_000, self.rows)))
+        stream = self.stream(self.rows)
+        self.found[query] = measured(query, lambda: write(stream), self.hbase, cluster)
+        again = self.stream(self.rows)
+        ceiling = TableR(self.hbase, f"ceiling_{self.state}_{query}")
+        self.found[f"plain beside {query}"] = measured(
+            f"plain beside {query}", lambda: ceiling.write(again), self.hbase, cluster
         )
-        while (db.get("q3", 7) or {"n": 0})["n"] == count:
-            time.sleep(0.002)
-        taken.append((time.perf_counter() - begun) * 1000)
-        time.sleep(0.05)
-    return {"p50": round(percentile(taken, 0.5), 1), "p99": round(percentile(taken, 0.99), 1)}
+        ceiling.close()
+        if keep:
+            counted = sum(db.scan(query)["n"].to_pylist())
+            assert counted == table.scan(), "the view does not have all rows"
+        else:
+            db.execute(f"DROP MATERIALIZED VIEW {query}")
+
+    def _light(self, db: Any, table: TableR, view: str = "q3", count: int = 200, name: str = "light") -> None:
+        """From before a put to when a read of its group has it, by a group that nothing else writes to."""
+        random_keys, taken = random.Random(5), []
+        for number in range(count):
+            before = (db.get(view, -7) or {"n": 0})["n"]
+            begun = time.perf_counter()
+            table.put_one(random_keys.randrange(KEYS), -7)
+            until(lambda before=before: (db.get(view, -7) or {"n": 0})["n"] > before, "a put is visible", 0.002)  # type: ignore[misc]
+            taken.append((time.perf_counter() - begun) * 1000)
+            if number >= 10:
+                time.sleep(0.05)
+        self.found[name] = summary(taken[10:])
+        print(name, json.dumps(self.found[name]), flush=True)
+
+    def _puts(self, table: TableR, rate: float, seconds: float = WINDOW_S) -> list[float]:
+        every = PUT_ROWS / rate
+        stream = self.stream(int(seconds / every + 10) * PUT_ROWS, 1.0)
+        parts = [cells_of_r(rows) for rows, _ in stream.batches(PUT_ROWS)]
+        with Paced(lambda number: table.cells.put(table.name, parts[number]), every) as paced:
+            time.sleep(seconds)
+        return paced.taken[5:]
+
+    def _half(self, table: TableR, other: TableR) -> None:
+        rate = self.found["q3"]["rows_per_s"] / 2
+        with_view, beside = [], []
+        for _ in range(ROUNDS):
+            with_view += self._puts(table, rate)
+            beside += self._puts(other, rate)
+        self.found["half"] = {"rows_per_s": round(rate), "followed": summary(with_view), "beside": summary(beside)}
+
+    def _trickle(self, db: Any) -> None:
+        many = TableR(self.hbase, f"many_{self.state}", REGIONS)
+        db.apply_manifest(base_manifest(many.name, "many"))
+        db.execute("CREATE MATERIALIZED VIEW of_many AS SELECT x, count(*) AS n FROM many GROUP BY x")
+        step, parts = KEYS // REGIONS, []
+        for number in range(10):
+            keys = [step * (region * 10 + number) + 1 for region in range(TRICKLE_ROWS)]
+            rows = pa.table({"k": keys, "a": [1] * 10, "x": keys, "f": [1.0] * 10, "s": ["trickle"] * 10})
+            parts.append(cells_of_r(rows))
+        with Paced(lambda number: many.cells.put(many.name, parts[number % 10]), TRICKLE_S) as paced:
+            time.sleep(5.0)
+            self._light(db, many, "of_many", name="trickle")
+        self.found["trickle"]["rows_per_s"] = len(parts) and TRICKLE_ROWS / TRICKLE_S
+        self.found["trickle"]["puts"] = len(paced.taken)
+        many.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--groups", type=int, default=100_000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--states", default="hbase,served")
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--out", type=Path, default=Path("bench/results/hbase.json"))
     given = parser.parse_args()
     compile_kernels()
+    results: dict[str, Any] = {"machine": machine(), "groups": GROUPS, "states": {}}
     with tempfile.TemporaryDirectory(prefix="belvedere-bench-", ignore_cleanup_errors=True) as made:
-        hbase = LocalHBase(Path(made) / "hbase")
+        hbase = LocalHBase(Path(made) / "hbase", jvm=())
         hbase.start()
         try:
-            results = {s: one_state(hbase, Path(made), s, given.rows, given.groups) for s in given.states.split(",")}
+            for state in given.states.split(","):
+                print(f"--- state: {state}", flush=True)
+                bench = Bench(hbase, Path(made), state, given.rows, given.parts.split(","))
+                results["states"][state] = bench.run()
+                given.out.write_text(json.dumps(results, indent=1) + "\n")
+            probe = TableR(hbase, "version")
+            results["hbase"] = Admin(probe.client.master).version()
+            probe.close()
         finally:
             hbase.stop()
-    print(json.dumps({"machine": machine(), "groups": given.groups, "states": results}, indent=1))
+    given.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from belvedere.backend.hbase.client import connect_hbase
 from belvedere.backend.hbase.local.cluster import LocalHBase
@@ -104,16 +105,24 @@ def _say(text: str) -> None:
 def compare(pool: RealPool, hbase: LocalHBase, plain: UserTable, odd: UserTable, report: Report) -> None:
     """Raises AssertionError when views are not what the tables are."""
     begun = time.monotonic()
-    rows = rows_of(hbase, plain)
-    pool.converge(expected(rows), CONVERGE_S)
+    rows: dict[int, dict[str, Any]] = {}
+
+    def of_plain() -> dict[str, list[Any]]:
+        rows.clear()
+        rows.update(rows_of(hbase, plain))
+        return expected(rows)
+
+    def of_odd() -> dict[str, list[Any]]:
+        """With a reload before each look: a write that comes late may be one that needs it."""
+        while True:
+            done = pool.db.reload("odd")
+            report.corrected += done.corrected
+            if not done.undecided:
+                return {f"odd{name}": found for name, found in expected(rows_of(hbase, odd)).items()}
+
+    pool.converge(of_plain, CONVERGE_S)
     report.longest_s = max(report.longest_s, time.monotonic() - begun)
-    while True:
-        done = pool.db.reload("odd")
-        report.corrected += done.corrected
-        if not done.undecided:
-            break
-    wanted = expected(rows_of(hbase, odd))
-    pool.converge({f"odd{name}": found for name, found in wanted.items()}, CONVERGE_S)
+    pool.converge(of_odd, CONVERGE_S)
     report.compared += 1
     report.rows = len(rows)
     _say(f"compared: {len(rows)} rows are right, {report.corrected} were corrected so far")

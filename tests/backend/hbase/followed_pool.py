@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -358,15 +359,42 @@ def expected(rows: Mapping[int, Mapping[str, Any]]) -> dict[str, list[tuple[Any,
 
 def converge(pool: FollowingPool, table: UserTable, seconds: float = 60.0) -> None:
     """Wait until the views are what a scan of the table says."""
-    wanted = expected(table.rows())
-    found: dict[str, Any] = {}
+    converge_with(lambda: expected(table.rows()), pool.view, seconds)
 
-    def equal() -> bool:
-        found.update({name: pool.view(name) for name in wanted})
-        return found == wanted
 
-    try:
-        until(equal, seconds, "views that equal the table")
-    except AssertionError:
-        assert found == wanted
-        raise
+_READ_AGAIN_S = 15.0
+
+
+def converge_with(
+    wanted: Callable[[], Mapping[str, list[Any]]], view: Callable[[str], list[Any]], seconds: float
+) -> Mapping[str, list[Any]]:
+    """Wait until views have the rows that are wanted; returns these. They are read again now and then: a write whose
+    client gave up waiting is still tried by the gateway, and comes when HBase is there again."""
+    end = time.monotonic() + seconds
+    while True:
+        rows = wanted()
+        found: dict[str, list[Any]] = {}
+
+        def equal(rows: Mapping[str, list[Any]] = rows, found: dict[str, list[Any]] = found) -> bool:
+            found.update({name: view(name) for name in rows})
+            return found == rows
+
+        try:
+            until(equal, max(1.0, min(_READ_AGAIN_S, end - time.monotonic())), "views that equal the table")
+            return rows
+        except AssertionError as error:
+            if time.monotonic() >= end:
+                raise AssertionError(f"after {seconds:g} s: {differences(rows, found)}") from error
+
+
+def differences(wanted: Mapping[str, list[Any]], found: Mapping[str, list[Any]]) -> str:
+    """Some rows of each view that is not as it should be."""
+    told = []
+    for name, rows in wanted.items():
+        missing = [row for row in rows if row not in found.get(name, [])]
+        extra = [row for row in found.get(name, []) if row not in rows]
+        if missing or extra:
+            told.append(
+                f"{name} lacks {len(missing)}, such as {missing[:3]}, and has {len(extra)} too many, {extra[:3]}"
+            )
+    return "; ".join(told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,8 @@ from belvedere.backend.hbase.client import connect_hbase
 from belvedere.backend.hbase.local.cluster import LocalHBase
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.process.local import ClusterShape, LocalCluster
+from tests.backend.hbase.followed_pool import converge_with
 from tests.backend.hbase.server import unique
-from tests.cluster.real import until
 
 POOL = "views"
 
@@ -30,19 +30,9 @@ class RealPool:
     def rows(self, relation: str) -> list[tuple[Any, ...]]:
         return sorted((tuple(row.values()) for row in self.db.scan(relation).to_pylist()), key=repr)
 
-    def converge(self, wanted: Mapping[str, list[tuple[Any, ...]]], seconds: float = 60.0) -> None:
-        """Wait until the views have these rows."""
-        found: dict[str, Any] = {}
-
-        def equal() -> bool:
-            found.update({name: self.rows(name) for name in wanted})
-            return found == wanted
-
-        try:
-            until(equal, seconds, "views that equal the tables")
-        except AssertionError:
-            assert found == wanted
-            raise
+    def converge(self, wanted: Callable[[], Mapping[str, list[Any]]], seconds: float = 60.0) -> None:
+        """Wait until the views have the rows that are wanted by then."""
+        converge_with(wanted, self.rows, seconds)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class Running:
     def compare(self, seconds: float = 180.0) -> None:
         self.world.whole()
         with self.application.at_rest():
-            self.pool.converge(expected(rows_of(self.world.hbase, self.table)), seconds)
+            self.pool.converge(lambda: expected(rows_of(self.world.hbase, self.table)), seconds)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_loads_that_are_killed_again_and_again(hbase: LocalHBase, tmp_path: Any)
                     killed += 1
             applied.join(300.0)
             assert killed > 2
-            pool.converge(expected(rows_of(hbase, table)), 300.0)
+            pool.converge(lambda: expected(rows_of(hbase, table)), 300.0)
     finally:
         table.close()
 

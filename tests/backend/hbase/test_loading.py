@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from belvedere.backend.hbase.log import HBaseLog
 from belvedere.protocol.messages import Role
 from tests.backend.hbase.followed_pool import MANIFEST, UserTable, converge, expected, following, key
 from tests.backend.hbase.test_log import Writer
+from tests.backend.hbase.test_widening import followed
 from tests.cluster.real import until
 
 
@@ -78,6 +80,24 @@ def test_views_wait_until_the_rows_that_were_there_are_in(hbase: LocalHBase, mon
         loading_may_begin.set()
         until(lambda: pool.status()["building"] == [], 60.0, "views that are built")
         assert {name: pool.view(name) for name in ("spend", "big")} == expected(table.rows())
+
+
+def test_a_load_counts_until_it_is_committed() -> None:
+    """Read to its end it may still be in INPUT: its attempt is a source until all of it is in an epoch."""
+    world = followed()
+    log = world.log()
+    book, loads = FollowedBook(world.store), loading.LoadBook(world.store)
+    assert not log.loading()
+    loads.add("orders", "", ["d"], [("", "")])
+    assert log.loading()
+    attempt = loading.new_attempt("orders")
+    book.put_region(attempt)
+    (range,) = loads.ranges()
+    loads.put(replace(range, done=True))
+    book.end("orders", [attempt.encoded])
+    assert log.loading()
+    log.forget_sources([attempt.source])
+    assert not log.loading()
 
 
 def test_columns_that_are_added_later_are_loaded(hbase: LocalHBase) -> None:

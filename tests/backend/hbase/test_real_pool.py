@@ -30,7 +30,7 @@ def test_views_over_a_table_that_was_there(hbase: LocalHBase, tmp_path: Path, op
             table.delete(2)
             table.delete(3, "total")
             table.table.counter_inc(b"\0" * 7 + b"\5", "n:hits", 10)
-            pool.converge(expected(table.rows()))
+            pool.converge(lambda: expected(table.rows()))
             assert pool.db.get("orders", 2) is None
             _look_back(pool, table)
             assert (pool.cluster.directory / "store").exists() == bool(options)
