@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from belvedere.backend.hbase.admin import Admin
@@ -68,8 +69,10 @@ class Bench:
         """Of rows whose keys nobody has: each stream begins with the same keys, so they are shifted."""
         seed = next(self._seeds)
         made = stream_r(rows, GROUPS, seed=seed, inserts=inserts)
-        keys = (made.rows["k"].to_numpy() + seed * 0x1234567812345) % KEYS
-        return Stream(made.op, made.rows.set_column(0, "k", pa.array(keys)))
+        keys = (made.rows["k"].to_numpy().astype(np.uint64) + np.uint64(seed * 0x1234567812345 % KEYS)) % np.uint64(
+            KEYS
+        )
+        return Stream(made.op, made.rows.set_column(0, "k", pa.array(keys.astype(np.int64))))
 
     def run(self) -> dict[str, Any]:
         table, other = (TableR(self.hbase, f"{name}_{self.state}") for name in ("r", "other"))
