@@ -35,7 +35,7 @@ from tests.backend.hbase.server import unique
 
 ODD = re.sub(r"name: (spend|big)\b", r"name: odd\1", MANIFEST.replace("orders", "odd"))
 CONVERGE_S = 240.0
-HEAVY = ("kill region server", "restart region server", "restart zookeeper", "disable table")
+HEAVY = ("kill region server", "restart region server", "all region servers away", "restart zookeeper", "disable table")
 """Half as often as the others: HBase itself needs a while after them."""
 
 

@@ -84,6 +84,17 @@ def kill_region_server(world: World) -> None:
     world.whole()
 
 
+def all_region_servers_away(world: World) -> None:
+    """Nothing of HBase can be read or written for a while: neither users' tables nor what the pool keeps there."""
+    servers = [name for name in world.hbase.names if name.startswith("regionserver")]
+    for name in servers:
+        world.hbase.kill(name)
+    time.sleep(world.seconds)
+    for name in servers:
+        world.hbase.start_one(name)
+    world.whole()
+
+
 def restart_region_server(world: World) -> None:
     """It gives its regions away before it ends."""
     name = _server_name(world, world.one_region())
@@ -184,6 +195,7 @@ def compact_pool(world: World) -> None:
 FAULTS: dict[str, Callable[[World], None]] = {
     "kill region server": kill_region_server,
     "restart region server": restart_region_server,
+    "all region servers away": all_region_servers_away,
     "move region": move_region,
     "split region": split_region,
     "merge regions": merge_regions,

@@ -22,12 +22,14 @@ from tests.backend.hbase.hbase_faults import FAULTS, Application, World, rows_of
 from tests.backend.hbase.real_pool import RealPool, real_pool
 from tests.backend.hbase.server import unique
 from tests.backend.hbase.test_log import Writer
-from tests.cluster.real import until
+from tests.cluster.real import status, until
 
 QUICK = ("kill region server", "split region", "kill distributor", "kill view server")
 PAUSE_S = 70.0
 """Longer than a region server waits for an answer."""
 BACKLOG = 500_000
+AWAY_S = 90.0
+"""Longer than a call of the pool is repeated."""
 
 
 @dataclass
@@ -79,6 +81,29 @@ def test_a_distributor_that_sleeps_for_longer_than_a_region_server_waits(running
         running.world.seconds = 3.0
     running.application.wrote(5)
     running.compare()
+
+
+@pytest.mark.long
+def test_an_hbase_that_is_away_for_long_is_named_and_nothing_is_lost(running: Running) -> None:
+    """Longer than calls are repeated and sessions last: the pool says why it stands still, and goes on by itself."""
+    world = running.world
+    servers = [name for name in world.hbase.names if name.startswith("regionserver")]
+    running.application.wrote(3)
+    for name in servers:
+        world.hbase.kill(name)
+    try:
+        reason = until(
+            lambda: status(running.pool.cluster).get("stalled"), 180.0, "a pool that says why it stands still"
+        )
+        assert "hbase" in reason
+        time.sleep(AWAY_S)
+    finally:
+        for name in servers:
+            world.hbase.start_one(name)
+    world.whole()
+    running.application.wrote(3)
+    running.compare(300.0)
+    assert not status(running.pool.cluster).get("stalled")
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from belvedere.backend.hbase.meta import MetaTable
 from belvedere.backend.hbase.pacing import CommittedView
 from belvedere.backend.hbase.reloading import DONE, ReloadBook, Reloader
 from belvedere.backend.hbase.rpc_cells import RpcCells
+from belvedere.backend.hbase.shared_look import SharedLook
 from belvedere.backend.hbase.sink_server import SinkServer
 from belvedere.backend.hbase.unreadable import UnreadableKeys
 from belvedere.backend.hbase.wal import CellDecoder, EntryRun, read_request
@@ -59,15 +60,16 @@ class EntryReceiver:
     def __init__(
         self, book: FollowedBook, ancestry: Ancestry, push: PushEntries, unreadable: UnreadableKeys | None = None
     ) -> None:
-        self._book, self._ancestry, self._push, self._unreadable = book, ancestry, push, unreadable
+        self._ancestry, self._push, self._unreadable = ancestry, push, unreadable
+        self._tables = SharedLook(book.tables)
         self._lock = threading.Lock()
         self._decoders: dict[str, CellDecoder] = {}
         self._places: dict[tuple[str, str], FollowedRegion | None] = {}
         self.figures = SinkFigures()
 
     def receive(self, request: memoryview, block: memoryview) -> None:
-        # Asked in every request: if one sink takes entries of a table that another leaves out, entries are lost.
-        tables = self._book.tables()
+        # Asked for every request: if one sink takes entries of a table that another leaves out, entries are lost.
+        tables = self._tables()
         pushed: list[tuple[SourceId, Sequence[SourceEntry]]] = []
         for layer in _layers(tables):
             runs = read_request(request, block, lambda name, layer=layer: self._decoder(layer.get(name)))  # type: ignore[misc]
