@@ -248,7 +248,7 @@ def _nth(number: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=40_000)
+    parser.add_argument("--rows", type=int, default=30_000)
     parser.add_argument("--out", type=Path, default=Path("bench/results/hbase_paper.json"))
     given = parser.parse_args()
     compile_kernels()

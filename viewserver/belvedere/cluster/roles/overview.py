@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from belvedere import errors
+from belvedere.backend.seam import KeptLog, LoadProgress
 from belvedere.cluster.roles.work import ring_of
 from belvedere.cluster.transport import calls
 from belvedere.protocol import wire
@@ -19,6 +22,8 @@ from belvedere.protocol.ring import BUCKETS, MemberId
 if TYPE_CHECKING:
     from belvedere.cluster.roles.coordinator import CoordinatorMember
 
+T = TypeVar("T")
+
 MEMBER = "member"
 """The call by which a member tells about itself."""
 MEMBER_SECONDS = 1.0
@@ -26,11 +31,37 @@ UNUSUAL_MS = 1000
 MOST_SHOWN = 20
 
 
+class LastTold(Generic[T]):
+    """What another system said last. It is asked in a thread, and waited for as long as for a member: one that is away
+    for an hour must not take the status with it, which says so."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._asked: Future[T] | None = None
+        self._told: T | None = None
+
+    def __call__(self, ask: Callable[[], T]) -> T | None:
+        with self._lock:
+            if self._asked is None:
+                self._asked = self._pool.submit(ask)
+            asked = self._asked
+        wait([asked], MEMBER_SECONDS)
+        with self._lock:
+            if asked.done() and self._asked is asked:
+                self._asked = None
+                with contextlib.suppress(errors.Unavailable):
+                    self._told = asked.result()
+            return self._told
+
+
 class Overview:
     def __init__(self, member: CoordinatorMember) -> None:
         self._member = member
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(8, f"{member.me} status")
+        self._kept_log: LastTold[KeptLog | None] = LastTold(self._pool)
+        self._loads: LastTold[Mapping[str, LoadProgress]] = LastTold(self._pool)
         self._last: EpochPlan | None = None
         self._committed_at = 0.0
         self._refused: dict[str, str] = {}
@@ -138,21 +169,15 @@ class Overview:
         }
 
     def followed(self) -> dict[str, int]:
-        """What another system keeps of its log for this pool; nothing if there is none."""
+        """What another system keeps of its log for this pool, as it was told last; nothing if there is none."""
         follower = self._member.around.follower
-        try:
-            kept = None if follower is None else follower.kept_log()
-        except errors.Unavailable:
-            return {}
+        kept = None if follower is None else self._kept_log(follower.kept_log)
         return {} if kept is None else {"log_files": kept.files, "lag_ms": kept.lag_ms}
 
     def _loading(self) -> dict[str, dict[str, float | None]]:
         """Tables of another system whose rows are being read, and how far that is."""
         follower = self._member.around.follower
-        try:
-            progress = {} if follower is None else follower.load_progress()
-        except errors.Unavailable:
-            return {}
+        progress = None if follower is None else self._loads(follower.load_progress)
         return {
             table: {
                 "ranges": at.ranges,
@@ -161,7 +186,7 @@ class Overview:
                 "share": round(at.share, 3),
                 "remaining_s": None if at.remaining_s is None else round(at.remaining_s, 1),
             }
-            for table, at in progress.items()
+            for table, at in (progress or {}).items()
         }
 
     def _waiting_for(self) -> str:
