@@ -143,7 +143,7 @@ def _run(role: str, **settings: Any) -> None:
     if server_name and not all(files):
         raise click.UsageError("--tls-server-name is checked in certificates: give those of TLS as well")
     tls = Certificates(files[0], files[1], files[2], server_name) if all(files) else None
-    settings["zookeeper_tls"] = _zookeeper_tls(
+    settings["zookeeper_tls"] = zookeeper_tls(
         *[settings.pop(f"zookeeper_tls_{part}") for part in ("authority", "certificate", "key")]
     )
     limit = bytes_of(settings.pop("memory_limit"))
@@ -166,7 +166,7 @@ def _run(role: str, **settings: Any) -> None:
     os._exit(code)
 
 
-def _zookeeper_tls(authority: Path | None, certificate: Path | None, key: Path | None) -> Certificates | None:
+def zookeeper_tls(authority: Path | None, certificate: Path | None, key: Path | None) -> Certificates | None:
     if authority is None:
         if certificate is not None or key is not None:
             raise click.UsageError("TLS with ZooKeeper needs --zookeeper-tls-authority: who signed its certificates")

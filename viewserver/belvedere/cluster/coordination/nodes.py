@@ -36,13 +36,13 @@ class PoolNodes:
         self.hosts, _, prefix = hosts.partition("/")
         self.pool = pool
         self._above = [part for part in prefix.split("/") if part]
-        self._path = "/" + "/".join([*self._above, ROOT, pool])
+        self.path = "/" + "/".join([*self._above, ROOT, pool])
         self._protected = protected
         """With credentials."""
-        self.members = f"{self._path}/members"
-        self.election = f"{self._path}/election"
-        self.clocks = f"{self._path}/clocks"
-        self.record = f"{self._path}/record"
+        self.members = f"{self.path}/members"
+        self.election = f"{self.path}/election"
+        self.clocks = f"{self.path}/clocks"
+        self.record = f"{self.path}/record"
 
     def own(self, link: ZooKeeperLink) -> str:
         return f"{self.clocks}/{link.key}"
@@ -54,7 +54,7 @@ class PoolNodes:
         try:
             self._make_paths(link)
             # With credentials, a pool that anyone may change is not good enough.
-            if self._protected and link.ask(ChangeableByAll(self._path)):
+            if self._protected and link.ask(ChangeableByAll(self.path)):
                 raise self._not_ours()
             with contextlib.suppress(NodeExists):  # the answer to the first try was lost
                 link.ask(CreateNode(self.own(link), ephemeral=True))
@@ -75,7 +75,7 @@ class PoolNodes:
             path += f"/{part}"
             self._make(link, path, NodeAccess.EVERYONE)
         self._make(link, f"{path}/{ROOT}", NodeAccess.POOLS)
-        for path in (self._path, self.members, self.election, self.clocks):
+        for path in (self.path, self.members, self.election, self.clocks):
             self._make(link, path, NodeAccess.POOL)
 
     def _make(self, link: ZooKeeperLink, path: str, access: NodeAccess) -> None:
@@ -87,6 +87,6 @@ class PoolNodes:
     def _not_ours(self) -> Incompatible:
         made = "other credentials, or none" if self._protected else "credentials, and none are given here"
         return Incompatible(
-            f"pool {self.pool!r} in ZooKeeper {self.hosts} ({self._path}) belongs to others: "
+            f"pool {self.pool!r} in ZooKeeper {self.hosts} ({self.path}) belongs to others: "
             f"it was made with {made}; use the credentials of the pool, or give this pool another name"
         )

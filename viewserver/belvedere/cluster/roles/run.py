@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from belvedere.backend.opening import leaves_state, load_served, open_backend, served_url, shared_url
@@ -95,9 +96,13 @@ def connect(options: ProcessOptions) -> Coordination:
 
 def credentials(options: ProcessOptions) -> ZooKeeperCredentials | None:
     """Who owns the pool's nodes in ZooKeeper."""
-    from belvedere.cluster.coordination.zookeeper import ZooKeeperCredentials
+    return read_credentials(options.zookeeper_credentials)
 
-    file = options.zookeeper_credentials
+
+def read_credentials(file: Path | None) -> ZooKeeperCredentials | None:
+    """From a file of one line."""
+    from belvedere.cluster.coordination.requests import ZooKeeperCredentials
+
     if file is None:
         return None
     user, colon, password = file.read_text().strip().partition(":")
