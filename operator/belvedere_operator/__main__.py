@@ -16,6 +16,8 @@ from typing import Any
 
 from belvedere_operator.admission.certificates import Certificates, CertificateSecret, from_files
 from belvedere_operator.admission.webhook import PATH, Webhook
+from belvedere_operator.api.reading import read
+from belvedere_operator.api.view_pool import SparkSpec
 from belvedere_operator.external.metrics_api import SCALING, ExternalMetrics
 from belvedere_operator.gateway import Credentials, Gateway
 from belvedere_operator.installation import AggregationLayer, Installation, server_names
@@ -56,6 +58,8 @@ def options(arguments: list[str]) -> argparse.Namespace:
     option("gateway-url", "", "URL of gateways, with {pool} and {namespace}; default: their Service")
     option("gateway-token", "", "file with the token that gateways are shown")
     option("gateway-role", default.gateway_role, "ClusterRole with which gateways ask who may do what")
+    option("spark", "{}", "jobs of Spark in pools that say nothing else: JSON as spec.spark of a ViewPool")
+    option("spark-role", default.spark_role, "ClusterRole that drivers of Spark have in their namespace")
     option("external-metrics", "true", "serve external.metrics.k8s.io: true or false")
     option("certificates", "", "directory with ca.crt, tls.crt and tls.key; none: the operator makes its own")
     option("rotation-pause", "600", "seconds that pools are given to read new certificates", type=float)
@@ -82,6 +86,8 @@ def settings_of(given: argparse.Namespace) -> Settings:
         compiler=given.compiler,
         metrics_provider=given.external_metrics.lower() == "true",
         gateway_role=given.gateway_role,
+        spark=read(SparkSpec, json.loads(given.spark or "{}"), "--spark"),
+        spark_role=given.spark_role,
         owner=given.owner,
         rotation_pause_s=given.rotation_pause,
         base_url=given.base_url,

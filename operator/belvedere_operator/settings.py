@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from belvedere_operator.api.view_pool import SparkSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class Settings:
     """Serve external.metrics.k8s.io, unless somebody else does."""
     gateway_role: str = "belvedere-gateway"
     """The ClusterRole that lets gateways ask Kubernetes who may do what; empty: somebody else binds it."""
+    spark: SparkSpec = field(default_factory=SparkSpec)
+    """Jobs of Spark in pools that say nothing else. Without an image there are none."""
+    spark_role: str = "belvedere-spark"
+    """The ClusterRole that drivers of Spark have in their namespace, for executors; empty: somebody else binds it."""
     owner: str = ""
     """A ClusterRole with which the operator's cluster-wide objects (webhook, APIService) go when it is uninstalled."""
     base_url: str = ""

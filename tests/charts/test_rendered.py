@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from belvedere_operator.__main__ import options
+from belvedere_operator.__main__ import options, settings_of
 from tests.charts import readme
 from tests.charts.conftest import CHART, Render
 from tests.kube.kubernetes import CommandFailed, Kubernetes, Object
@@ -87,7 +87,27 @@ def test_no_rule_has_a_wildcard_and_secrets_are_its_own(render: Render, values: 
             elif "secrets" in rule["resources"]:
                 assert each["kind"] == "Role" and (rule["verbs"] == ["create"] or rule["resourceNames"])
             if "bind" in rule["verbs"]:
-                assert rule["resourceNames"] == ["shop-belvedere-gateway"]
+                assert rule["resourceNames"] == ["shop-belvedere-gateway", "shop-belvedere-spark"]
+
+
+def test_drivers_of_spark_may_work_with_pods_and_nothing_else(render: Render) -> None:
+    (rule,) = one(render(), "ClusterRole", "shop-belvedere-spark")["rules"]
+    assert (rule["apiGroups"], rule["resources"]) == ([""], ["pods"])
+    assert set(rule["verbs"]) == {"create", "get", "list", "watch", "delete"}
+
+
+def test_jobs_of_spark_are_set_up_by_values(render: Render) -> None:
+    assert json.loads(environment(render())["BELVEDERE_OPERATOR_SPARK"]) == {}, "there are none without an image"
+    given = {"executors": 3, "driver": {"heap": "2g"}}
+    told = environment(render(spark={"image": {"repository": "registry/spark"}, "defaults": given}))
+    assert json.loads(told["BELVEDERE_OPERATOR_SPARK"]) == {"image": "registry/spark:0.1.0", **given}
+    variables = ("BELVEDERE_OPERATOR_SPARK", "BELVEDERE_OPERATOR_SPARK_ROLE")
+    words = [
+        f"--{name.removeprefix('BELVEDERE_OPERATOR_').lower().replace('_', '-')}={told[name]}" for name in variables
+    ]
+    settings = settings_of(options(words))
+    assert settings.spark.executors == 3 and settings.spark.image == "registry/spark:0.1.0"
+    assert settings.spark_role == "shop-belvedere-spark"
 
 
 def test_what_the_operator_is_told_are_options_that_it_has(render: Render) -> None:

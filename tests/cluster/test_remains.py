@@ -39,7 +39,7 @@ def test_all_nodes_of_a_pool_are_removed_and_those_of_others_stay(
     pool.create(b"record")
     other.create(b"record")
     with PoolRemains(hosts(world), "pool", credentials) as remains:
-        with pytest.raises(Incompatible, match="pool 'pool' has members .*: end its processes first"):
+        with pytest.raises(Incompatible, match=r"pool 'pool' has members .*: end its processes first"):
             remains.refuse_members()
         pool.close()
         remains.refuse_members()

@@ -70,7 +70,6 @@ def test_every_field_of_a_manifest_is_in_the_reference() -> None:
             "ViewPool",
             view_pool.POOL_FIELDS,
             view_pool.KUBERNETES_FIELDS,
-            view_pool.POOL_REFUSED,
             view_pool.AUTOSCALING_FIELDS,
         ),
         ("Names and metadata", manifest.METADATA_FIELDS, manifest.METADATA_REFUSED),

@@ -12,7 +12,7 @@ from belvedere_operator.api.view_pool import ViewPoolSpec
 from belvedere_operator.build.inputs import Capabilities, PoolInput
 from belvedere_operator.build.pods import GRACE_SECONDS, LEAVE_WITHIN
 from belvedere_operator.build.pool import key, objects, optional_keys
-from belvedere_operator.build.verification import verification
+from belvedere_operator.build.verification import Verified, verification
 from belvedere_operator.kube.kinds import path_of
 from belvedere_operator.names import MOST_CHARACTERS, label_value, object_name, sql_name
 from belvedere_operator.settings import Settings
@@ -292,7 +292,8 @@ def test_an_autoscaler_that_is_not_wanted_any_more_is_removed() -> None:
 
 
 def test_a_verification_is_a_job_that_gives_up_and_does_not_repeat_a_difference() -> None:
-    job = verification(pool(), "daily-spend", "v-uid", "daily_spend", VerifySpec("0 3 * * *", "10m"), False)
+    view = Verified("daily-spend", "v-uid", "daily_spend", "duckdb")
+    job = verification(pool(), view, VerifySpec("0 3 * * *", "10m"), False)
     assert (job["spec"]["schedule"], job["spec"]["concurrencyPolicy"]) == ("0 3 * * *", "Forbid")
     spec = job["spec"]["jobTemplate"]["spec"]
     assert spec["activeDeadlineSeconds"] == 600

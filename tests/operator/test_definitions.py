@@ -58,7 +58,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("MaterializedView", {**VIEW, "freshness": "soon"}, "should match"),
     ("MaterializedView", {**VIEW, "build": "spark"}, 'supported values: "auto", "epochs"'),
     ("MaterializedView", {**VIEW, "verify": {"schedule": "daily"}}, "spec.verify.schedule"),
-    ("MaterializedView", {**VIEW, "verify": {}}, "verify says nothing: give a schedule, changes: true, or both"),
+    ("MaterializedView", {**VIEW, "verify": {}}, "verify says nothing: give a schedule, changes: true, or an engine"),
     ("ViewPool", {"replicas": 0}, "should be greater than or equal to 1"),
     ("ViewPool", {"replicas": 2, "autoscaling": {"maxReplicas": 3}}, "replicas and autoscaling contradict each other"),
     ("ViewPool", {"autoscaling": {"minReplicas": 4, "maxReplicas": 3}}, "minReplicas must not be above maxReplicas"),

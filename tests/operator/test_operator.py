@@ -322,3 +322,112 @@ def test_a_pool_that_refuses_the_operator_says_so(shop: Shop, operator: RunningO
     operator.point(shop.namespace, operator.access.server.replace("https", "http"))
     shop.apply(table("w-orders"))
     shop.wait("bt", "w-orders", "Ready", "Unknown", "PoolNotReady")
+
+
+def as_a_kubelet(shop: Shop, name: str, labels: dict[str, str], owner: dict[str, Any], **status: Any) -> None:
+    """A pod with the status that a kubelet would write: no pods run here."""
+    meta = {"name": name, "labels": labels, "ownerReferences": [owner]}
+    spec = {"containers": [{"name": "verify", "image": "localhost/none:1"}], "restartPolicy": "Never"}
+    shop.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    shop.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+
+def test_a_verification_by_spark_that_was_asked_for_is_followed_to_its_end(
+    shop: Shop, operator: RunningOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Job is of the real Job controller; what its pods do is written by the test."""
+    monkeypatch.setattr(verifications, "EVERY_S", 0.5)
+    shop.apply(table("y-orders"), view("y-view", "SELECT id FROM y_orders"))
+    shop.wait("mv", "y-view", "Ready", "True")
+    request = ("annotate", "mv", "y-view", "--overwrite")
+    shop.kubectl(*request, "belvedere.dev/verify=spark/1")
+    shop.wait("mv", "y-view", "Verified", "Unknown", "NoSpark")
+    assert not shop.exists("rolebinding", "default-spark")
+    spark = {"image": "localhost/spark:1", "executors": 3}
+    shop.kubectl("patch", "vp", "default", "--type=merge", "-p", json.dumps({"spec": {"spark": spark}}))
+    until(lambda: shop.exists("rolebinding", "default-spark"), PATIENCE_S, "the rights of drivers")
+    assert shop.exists("networkpolicy", "default-spark") and shop.exists("serviceaccount", "default-spark")
+    shop.kubectl(*request, "belvedere.dev/verify=spark/2")
+
+    def told() -> dict[str, Any]:
+        jobs = shop.get("mv", "y-view").get("status", {}).get("jobs", ())
+        return next((one for one in jobs if one.get("request") == "spark/2"), {})
+
+    pending = until(told, PATIENCE_S, "its Job in the status")
+    assert (pending["phase"], pending["engine"]) == ("Pending", "spark")
+    job = shop.get("job", pending["name"])
+    (owner,) = job["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("MaterializedView", "y-view")
+    template = job["spec"]["template"]
+    assert template["spec"]["containers"][0]["args"][2:4] == ["verify", "y_view"]
+    (pod,) = until(
+        lambda: shop.cluster.get("pods", "-l", f"job-name={pending['name']}", namespace=shop.namespace)["items"],
+        PATIENCE_S,
+        "the pod of its driver",
+    )
+    driver = pod["metadata"]["name"]
+    running = json.dumps({"status": {"phase": "Running"}})
+    shop.kubectl("patch", "pod", driver, "--subresource=status", "--type=merge", "-p", running)
+    labels = {"belvedere.dev/pool": "default", "belvedere.dev/role": "executor"}
+    own = {"apiVersion": "v1", "kind": "Pod", "name": driver, "uid": pod["metadata"]["uid"]}
+    as_a_kubelet(shop, "y-exec-1", labels, own, phase="Running")
+    until(lambda: told()["phase"] == "Running" and told()["executors"] == 1, PATIENCE_S, "its executor")
+    report = {"view": "y_view", "ok": True, "rows": 0, "epoch": 5, "differences": 0, "engine": "spark"}
+    ended = {"exitCode": 0, "message": json.dumps(report), "finishedAt": "2036-01-02T03:00:00Z"}
+    container = {"name": "verify", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+    done = {"phase": "Succeeded", "containerStatuses": [container | {"state": {"terminated": ended}}]}
+    shop.kubectl("patch", "pod", driver, "--subresource=status", "--type=merge", "-p", json.dumps({"status": done}))
+    assert shop.wait("mv", "y-view", "Verified", "True", "NoDifference") == "0 rows equal a recomputation"
+    until(lambda: told()["phase"] == "Succeeded", PATIENCE_S, "the end of its Job")
+    assert shop.get("mv", "y-view")["status"]["lastVerification"]["engine"] == "spark"
+    until(lambda: "VerifyStarted" in dict(shop.events("MaterializedView", "y-view")), PATIENCE_S, "an Event of it")
+    # Cleaned up, it is not made again: the request was answered.
+    shop.kubectl("delete", "job", pending["name"])
+    seen = shop.get("mv", "y-view")["metadata"]["resourceVersion"]
+    shop.kubectl("patch", "mv", "y-view", "--type=merge", "-p", json.dumps({"spec": {"freshness": "9s"}}))
+    until(
+        lambda: (
+            shop.get("mv", "y-view")["status"]["observedGeneration"] == 2
+            and shop.get("mv", "y-view")["metadata"]["resourceVersion"] != seen
+        ),
+        PATIENCE_S,
+        "one more round",
+    )
+    assert not shop.exists("job", pending["name"]) and told()["phase"] == "Succeeded"
+
+
+def test_a_pool_over_hbase_is_held_until_a_job_has_removed_what_it_has_there(
+    shop: Shop, operator: RunningOperator
+) -> None:
+    backend = "hbase://hbase:2181/shop_views"
+    shop.apply(resource("ViewPool", "z-pool", backend=backend, reclaimPolicy="Delete"))
+    until(lambda: shop.exists("deployment", "z-pool-coordinator"), PATIENCE_S, "its objects")
+    until(lambda: shop.get("vp", "z-pool")["metadata"].get("finalizers"), PATIENCE_S, "its finalizer")
+    # A member that does not end by itself, as on a node that is gone; the controllers make no more pods here.
+    labels = {"belvedere.dev/pool": "z-pool", "belvedere.dev/role": "coordinator"}
+    spec = {"containers": [{"name": "x", "image": "localhost/none:1"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "z-member", "labels": labels}, "spec": spec}
+    shop.apply(pod)
+    shop.kubectl("delete", "vp", "z-pool", "--wait=false")
+
+    def replicas() -> set[int]:
+        deployments = shop.cluster.get("deployments", "-l", "belvedere.dev/pool=z-pool", namespace=shop.namespace)
+        return {one["spec"]["replicas"] for one in deployments["items"]}
+
+    until(lambda: replicas() == {0}, PATIENCE_S, "the end of its members")
+    assert not shop.exists("job", "z-pool-discard") and shop.exists("vp", "z-pool")
+    shop.kubectl("delete", "pod", "z-member", "--grace-period=0", "--force")
+    until(lambda: shop.exists("job", "z-pool-discard"), PATIENCE_S, "the Job")
+    job = shop.get("job", "z-pool-discard")
+    assert job["spec"]["template"]["spec"]["containers"][0]["args"][:2] == ["discard", backend]
+    assert shop.exists("vp", "z-pool")
+    (worker,) = until(
+        lambda: shop.cluster.get("pods", "-l", "job-name=z-pool-discard", namespace=shop.namespace)["items"],
+        PATIENCE_S,
+        "its pod",
+    )
+    done = json.dumps({"status": {"phase": "Succeeded"}})
+    name = worker["metadata"]["name"]
+    shop.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", done)
+    until(lambda: not shop.exists("vp", "z-pool"), PATIENCE_S, "the end of the pool")
+    until(lambda: "Discarded" in dict(shop.events("ViewPool", "z-pool")), PATIENCE_S, "an Event of it")

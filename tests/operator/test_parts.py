@@ -13,7 +13,8 @@ import pytest
 from cryptography import x509
 
 from belvedere_operator.admission.certificates import Certificates, due, make
-from belvedere_operator.admission.verdict import NoCompiler, StateBudget, bytes_of, of_change, of_deletion
+from belvedere_operator.admission.verdict import NoCompiler, StateBudget, of_change, of_deletion
+from belvedere_operator.api.quantities import bytes_of
 from belvedere_operator.decide.items import Item, item_of
 from belvedere_operator.gateway import DocumentResult, Forecast, Problem
 from belvedere_operator.kube.client import Kube, KubeError

@@ -285,7 +285,6 @@ def test_pools() -> None:
         (POOL.replace("20ms", "0s"), "spec.epoch: '0s' is too short", "at least 1ms"),
         (POOL.replace("20ms", "20"), "spec.epoch: 20 is not a duration", "500ms"),
         (POOL.replace("served://store:7400", "store"), "spec.backend: 'store' is no URL", "served://"),
-        (POOL + "  spark: {master: local}", "spec.spark: a pool cannot use Spark yet", "leave it out"),
         (POOL + "  autoscaling: {maxReplicas: 2}", "spec: replicas and autoscaling contradict", "keep one"),
         (SCALED.replace("maxReplicas: 8", "maxReplicas: 1"), "spec.autoscaling.maxReplicas: 1 is too sm", "at least 2"),
         (SCALED.replace("maxReplicas: 8, ", ""), "spec.autoscaling: field 'maxReplicas' is missing", None),

@@ -5,6 +5,7 @@
 
 {{- define "belvedere.operator" -}}{{ include "belvedere.name" . | trunc 50 | trimSuffix "-" }}-operator{{- end }}
 {{- define "belvedere.gatewayRole" -}}{{ include "belvedere.name" . | trunc 50 | trimSuffix "-" }}-gateway{{- end }}
+{{- define "belvedere.sparkRole" -}}{{ include "belvedere.name" . | trunc 50 | trimSuffix "-" }}-spark{{- end }}
 {{- define "belvedere.zookeeper" -}}{{ include "belvedere.name" . | trunc 50 | trimSuffix "-" }}-zookeeper{{- end }}
 
 {{- define "belvedere.labels" -}}
@@ -22,6 +23,13 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "belvedere.image" -}}{{ .image.repository }}:{{ .image.tag | default .of.Chart.AppVersion }}{{- end }}
+
+{{/* How jobs of Spark are set up in pools that say nothing else, as JSON. */}}
+{{- define "belvedere.spark" -}}
+{{- $image := .Values.spark.image }}
+{{- $named := ternary (dict "image" (include "belvedere.image" (dict "of" . "image" $image))) dict (ne $image.repository "") }}
+{{- merge $named (deepCopy .Values.spark.defaults) | toJson }}
+{{- end }}
 
 {{/* ZooKeeper for pools that name none. */}}
 {{- define "belvedere.zookeeperHosts" -}}
@@ -94,7 +102,11 @@ capabilities: {drop: [ALL]}
   verbs: [list, create, patch, delete]
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [get, create, patch]
+  verbs: [get, list, create, patch]
+# Drivers of Spark get the role of the chart for them, and no other one: see `bind`.
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [rolebindings]
+  verbs: [create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [create, patch]

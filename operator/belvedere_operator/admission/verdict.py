@@ -6,7 +6,6 @@ compiler beside the operator, which is told of the tables and views that the que
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +17,6 @@ from belvedere_operator.gateway import DocumentResult, Forecast
 
 Compile = Callable[[Sequence[Item]], Sequence[DocumentResult]]
 """A dry run: what would become of each. Raises NoCompiler."""
-
-_SHARES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_SHARES |= {"m": 0, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 
 
 class NoCompiler(Exception):
@@ -124,11 +120,3 @@ def of_pool_deletion(name: str, others: Sequence[Item]) -> Verdict:
         return ALLOWED
     shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
     return Verdict(False, f"pool {name!r} has tables and views: {shown}; delete them first")
-
-
-def bytes_of(quantity: str) -> int:
-    """Of a quantity of Kubernetes, such as 20Gi."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", quantity)
-    if found is None or found[2] not in _SHARES:
-        raise ValueError(f"{quantity!r} is not a quantity; write it like 500Mi or 20Gi")
-    return int(float(found[1]) * _SHARES[found[2]])

@@ -12,12 +12,12 @@ from belvedere_operator.admission.verdict import (
     NoCompiler,
     StateBudget,
     Verdict,
-    bytes_of,
     of_change,
     of_deletion,
     of_pool_deletion,
 )
 from belvedere_operator.api import API_VERSION
+from belvedere_operator.api.quantities import bytes_of
 from belvedere_operator.decide.items import Item, item_of
 from belvedere_operator.decide.ordering import readers
 from belvedere_operator.gateway import DocumentResult, Gateway, PoolRefused, PoolUnreachable

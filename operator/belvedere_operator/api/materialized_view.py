@@ -10,6 +10,9 @@ from belvedere_operator.api.condition import Condition
 from belvedere_operator.api.durations import POSITIVE
 from belvedere_operator.api.fields import Rule, prop
 
+AUTO, DUCKDB, SPARK = "auto", "duckdb", "spark"
+VERIFY = "Verify"
+PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 _CRON_FIELD = r"[0-9A-Za-z*/,?#-]+"
 CRON = rf"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{_CRON_FIELD}( +{_CRON_FIELD}){{4}})$"
 
@@ -19,7 +22,10 @@ class VerifySpec:
     """When the view is recomputed and compared, row by row."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.schedule) || self.changes", "verify says nothing: give a schedule, changes: true, or both"),
+        Rule(
+            "has(self.schedule) || self.changes || self.engine != 'auto'",
+            "verify says nothing: give a schedule, changes: true, or an engine for when somebody asks",
+        ),
     )
     schedule: str | None = prop(
         "Cron schedule (five fields, in UTC, or @daily and the like) of a Job that recomputes the view with an engine "
@@ -32,6 +38,13 @@ class VerifySpec:
         "true: a changed query is built aside under a name of its own, recomputed and compared there, and takes its "
         "place only if no row differs. Until then, and if rows differ, the version before answers.",
         default=False,
+    )
+    engine: str = prop(
+        "What recomputes it. duckdb: one pod, in its memory. spark: executors in pods of their own, in memory that "
+        "does not grow with the view (spec.spark of the pool). auto: spark where there are many rows, and an image of "
+        "it; else duckdb.",
+        default=AUTO,
+        enum=[AUTO, DUCKDB, SPARK],
     )
 
 
@@ -124,6 +137,23 @@ class VerificationStatus:
     rows: int | None = prop("Rows that were compared.")
     differences: int | None = prop("Rows that are missing, too many, or different.")
     message: str | None = prop("What it found.")
+    engine: str | None = prop("What recomputed it: duckdb or spark.")
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A Job that works on the view: the newest of its kind."""
+
+    kind: str = prop("What it does: Verify.", required=True)
+    name: str = prop("Name of the Job.", required=True)
+    phase: str = prop("Pending, Running, Succeeded or Failed.", required=True)
+    engine: str | None = prop("duckdb or spark.")
+    request: str | None = prop("The annotation that asked for it; none: a schedule did, or a change.")
+    started_at: str | None = prop("When it was begun.", format="date-time")
+    completed_at: str | None = prop("When it ended.", format="date-time")
+    attempts: int | None = prop("How often its pod was started.", minimum=0)
+    executors: int | None = prop("Executors that run.", minimum=0)
+    message: str | None = prop("Why it waits or failed.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,5 +181,7 @@ class MaterializedViewStatus:
     dependants: tuple[str, ...] = prop("Names in SQL of the views that read it.", default=())
     last_build: BuildStatus | None = prop("The newest build.")
     last_verification: VerificationStatus | None = prop("The newest verification.")
+    jobs: tuple[JobStatus, ...] = prop("Jobs that work on the view, the newest of each kind.", default=())
+    verify_request: str | None = prop("The annotation belvedere.dev/verify that was answered last.")
     applied: str | None = prop("Digest of the description that the pool has.")
     figures_time: str | None = prop("When the figures (rows, bytes, lag, epoch) were taken.", format="date-time")

@@ -14,6 +14,7 @@ HPA, KEDA, NONE = "hpa", "keda", "none"
 MUTUAL = "mutual"
 ACTIVE, DRY_RUN = "active", "dryRun"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
+JAVA_MEMORY = r"^[1-9][0-9]*[mg]$"
 ROLES = ("coordinator", "distributor", "viewserver", "store", "gateway")
 
 
@@ -153,6 +154,47 @@ class TemplatesSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkPodSpec:
+    """A pod of Spark."""
+
+    heap: str | None = prop("Memory of Java, such as 512m or 2g. Default: 1g.", maxLength=16, pattern=JAVA_MEMORY)
+    overhead: str | None = prop(
+        "Memory beside it, for Python. Default: 512m of the driver, 1g of an executor.",
+        maxLength=16,
+        pattern=JAVA_MEMORY,
+    )
+    cpu: str | None = prop("CPU that is requested. Default: 250m.", maxLength=32, pattern=QUANTITY)
+    node_selector: dict[str, str] = prop("Labels of nodes that it may run on.", default={})
+    tolerations: tuple[dict[str, Any], ...] = prop("Taints of nodes that it tolerates.", default=(), open=True)
+    affinity: dict[str, Any] = prop("Kubernetes' own affinity.", default={}, open=True)
+    priority_class_name: str | None = prop("Its priority class.", maxLength=253)
+    annotations: dict[str, str] = prop("Annotations.", default={})
+    labels: dict[str, str] = prop("Labels, beside those of the operator.", default={})
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSpec:
+    """Jobs of Spark: verifications, and what else is asked of all rows of the pool."""
+
+    image: str | None = prop(
+        "The image of drivers and executors (viewserver/Dockerfile.spark). Default: that of the operator; where there "
+        "is none, there are no jobs of Spark.",
+        maxLength=1024,
+    )
+    executors: int | None = prop("Executors of a job. Default: 2.", minimum=1, maximum=1000)
+    cores: int | None = prop("Tasks that an executor has at a time. Default: 1.", minimum=1, maximum=64)
+    auto_above: str | None = prop(
+        "Where the engine is `auto`: Spark recomputes views of which there are more bytes, their own and those of the "
+        "tables below. Default: 1Gi.",
+        maxLength=32,
+        pattern=QUANTITY,
+    )
+    driver: SparkPodSpec | None = prop("The driver's pod.")
+    executor: SparkPodSpec | None = prop("Pods of executors.")
+    conf: dict[str, str] = prop("More settings of Spark, by their names.", default={})
+
+
+@dataclass(frozen=True, slots=True)
 class ViewPoolSpec:
     """What the pool is."""
 
@@ -225,9 +267,11 @@ class ViewPoolSpec:
     image_pull_policy: str | None = prop("When the image is pulled.", enum=["Always", "IfNotPresent", "Never"])
     image_pull_secrets: tuple[str, ...] = prop("Names of Secrets for the registry of the image.", default=())
     templates: TemplatesSpec | None = prop("How pods are set up.")
+    spark: SparkSpec | None = prop("Jobs of Spark in this pool. Default: as the operator has them.")
     reclaim_policy: str = prop(
-        "What happens to the volume of the store when the pool is deleted: Retain keeps it, and a pool of the same "
-        "name goes on with it; Delete deletes it.",
+        "What happens when the pool is deleted to the volume of its store, and to what it has in HBase (replication "
+        "peer, namespace): Retain keeps it, and a pool of the same name goes on with it; until then HBase keeps its "
+        "log for the peer. Delete deletes it; of HBase a Job does, after the pods have ended.",
         default=RETAIN,
         enum=[RETAIN, DELETE],
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from belvedere_operator.api import API_VERSION
-from belvedere_operator.api.view_pool import MUTUAL, RoleTemplate, TlsSpec, ViewPoolSpec, ZooKeeperTlsSpec
+from belvedere_operator.api.view_pool import MUTUAL, RoleTemplate, SparkSpec, TlsSpec, ViewPoolSpec, ZooKeeperTlsSpec
 from belvedere_operator.names import POOL_LABEL, ROLE_LABEL, label_value, object_name
 from belvedere_operator.settings import Settings
 
@@ -72,6 +72,19 @@ class PoolInput:
     @property
     def image(self) -> str:
         return self.spec.image or self.settings.image
+
+    @property
+    def spark(self) -> SparkSpec:
+        """How jobs of Spark are set up: what the pool says, and else the operator's settings."""
+        own, general = self.spec.spark, self.settings.spark
+        if own is None:
+            return general
+        given = {f.name: value for f in fields(own) if (value := getattr(own, f.name)) not in (None, {}, ())}
+        return replace(general, **given)
+
+    @property
+    def has_spark(self) -> bool:
+        return bool(self.spark.image)
 
     def template(self, role: str) -> RoleTemplate:
         given = getattr(self.spec.templates, role) if self.spec.templates is not None else None

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from belvedere_operator.build.inputs import FLIGHT_PORT, GATEWAY_PORT, HTTP_PORT, MANAGED_BY, Document, PoolInput
-from belvedere_operator.names import POOL_LABEL, label_value, object_name
+from belvedere_operator.names import POOL_LABEL, ROLE_LABEL, label_value, object_name
+
+EXECUTOR = "executor"
+SPARK_DRIVERS = ("verify",)
+"""Roles of Jobs whose pods may be drivers of Spark."""
+SPARK_PORTS = (7078, 7079)
+"""Of a driver, and of the blocks of drivers and executors, as `belvedere-spark` sets them."""
 
 
 def services(pool: PoolInput) -> list[Document]:
@@ -65,6 +71,54 @@ def network_policies(pool: PoolInput) -> list[Document]:
             },
         },
     ]
+
+
+def spark_policies(pool: PoolInput) -> list[Document]:
+    """Drivers and executors of Spark talk to each other. That executors reach the pool follows from their label."""
+    if not pool.has_spark:
+        return []
+    here = {"key": ROLE_LABEL, "operator": "In", "values": [*SPARK_DRIVERS, EXECUTOR]}
+    pods = {"matchLabels": pool.selector(), "matchExpressions": [here]}
+    ports = [{"port": port, "protocol": "TCP"} for port in SPARK_PORTS]
+    return [
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": pool.meta(pool.object_name("spark")),
+            "spec": {
+                "podSelector": pods,
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": [{"podSelector": pods}], "ports": ports}],
+            },
+        }
+    ]
+
+
+def spark_accounts(pool: PoolInput) -> list[Document]:
+    """Who drivers of Spark are: they may make, look at and delete pods in this namespace, and nothing else."""
+    if not pool.has_spark:
+        return []
+    name = pool.object_name("spark")
+    found: list[Document] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": pool.meta(name),
+            "automountServiceAccountToken": False,
+        }
+    ]
+    if pool.settings.spark_role:
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": pool.settings.spark_role}
+        found.append(
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "RoleBinding",
+                "metadata": pool.meta(name),
+                "roleRef": role,
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": pool.namespace}],
+            }
+        )
+    return found
 
 
 def accounts(pool: PoolInput) -> list[Document]:

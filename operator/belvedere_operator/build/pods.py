@@ -86,7 +86,7 @@ def _container(pool: PoolInput, role: str) -> Document:
     if role != "gateway":
         mounts += [
             {"name": volume["name"], "mountPath": f"/etc/belvedere/{volume['name']}", "readOnly": True}
-            for volume in _zookeeper_volumes(pool)
+            for volume in zookeeper_volumes(pool)
         ]
     mounts += certificates.mounts(pool)
     return {
@@ -157,7 +157,7 @@ def _environment(pool: PoolInput, role: str) -> list[Document]:
             own["BELVEDERE_RETENTION"] = f"{durations.seconds(pool.spec.retention):g}"
     if role == "store" and pool.spec.storage is not None and pool.spec.storage.backlog_limit:
         own["BELVEDERE_BACKLOG_LIMIT"] = pool.spec.storage.backlog_limit
-    own |= _zookeeper_environment(pool)
+    own |= zookeeper_environment(pool)
     if role == "distributor" and pool.follows_hbase:
         own["BELVEDERE_SINK_PORT"] = pool.sink_port
     found: list[Document] = [{"name": name, "value": str(value)} for name, value in own.items()]
@@ -170,7 +170,7 @@ def _environment(pool: PoolInput, role: str) -> list[Document]:
     return found
 
 
-def _zookeeper_environment(pool: PoolInput) -> dict[str, str]:
+def zookeeper_environment(pool: PoolInput) -> dict[str, str]:
     found = {}
     if pool.zookeeper_secret:
         found["BELVEDERE_ZOOKEEPER_CREDENTIALS"] = f"{CREDENTIALS}/credentials"
@@ -182,7 +182,7 @@ def _zookeeper_environment(pool: PoolInput) -> dict[str, str]:
     return found
 
 
-def _zookeeper_volumes(pool: PoolInput) -> list[Document]:
+def zookeeper_volumes(pool: PoolInput) -> list[Document]:
     """Each is mounted where it is called after."""
     found: list[Document] = []
     if pool.zookeeper_secret:
@@ -199,5 +199,5 @@ def _volumes(pool: PoolInput, role: str) -> list[Document]:
     if role not in ("store", "gateway"):
         found.append({"name": "spill", "emptyDir": {}})
     if role != "gateway":
-        found += _zookeeper_volumes(pool)
+        found += zookeeper_volumes(pool)
     return found + certificates.volumes(pool, role)

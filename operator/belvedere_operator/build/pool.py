@@ -13,9 +13,11 @@ def objects(pool: PoolInput) -> list[Document]:
     """In the order in which they are applied: what others refer to comes first."""
     return [
         *network.accounts(pool),
+        *network.spark_accounts(pool),
         *network.role_binding(pool),
         *network.services(pool),
         *network.network_policies(pool),
+        *network.spark_policies(pool),
         *budgets.budgets(pool),
         *workloads.store(pool),
         *workloads.deployments(pool),

@@ -15,9 +15,10 @@ from belvedere_operator.api.crds import BY_NAME
 from belvedere_operator.api.materialized_view import MaterializedViewSpec, MaterializedViewStatus
 from belvedere_operator.api.reading import InvalidSpec, read
 from belvedere_operator.gateway import DocumentResult
-from belvedere_operator.names import FINALIZER, paused, pool_of, sql_name
+from belvedere_operator.names import FINALIZER, VERIFY, paused, pool_of, sql_name
 
 TABLE, VIEW = "BaseTable", "MaterializedView"
+MOST_OF_REQUEST = 128
 IN_DATABASE = {TABLE: ("name", "columns", "key", "ties", "hbase"), VIEW: ("name", "query", "key", "retention", "build")}
 """Fields that mean something to the database; the others are between Kubernetes and the operator."""
 
@@ -43,6 +44,8 @@ class Item:
     """Since when."""
     finalized: bool = False
     paused: bool = False
+    verify_request: str = ""
+    """In which words somebody asks for a verification; the same ones were answered before."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -100,6 +103,7 @@ def item_of(resource: Mapping[str, Any]) -> Item:
         deleting=meta.get("deletionTimestamp"),
         finalized=FINALIZER in (meta.get("finalizers") or ()),
         paused=paused(resource),
+        verify_request=str((meta.get("annotations") or {}).get(VERIFY, ""))[:MOST_OF_REQUEST],
     )
 
 

@@ -9,12 +9,16 @@ from belvedere_operator.api import durations
 from belvedere_operator.api.base_table import BaseTableStatus
 from belvedere_operator.api.condition import Condition, Said, by_type, merged, no, unknown, yes
 from belvedere_operator.api.materialized_view import (
+    FAILED,
+    VERIFY,
     BuildStatus,
+    JobStatus,
     MaterializedViewSpec,
     MaterializedViewStatus,
     VerificationStatus,
     ZoneStatus,
 )
+from belvedere_operator.decide import jobs
 from belvedere_operator.decide.items import TABLE, Item, Phase, PoolState
 from belvedere_operator.decide.relations import NAME_TAKEN
 from belvedere_operator.gateway import DocumentResult, PoolFigures, TableFigures, ViewFigures
@@ -40,6 +44,14 @@ class Found:
     """How far the trial of a changed view is: reason and message."""
     verifications: Mapping[str, tuple[bool, VerificationStatus]] = field(default_factory=dict)
     """By name of the view's resource: whether the newest verification found no difference."""
+    jobs_seen: bool = False
+    """Whether it was looked for Jobs in this round, so that those that are missing are gone."""
+    jobs: Mapping[str, tuple[JobStatus, ...]] = field(default_factory=dict)
+    """By name of the view's resource: Jobs that work on it, or did."""
+    requests: Mapping[str, str] = field(default_factory=dict)
+    """By name of the view's resource: the request for a verification that was answered."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """By name of the view's resource: why it cannot be verified as it asks for."""
     target_lag_s: float = 2.0
 
     def view(self, item: Item) -> ViewFigures | None:
@@ -101,6 +113,8 @@ def _view_status(item: Item, found: Found) -> MaterializedViewStatus:
         good, verification = result
         text = verification.message or ""
         said.append(yes(VERIFIED, "NoDifference", text) if good else no(VERIFIED, "Different", text))
+    working = jobs.merged(before.jobs, found.jobs.get(item.name, ())) if found.jobs_seen else before.jobs
+    said += _not_verified(before, working, found.problems.get(item.name, ""), result is not None)
     status = replace(
         before,
         observed_generation=item.generation,
@@ -109,6 +123,8 @@ def _view_status(item: Item, found: Found) -> MaterializedViewStatus:
         applied=_applied(item, found),
         last_build=_build(before.last_build, said, told, found, found.results.get(item.key)),
         last_verification=verification,
+        jobs=working,
+        verify_request=found.requests.get(item.name, before.verify_request),
     )
     if found.figures is None:
         return status
@@ -210,6 +226,18 @@ def _built(item: Item, found: Found, told: ViewFigures | None) -> Said | None:
     return None
 
 
+def _not_verified(
+    before: MaterializedViewStatus, working: tuple[JobStatus, ...], problem: str, has_result: bool
+) -> list[Said]:
+    """A verification that could not be carried out: whether the view is right is not known."""
+    if problem:
+        return [unknown(VERIFIED, "NoSpark", problem)]
+    failed = [one for one in working if one.kind == VERIFY and one.phase == FAILED]
+    if has_result or not failed or failed[0] in before.jobs:
+        return []
+    return [unknown(VERIFIED, "JobFailed", f"Job {failed[0].name} found nothing: {failed[0].message}")]
+
+
 def _known_version(item: Item) -> int | None:
     return item.status.plan_version if isinstance(item.status, MaterializedViewStatus) else None
 
@@ -309,6 +337,7 @@ _TOLD = {ACCEPTED, BUILT, READY, VERIFIED, COMPLETE}
 _BAD_IF_TRUE = {"Stalled", "StoreBound", "HotKey"}
 _TOLD_OF_POOLS = {READY, *_BAD_IF_TRUE}
 _UNDER_WAY = {"Building", "Verifying"}
+_TOLD_UNKNOWN = {"NoSpark"}
 _ROUTINE = _UNDER_WAY | {"Starting", "Creating", "Suspended", "Deleting", "NotBuilt", "NotAccepted", "PoolNotReady"}
 
 
@@ -328,11 +357,21 @@ def events_of(before: tuple[Condition, ...], after: tuple[Condition, ...], pool:
         if condition.status == "True":
             if was is not None or condition.type in (BUILT, READY):
                 found.append(Event(condition.type, condition.message))
-        elif condition.reason in _ROUTINE or condition.status == "Unknown":
+        elif condition.reason in _ROUTINE or (condition.status == "Unknown" and condition.reason not in _TOLD_UNKNOWN):
             if condition.reason in _UNDER_WAY:
                 found.append(Event(condition.reason, condition.message))
         else:
             found.append(Event(condition.reason, f"{condition.type}: {condition.message}", warning=True))
+    return found
+
+
+def events_of_view(
+    before: BaseTableStatus | MaterializedViewStatus, after: BaseTableStatus | MaterializedViewStatus
+) -> list[Event]:
+    """Of a table or a view: of its conditions, and of Jobs."""
+    found = events_of(before.conditions, after.conditions)
+    if isinstance(before, MaterializedViewStatus) and isinstance(after, MaterializedViewStatus):
+        found += jobs.events(before.jobs, after.jobs)
     return found
 
 

@@ -28,6 +28,7 @@ PLURALS = {
     ("monitoring.coreos.com/v1", "ServiceMonitor"): "servicemonitors",
     ("coordination.k8s.io/v1", "Lease"): "leases",
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): "clusterrolebindings",
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): "rolebindings",
     ("apiregistration.k8s.io/v1", "APIService"): "apiservices",
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): "customresourcedefinitions",
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"): "validatingwebhookconfigurations",

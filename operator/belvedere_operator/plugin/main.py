@@ -15,6 +15,7 @@ import click
 
 from belvedere_operator.names import sql_name
 from belvedere_operator.plugin import report as reports
+from belvedere_operator.plugin import requests
 from belvedere_operator.plugin.cluster import Kubectl, KubectlFailed, columns
 from belvedere_operator.plugin.reaching import GatewayRefused, Reached, reached
 
@@ -160,9 +161,20 @@ def get(session: Session, view: str, key: tuple[str, ...]) -> None:
 
 @cli.command()
 @click.argument("view", required=False)
+@click.option("--engine", type=click.Choice(["duckdb", "spark"]), help="By a Job of the operator, with this engine.")
+@click.option("--job", is_flag=True, help="By a Job of the operator, with the engine that the view asks for.")
+@click.option("--no-wait", is_flag=True, help="Ask for the Job, and do not wait for its end.")
 @click.pass_obj
-def verify(session: Session, view: str | None) -> None:
-    """Recompute VIEW (default: all of the pool) and compare every row. Exit code 3 on a difference."""
+def verify(session: Session, view: str | None, engine: str | None, job: bool, no_wait: bool) -> None:
+    """Recompute VIEW (default: all of the pool) and compare every row. Exit code 3 on a difference.
+
+    A gateway does it with DuckDB, while the command waits. A Job does it for as long as spec.verify.deadline allows,
+    and what it finds is in the status of the view.
+    """
+    if engine is not None or job or no_wait:
+        if view is None:
+            raise click.UsageError("a Job verifies one view; name it")
+        sys.exit(requests.verify(session.kubectl, view, engine or "", wait=not no_wait, say=click.echo))
     name, pool = session.view(view) if view else ("", session.pool)
     body = json.dumps({"views": [name] if view else None}).encode()
     with session.gateway(pool) as gateway:

@@ -20,6 +20,7 @@ from belvedere_operator.build.pool import Key, key, objects, optional_keys
 from belvedere_operator.build.workloads import volume_claim_name
 from belvedere_operator.decide import pool_saying, saying
 from belvedere_operator.decide.certificates import CLOCKS_S
+from belvedere_operator.decide.farewell import Step
 from belvedere_operator.decide.items import Item, Phase, PoolState, by_item, item_of
 from belvedere_operator.decide.load import Assessment, Target, assess
 from belvedere_operator.decide.pods import troubles
@@ -42,13 +43,15 @@ from belvedere_operator.names import (
 from belvedere_operator.reconcile import zookeeper
 from belvedere_operator.reconcile.certificates import PoolCertificates
 from belvedere_operator.reconcile.gateways import Gateways
+from belvedere_operator.reconcile.leaving import take_leave
 from belvedere_operator.reconcile.objects import PoolObjects
 from belvedere_operator.reconcile.resources import PoolKey, Resources
 from belvedere_operator.reconcile.sampling import Sampling
-from belvedere_operator.reconcile.verifications import Verifications
+from belvedere_operator.reconcile.verifications import Seen, Verifications
 from belvedere_operator.reconcile.writing import Writing
 from belvedere_operator.reconcile.zookeeper import ZooKeeperCredentials
 from belvedere_operator.settings import Settings
+from belvedere_operator.times import age_s
 
 SOON_S, LATER_S = 2.0, 15.0
 """Until the next round while something is under way, and when nothing is."""
@@ -71,6 +74,8 @@ class _Memory:
     attempt: Attempt = field(default_factory=Attempt)
     replicas: int | None = None
     zookeeper: str = ""
+    working: bool = False
+    """A Job works on a view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +202,7 @@ class PoolRounds:
         )
         replicas_before, memory.replicas = memory.replicas, observed.pool.replicas
         self._say_pool(self._resources.pool(at) or pool, found, replicas_before, observed.pool.replicas)
-        return self._pause(observed, plan, results)
+        return SOON_S if memory.working else self._pause(observed, plan, results)
 
     def _observe(
         self, at: PoolKey, pool: Resource, spec: ViewPoolSpec, before: ViewPoolStatus, memory: _Memory
@@ -370,10 +375,12 @@ class PoolRounds:
             self._writing.release(by_key[released_key])
         if figures is not None and (dropped or results):
             figures = self._look_again(at, figures)
-        verifications = {}
+        verified = None
         if memory is not None and pool is not None:
             left = [item for item in items if item.key not in released]
-            verifications = memory.verifications.tend(pool, left, plan.verify)
+            verified = memory.verifications.tend(pool, left, figures, plan.verify)
+            memory.working = verified.under_way or bool(verified.requests)
+        seen = verified or Seen()
         told = by_item(plan.apply, results)
         found = saying.Found(
             pool=state,
@@ -383,7 +390,11 @@ class PoolRounds:
             results={key: one for key, one in told.items() if one.problem is not None or key not in plan.trying},
             waiting=waiting,
             trying=plan.trying,
-            verifications=verifications,
+            verifications=seen.results,
+            jobs_seen=seen.looked,
+            jobs=seen.jobs,
+            requests=seen.requests,
+            problems=seen.problems,
             target_lag_s=lag_s,
         )
         current = {(one["kind"], one["metadata"]["name"]): one for one in self._resources.relations(at)}
@@ -419,7 +430,7 @@ class PoolRounds:
     def _say(self, resource: Resource, item: Item, found: saying.Found) -> None:
         status = saying.status_of(item, found)
         if self._writing.status(resource, status, found.now):
-            self._writing.events(resource, saying.events_of(item.status.conditions, status.conditions))
+            self._writing.events(resource, saying.events_of_view(item.status, status))
 
     # ------------------------------------------------------------------ a pool that is not there
 
@@ -449,9 +460,10 @@ class PoolRounds:
         return answer
 
     def _let_pool_go(self, at: PoolKey, pool: Resource) -> None:
-        """What has no owner is taken away here; Kubernetes takes away the rest. No pool has to answer for that."""
+        """What has no owner is taken away here; Kubernetes takes away the rest. Nothing that has to answer for it can
+        hold it for ever."""
         namespace, name = at
-        if FINALIZER not in (pool["metadata"].get("finalizers") or ()):
+        if FINALIZER not in (pool["metadata"].get("finalizers") or ()) or not self._has_said_farewell(at, pool):
             return
         meta = {"name": role_binding_name(namespace, name)}
         self._kube.delete(
@@ -459,6 +471,26 @@ class PoolRounds:
         )
         self._writing.release(pool)
         self._forget(at)
+
+    def _has_said_farewell(self, at: PoolKey, pool: Resource) -> bool:
+        """Whether nothing is left to be done in other systems."""
+        namespace, name = at
+        try:
+            spec = read(ViewPoolSpec, pool.get("spec"))
+        except InvalidSpec:
+            return True
+        where = self._zookeeper(at, pool, spec, _status(pool))
+        leaving = PoolInput(name, namespace, pool["metadata"]["uid"], spec, self._settings, zookeeper=where)
+        leaving = replace(
+            leaving,
+            zookeeper_secret=self._credentials.secret_of(leaving),
+            zookeeper_tls=self._credentials.tls_of(leaving),
+        )
+        age = age_s(pool["metadata"]["deletionTimestamp"], self._now())
+        farewell = take_leave(self._kube, leaving, age)
+        if farewell.event is not None:
+            self._writing.events(pool, [farewell.event])
+        return farewell.step is Step.LET_GO
 
     def _forget(self, at: PoolKey) -> None:
         self._memory.pop(at, None)

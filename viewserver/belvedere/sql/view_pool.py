@@ -17,14 +17,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from belvedere.sql.yaml_document import Reasons, YamlDocument
+from belvedere.sql.yaml_document import YamlDocument
 
 POOL_FIELDS = ("backend", "replicas", "autoscaling", "distributors", "epoch", "retention")
 KUBERNETES_FIELDS = (
     *("coordinators", "gateways", "storage", "zookeeper", "image", "imagePullPolicy", "imagePullSecrets"),
-    *("templates", "stateLimit", "reclaimPolicy", "tls", "sinkHostPort"),
+    *("templates", "stateLimit", "reclaimPolicy", "tls", "sinkHostPort", "spark"),
 )
-POOL_REFUSED: Reasons = {"spark": ("a pool cannot use Spark yet", "leave it out")}
 AUTOSCALING_FIELDS = ("minReplicas", "maxReplicas", "targetLag", "targetBusy", "scaleDownAfter", "scaler", "mode")
 
 
@@ -52,7 +51,7 @@ class ViewPool:
 
 def read_pool(spec: YamlDocument, resource: str) -> ViewPool:
     """The pool that the fields describe; refused where they contradict each other."""
-    spec.mapping(POOL_FIELDS + KUBERNETES_FIELDS, POOL_REFUSED)
+    spec.mapping(POOL_FIELDS + KUBERNETES_FIELDS)
     backend = spec.optional("backend")
     if backend is not None and not re.match(r"[a-z][a-z0-9+.-]*:", backend.text()):
         raise backend.fail(f"{backend.value!r} is no URL", "such as served://HOST:PORT")
