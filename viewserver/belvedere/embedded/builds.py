@@ -2,22 +2,24 @@
 
 A build goes on in pieces between epochs. When its scan is done, an `activate` operation is written to the log: its
 epoch is the one at which the views appear, also when the log is replayed. A crash before that leaves a view that
-was created and not activated: recovery starts its build again.
+was created and not activated: recovery goes on with its build where the newest snapshot has it, or starts it again.
 """
 
 from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from belvedere.embedded.storage.plans import plan_json, plan_of
 from belvedere.embedded.storage.snapshot import StoredSnapshot
 from belvedere.embedded.storage.views import ViewTable, difference
 from belvedere.engine.build import Build
 from belvedere.engine.delta import Delta
 from belvedere.engine.engine import ViewsFailed
+from belvedere.engine.operators.base import State
 from belvedere.errors import BelvedereError, CatalogError, Closed, Defect, DiskError, ViewFailed
 from belvedere.model import ddl
 from belvedere.model.describe import ViewShape, schema_of, table_of
@@ -43,6 +45,22 @@ class Building:
     build: Build
     tables: dict[ViewNode, ViewTable] = field(default_factory=dict)
     announced: bool = False
+    since: float = field(default_factory=time.monotonic)
+    """When this process began with it, and how many rows it had then."""
+    taken_over: int = 0
+
+    def progress(self) -> dict[str, Any]:
+        """For `status`: rows of base tables that are scanned, and the time that the others will take."""
+        done, total = self.build.progress
+        seconds, scanned = time.monotonic() - self.since, done - self.taken_over
+        return {
+            "views": [d.name for d in self.definitions],
+            "done": done,
+            "total": total,
+            "share": done / total if total else 1.0,
+            "taken_over": self.taken_over,
+            "remaining_s": round(seconds / scanned * (total - done), 1) if scanned > 0 else None,
+        }
 
 
 @dataclass(slots=True)
@@ -209,11 +227,9 @@ class Builds:
         return {}
 
     def _begin(self, epoch: int, operation: dict[str, Any]) -> None:
+        definitions = self._bound(operation)
         catalog = self._runtime.catalog
-        definitions = []
-        for value in operation["views"]:
-            definition = ddl.bind_view(value, catalog)
-            definitions.append(definition)
+        for definition in definitions:
             catalog = catalog.with_view(definition)
         nodes = plan_views(catalog, definitions, self._runtime.engine.plan)
         build = self._runtime.engine.build(nodes, self.rows_of)
@@ -224,6 +240,13 @@ class Builds:
         # what running operators hold is taken over before the next epoch: from then on their changes are forwarded
         self._advance_once(self.current)
 
+    def _bound(self, operation: dict[str, Any]) -> list[ViewDef]:
+        catalog, definitions = self._runtime.catalog, []
+        for value in operation["views"]:
+            definitions.append(ddl.bind_view(value, catalog))
+            catalog = catalog.with_view(definitions[-1])
+        return definitions
+
     def _fail_views(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
         """They are out of service since the record that it names (`FailedViews`)."""
         return {}
@@ -231,9 +254,71 @@ class Builds:
     def cannot_build(self, unbuilt: Unbuilt) -> None:
         self._unbuilt = unbuilt
 
-    def resume(self, epoch: int, operation: dict[str, Any]) -> None:
-        """Start a build again that a snapshot found under way."""
+    def dump(self, write: Callable[[ViewTable], dict[str, Any]]) -> dict[str, Any] | None:
+        """The build under way, for a snapshot. `write` writes a table and says where."""
+        current = self.current
+        if current is None:
+            return None
+        return {
+            "plan": plan_json(current.nodes),
+            "signature": self._runtime.engine.signature(current.nodes),
+            "views": [write(current.tables[node]) for node in current.nodes],
+            **current.build.dump(),
+        }
+
+    def resume(
+        self,
+        epoch: int,
+        operation: dict[str, Any],
+        dump: Mapping[str, Any] | None,
+        snapshot: StoredSnapshot,
+        state: Mapping[str, State],
+    ) -> None:
+        """Go on with a build that a snapshot found under way, where it was; if that was another plan or engine, from
+        the start."""
+        if dump is None or not self._load(operation, dump, snapshot, state):
+            self.begin_again(epoch, operation)
+
+    def _load(
+        self,
+        operation: dict[str, Any],
+        dump: Mapping[str, Any],
+        snapshot: StoredSnapshot,
+        state: Mapping[str, State],
+    ) -> bool:
+        engine = self._runtime.engine
+        try:
+            nodes, definitions = plan_of(dump["plan"]), self._bound(operation)
+        except (BelvedereError, KeyError):
+            return False
+        if dump["signature"] != engine.signature(nodes) or [n.name for n in nodes] != [d.name for d in definitions]:
+            return False
+        shapes = [shape_of(node, definition) for node, definition in zip(nodes, definitions, strict=True)]
+        if shapes != [ViewShape.of(view) for view in dump["views"]]:
+            return False
+        build = engine.load_build(nodes, self.rows_of, state, dump)
+        if build is None:
+            return False
+        self.current = Building(operation, definitions, nodes, build, taken_over=build.progress[0])
+        for node, shape, view in zip(nodes, shapes, dump["views"], strict=True):
+            table = ViewTable(shape, lambda: self._runtime.committed, view["since"])
+            table.load(snapshot.arrays(view["file"]))
+            self.current.tables[node] = table
+        return True
+
+    def begin_again(self, epoch: int, operation: dict[str, Any], announced: bool = False) -> None:
+        """Start a build again whose operators are gone. `announced`: the log says already how it ends."""
         self._create_views(epoch, operation)
+        under_way = self.current or self._unbuilt
+        assert under_way is not None
+        under_way.announced = announced
+
+    def _repair(self, epoch: int, operation: dict[str, Any]) -> None:
+        self._runtime.repairs.apply(epoch, operation)
+
+    def _reread(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
+        """Reading processes load the snapshot of that epoch, or a newer one."""
+        return {"reread": operation["epoch"]}
 
     def _abandon(self, epoch: int, operation: dict[str, Any]) -> dict[str, Any]:
         self._give_up()
@@ -348,7 +433,7 @@ class Builds:
 
     def _piece(self, current: Building) -> None:
         started = time.monotonic()
-        while time.monotonic() - started < PIECE_SECONDS and self._advance_once(current):
+        while self._advance_once(current) and time.monotonic() - started < PIECE_SECONDS:
             pass
 
     def _advance_once(self, current: Building) -> bool:
@@ -361,9 +446,6 @@ class Builds:
         return True
 
     @property
-    def progress(self) -> tuple[list[str], int, int] | None:
-        """Views being built, slots scanned, slots to scan."""
-        if self.current is None:
-            return None
-        done, total = self.current.build.progress
-        return [d.name for d in self.current.definitions], done, total
+    def progress(self) -> list[dict[str, Any]]:
+        """The builds under way."""
+        return [] if self.current is None else [self.current.progress()]

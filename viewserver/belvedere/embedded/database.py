@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,8 @@ from belvedere.embedded.instance import Instance
 from belvedere.embedded.options import DatabaseOptions
 from belvedere.embedded.pins import PinLeases
 from belvedere.embedded.reading import After, Moment, together
-from belvedere.embedded.statements import Statements
+from belvedere.embedded.repairing import Repairing
+from belvedere.embedded.repairs import Damage, Repairs
 from belvedere.embedded.storage.changelog import Change
 from belvedere.embedded.storage.commit import GroupEntry
 from belvedere.embedded.storage.files import Files
@@ -37,6 +39,7 @@ from belvedere.model.catalog_change import CatalogChange
 from belvedere.model.closing import Closing
 from belvedere.model.describe import ViewShape
 from belvedere.model.ranges import KeyRange
+from belvedere.model.repair import RepairReport
 from belvedere.model.statements import NO_PREFIXES, Result
 from belvedere.model.token import Token
 from belvedere.model.writing import ReadRows, Writing, refuse_view
@@ -45,10 +48,11 @@ from belvedere.plan.planner import plan_views
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
 
+T = TypeVar("T")
 Decide = Callable[[Catalog, st.Statement], CatalogChange | None]
 
 
-class Database(Statements, Writing[Token], Closing):
+class Database(Repairing, Writing[Token], Closing):
     """A database open for reading and writing. All methods may be called from any thread."""
 
     def __init__(self, path: str | os.PathLike[str] | None, options: DatabaseOptions, files: Files | None = None):
@@ -285,6 +289,29 @@ class Database(Statements, Writing[Token], Closing):
 
         described = applicable(text, lambda: self.catalog, EMBEDDED)
         return [self._change_catalog(content, wait, catalog_change.reconcile) for content in described]
+
+    # ------------------------------------------------------------------ repair: see Repairing
+
+    def _between_epochs(self, action: Callable[[Repairs], T]) -> T:
+        return self._runtime.call(lambda: action(self._runtime.repairs))
+
+    def _carry_out_repair(self, damage: Damage) -> RepairReport:
+        with self._ddl:
+            self._settle_ddl()
+            operation = damage.operation()
+            token = self._applied(self._submit_ddl(operation))
+            result = self._runtime.repairs.results.pop(operation["id"])
+            if isinstance(result, Exception):
+                raise result
+            snapshots = self._instance.snapshots
+            if snapshots is None:
+                return result
+            # for reading processes: what they have read is left behind
+            self._runtime.call(lambda: snapshots.take(wait=True, anew=True))
+            if snapshots.epoch < token.epoch:
+                return replace(result, problem=f"reading processes do not know it yet: {snapshots.problem}")
+            self._applied(self._submit_ddl({"op": "reread", "epoch": token.epoch}))
+            return result
 
     # ------------------------------------------------------------------ the end
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from belvedere.embedded.builds import RefusedView, StaleRows, Unbuilt, no_room
+from belvedere.embedded.fresh import compute
 from belvedere.embedded.storage.commit import Group
 from belvedere.embedded.storage.files import Files
 from belvedere.embedded.storage.tail import Gone, LogTail
@@ -71,7 +72,7 @@ class FailedViews:
             self._take_out(operation, epoch)
         self._swap_in(epoch, fresh)
         if building is not None and unbuilt is None:
-            builds.resume(epoch, building.operation)
+            builds.begin_again(epoch, building.operation, building.announced)
         elif building is not None:
             assert isinstance(unbuilt, Exception)
             builds.cannot_build(Unbuilt(building.operation, unbuilt))
@@ -88,20 +89,8 @@ class FailedViews:
 
     def _made_anew(self, nodes: Sequence[ViewNode]) -> dict[ViewNode, ViewTable]:
         """All operators and rows of these views, from base rows."""
-        runtime = self._runtime
-        fresh: dict[ViewNode, ViewTable] = {}
-        for node in nodes:
-            old = runtime.tables[node.name]
-            fresh[node] = ViewTable(old.shape, lambda: runtime.committed, old.since)
-        runtime.engine.restart()
-        if nodes:
-            build = runtime.engine.build(nodes, lambda node: fresh[node].chunks())
-            while (deltas := build.advance(runtime.options.build_rows)) is not None:
-                for node, delta in deltas.items():
-                    fresh[node].apply_now(delta.chunks, delta.quarantine)
-                    delta.chunks.close()
-            runtime.engine.activate(build)
-        return fresh
+        self._runtime.engine.restart()
+        return compute(self._runtime, self._runtime.engine, nodes)
 
     def _swap_in(self, epoch: int, fresh: Mapping[ViewNode, ViewTable]) -> None:
         """The epoch is what turns the old rows into the new ones."""

@@ -180,13 +180,16 @@ class Instance:
         recovery = Recovery(runtime, files, self.log, self.clock, self.given_up)
         recovery.run()
         self._requests = recovery.requests
-        self.recovered = {"records": recovery.records, "rebuilt": recovery.rebuilt}
+        taken_over = sum(build["taken_over"] for build in runtime.builds.progress)
+        self.recovered = {"records": recovery.records, "rebuilt": recovery.rebuilt, "build_rows": taken_over}
         self.snapshots = Checkpointer(runtime, files, self.log, self.clock, self.leases)
         if recovery.snapshot is not None:
             manifest = recovery.snapshot.manifest
             self.snapshots.epoch, self.snapshots.sequence = manifest["epoch"], manifest["sequence"]
             self.snapshots.size, self.snapshots.count = recovery.snapshot.size, 1
         runtime.between = self.snapshots.between
+        runtime.built = self.snapshots.built
+        runtime.repairs.files = files
         return recovery.history_lost
 
     def _announce(self, operation: ddl.Operation) -> Token:

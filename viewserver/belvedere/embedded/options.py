@@ -27,6 +27,7 @@ class DatabaseOptions:
     backlog_rows: int = 4 << 20
     backlog_bytes: int = 1 << 30
     build_rows: int = 1 << 16
+    build_snapshot_seconds: float = 10.0
     snapshot_bytes: int = 256 << 20
     segment_bytes: int = 64 << 20
     threads: int = 2

@@ -103,6 +103,7 @@ class Reader(Statements, Closing):
         self._out: dict[str, RefusedView] = {}
         self._bases: dict[str, DeltaTable] | None = None
         self._at = at = _Committed()
+        self._loaded = 0 if snapshot is None else snapshot.manifest["epoch"]
         self._bound: Catalog | None = None
         self._catalog_json: dict[str, Any] = {"tables": [], "views": []}
         first = min(changelog.list_segments(self._files), default=0)
@@ -144,6 +145,8 @@ class Reader(Statements, Closing):
     def _apply(self, parts: list[Change]) -> None:
         """One epoch; readers of this process see it at once."""
         epoch, at = parts[-1].epoch, self._at
+        if any(change.meta.get("reread", 0) > self._loaded for change in parts):
+            raise Gone("what was read before it was repaired")
         rows: dict[str, list[Delta]] = {}
         fresh: dict[str, ViewTable] = {}
         for change in parts:
@@ -294,12 +297,20 @@ class Reader(Statements, Closing):
             elif entry["op"] == "drop_table":
                 del bases[entry["name"]]
         for name, changes in parts.items():
-            bases[name].apply(merge_changes(changes), ())
+            bases[name].apply(merge_changes(changes), (), record.epoch * 1000)
 
     def _with_bases(self, action: Callable[[dict[str, DeltaTable]], T]) -> T:
         with self._guard:
             self._refresh()
             return self._again(lambda: action(self._follow_bases()))
+
+    def base_tables(self) -> dict[str, DeltaTable]:
+        """Base tables as snapshot and log have them, at the epoch of the views."""
+        return self._with_bases(lambda bases: bases)
+
+    def view_table(self, name: str) -> ViewTable | None:
+        """A view as snapshot and changelog have it."""
+        return self._views().get(name)
 
     def _base_range(self, table: TableDef, wanted: KeyRange, columns: Sequence[int]) -> tuple[int, tuple[Vec, ...]]:
         return self._with_bases(lambda bases: (self._epoch, base_range(bases[table.name], wanted, columns)))

@@ -52,6 +52,8 @@ class Recovery:
         self.records = 0
         self.rebuilt = False
         self.history_lost = False
+        self._state: dict[str, dict[str, Any]] = {}
+        """Of operators by the digests of their parts of the plan, as the snapshot has it."""
 
     def run(self) -> None:
         runtime = self._runtime
@@ -69,7 +71,10 @@ class Recovery:
         if self.history_lost:
             runtime.changelog.reset(runtime.committed)
         if manifest["pending"] is not None:
-            runtime.builds.resume(runtime.committed, manifest["pending"])
+            assert self.snapshot is not None
+            kept = None if self.rebuilt else manifest.get("build")
+            runtime.builds.resume(runtime.committed, manifest["pending"], kept, self.snapshot, self._state)
+        self._state = {}
         known = set(runtime.builds.refused)
         self._replay()
         if runtime.changelog.epoch > runtime.committed or runtime.builds.refused.keys() - known:
@@ -128,8 +133,7 @@ class Recovery:
         return self._runtime.committed
 
     def _load_state(self, snapshot: StoredSnapshot, nodes: list[ViewNode], stored: dict[str, Any]) -> None:
-        runtime = self._runtime
-        state: dict[str, dict[str, Any]] = {}
+        runtime, state = self._runtime, self._state
         for path, values in snapshot.arrays(snapshot.manifest["state"]).items():
             digest, _, name = path.partition("/")
             state.setdefault(digest, {})[name] = values

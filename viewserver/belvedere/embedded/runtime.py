@@ -20,6 +20,7 @@ from belvedere import allocator
 from belvedere.embedded.builds import Builds, no_room
 from belvedere.embedded.failed_views import FailedViews
 from belvedere.embedded.options import DatabaseOptions
+from belvedere.embedded.repairs import Repairs
 from belvedere.embedded.storage.changelog import Changelog
 from belvedere.embedded.storage.commit import Group
 from belvedere.embedded.storage.views import ViewTable
@@ -81,6 +82,7 @@ class Runtime:
         self.shapes: dict[tuple[str, int], ViewShape] = {}
         self.builds = Builds(self)
         self.failed_views = FailedViews(self)
+        self.repairs = Repairs(self)
         self.committed = 0
         self.sequence = 0
         self.steps = 0
@@ -88,6 +90,8 @@ class Runtime:
         self.on_stop: Callable[[str], None] = lambda reason: None
         self.between: Callable[[], None] = lambda: None
         """Called between epochs: snapshots and collection."""
+        self.built: Callable[[float], None] = lambda seconds: None
+        """Called after each piece of a build, with the time that it took."""
         self.requests: Callable[[int], list[Any]] = lambda epoch: []
         """Names of writes up to an epoch that may be repeated, for snapshots."""
         self.failure: str | None = None
@@ -229,7 +233,9 @@ class Runtime:
             self.process(groups)
             self.between()
         if self.builds.busy:
+            started = time.monotonic()
             self.builds.advance()
+            self.built(time.monotonic() - started)
         return True
 
     def _gather(self) -> None:
@@ -284,7 +290,13 @@ class Runtime:
                 parts.setdefault(entry.table, []).append(codec.widen(table, entry.changes))
         return {name: merge_changes(found) for name, found in parts.items()}
 
-    def commit(self, epoch: int, deltas: Mapping[ViewNode, ViewDelta], extra: Extra | None = None) -> None:
+    def commit(
+        self,
+        epoch: int,
+        deltas: Mapping[ViewNode, ViewDelta],
+        extra: Extra | None = None,
+        before_publishing: Callable[[], None] = lambda: None,
+    ) -> None:
         """Apply what a step gave, write it to the history, and let readers see it."""
         touched: list[tuple[ViewTable, ViewDelta]] = []
         for node, delta in deltas.items():
@@ -298,6 +310,7 @@ class Runtime:
         if epoch > self.changelog.epoch:
             rows = ((t.shape, chunk) for t, d in touched for chunk in d.chunks)
             self.record(epoch, rows, [(t.shape, q) for t, d in touched for q in d.quarantine], extra)
+        before_publishing()
         self.publish(epoch)
         for table, _ in touched:
             table.finish()

@@ -8,6 +8,7 @@ written row is bounded.
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from belvedere.embedded.builds import no_room
@@ -23,6 +24,8 @@ from belvedere.errors import Closed
 from belvedere.model import ddl
 
 _COLLECT_EPOCHS = 256
+_BUILD_SHARE = 10
+"""A build goes on for so many times as long as the last snapshot took before the next one is taken."""
 
 
 class Checkpointer:
@@ -39,6 +42,19 @@ class Checkpointer:
         self._failed: BaseException | None = None
         self._penalty = 1
         self._since_collection = 0
+        self._seconds = 0.0
+        """How long the engine's thread wrote the last snapshot."""
+        self._built = 0.0
+        """Seconds of building since then."""
+
+    def built(self, seconds: float) -> None:
+        """A piece of a build is done: what it has got to is worth a snapshot now and then."""
+        self._built += seconds
+        options = self._runtime.options
+        if not options.snapshot or self.publishing:
+            return
+        if self._built >= max(options.build_snapshot_seconds, _BUILD_SHARE * self._seconds) * self._penalty:
+            self.take()
 
     def between(self) -> None:
         """Called between epochs."""
@@ -62,9 +78,10 @@ class Checkpointer:
         self.join()
         runtime = self._runtime
         epoch, sequence = runtime.committed, runtime.sequence
-        if epoch == self.epoch and self.count and not anew:
+        if epoch == self.epoch and self.count and not anew and not self._built:
             return
         self._log.rotate()
+        started, self._built = time.monotonic(), 0.0
         try:
             writer = SnapshotWriter(self._files, epoch)
             manifest = self._write(writer)
@@ -73,6 +90,7 @@ class Checkpointer:
             if wait:
                 self._check()
             return
+        self._seconds = time.monotonic() - started
         self._publishing = threading.Thread(
             target=self._publish, args=(writer, manifest, epoch, sequence), name="belvedere-snapshot", daemon=True
         )
@@ -109,6 +127,7 @@ class Checkpointer:
                 if view.stale is not None
             ],
             "pending": runtime.builds.pending,
+            "build": runtime.builds.dump(lambda table: _view_json(table, writer)),
             "tables": {name: writer.add_table(table.dump()) for name, table in runtime.engine.tables.items()},
             "views": [_view_json(table, writer) for table in runtime.tables.values()],
             "shapes": [s.to_json() for s in runtime.shapes.values()],

@@ -21,7 +21,6 @@ def collect(
     """Everything at once."""
     now = committer.clock.now() // 1000
     written, committed = committer.epoch, runtime.committed
-    progress = runtime.builds.progress
     problems = [p for p in (runtime.waiting_for_room, snapshots.problem if snapshots is not None else None) if p]
     problems += [view.problem for view in runtime.builds.refused.values()]
     return {
@@ -40,7 +39,7 @@ def collect(
             for name, view in runtime.builds.refused.items()
             if view.failed
         },
-        "builds": [] if progress is None else [{"views": progress[0], "done": progress[1], "total": progress[2]}],
+        "builds": runtime.builds.progress,
         "memory": _memory(runtime),
         "log": {} if log is None else {"bytes": sum(s.size for s in log.segments), "segments": len(log.segments)},
         "snapshot": {} if snapshots is None else {"epoch": snapshots.epoch, "bytes": snapshots.size},

@@ -41,6 +41,32 @@ class Build:
         self.started = False
         self.done = False
 
+    def dump(self) -> dict[str, Any]:
+        """How far it has come, for a snapshot: of each table the rows (tombstones too) in front of the scan, None when
+        it is through; and which parts of the plan are its own."""
+        tables = self._engine.tables
+        return {
+            "scanned": {
+                t: None if t not in self._pending else tables[t].used_below(w) for t, w in self.watermarks.items()
+            },
+            "new": sorted(self._engine.digest(task) for task in self.new),
+        }
+
+    def load(self, dump: Mapping[str, Any]) -> bool:
+        """Go on where `dump` was taken; the engine has loaded base tables and state from the same snapshot. False if
+        that was a build of other views."""
+        own = set(dump["new"])
+        if self.watermarks.keys() != dump["scanned"].keys():
+            return False
+        self.new = {task for task in self._tasks if self._engine.digest(task) in own}
+        if len(self.new) != len(own):
+            return False
+        for table, scanned in dump["scanned"].items():
+            self.watermarks[table] = np.iinfo(np.int64).max if scanned is None else scanned
+        self._pending = [table for table in self._pending if dump["scanned"][table] is not None]
+        self.started = True
+        return True
+
     @property
     def progress(self) -> tuple[int, int]:
         """Slots scanned, slots to scan."""

@@ -222,6 +222,25 @@ class Engine:
         self._used.clear()
         self.budget = Budget(self.budget.limit, self.budget.directory)
 
+    def beside(self) -> Engine:
+        """An engine without views over the same base tables: to make views anew from them, between epochs."""
+        made = Engine(
+            memory_limit=self.budget.limit,
+            spill_directory=self.budget.directory,
+            threads=1,
+            tombstone_retention_ms=self._retention,
+        )
+        made.tables = self.tables
+        return made
+
+    def adopt(self, other: Engine) -> None:
+        """Go on with the operators of an engine that was made `beside` this one; own ones are forgotten."""
+        other.budget.spills += self.budget.spills
+        other.budget.spilled_bytes += self.budget.spilled_bytes
+        self._views, self._builds, self.running = other._views, other._builds, other.running
+        self._digests, self._layout, self._needed = other._digests, other._layout, other._needed
+        self._used, self.budget = other._used, other.budget
+
     def used(self, task: Task) -> None:
         """The task, or what it reads, has something to do at the end of the epoch. With hundreds of views most have
         not."""
@@ -299,13 +318,18 @@ class Engine:
                 operator.evict(slots[share(len(slots))])
 
     def dump_state(self) -> dict[str, State]:
-        """State of every operator by the digest of its task; usable only by the same plan and engine version."""
+        """State of every operator, those of a build included, by the digest of its task; usable only by the same plan
+        and engine version."""
         out = {}
-        for task in ordered(self._views):
+        for task in ordered([*self._views, *(view for build in self._builds for view in build.views)]):
             dump = getattr(self.running[task], "dump", None)
             if dump is not None:
                 out[digest(task, self._digests)] = dump()
         return out
+
+    def digest(self, task: Task) -> str:
+        """The name of a part of the plan."""
+        return digest(task, self._digests)
 
     def signature(self, views: Sequence[nodes.ViewNode]) -> str:
         """Names the plan and the engine; state may be loaded only where it is equal."""
@@ -316,7 +340,22 @@ class Engine:
         """Put views into service with the state that `dump_state` gave for exactly this plan."""
         self._views = list(views)
         self._reshape()
-        for task in ordered(self._views):
+        self._load(ordered(self._views), state)
+
+    def load_build(
+        self, views: Sequence[nodes.ViewNode], rows_of: RowsOf, state: Mapping[str, State], dump: Mapping[str, Any]
+    ) -> Build | None:
+        """Go on with a build that a snapshot found under way; None if its dump is of other views."""
+        build = self.build(views, rows_of)
+        if not build.load(dump):
+            self.abandon(build)
+            return None
+        served = Layout(self._views).depth  # what those in service use as well is there already
+        self._load([task for task in ordered(views) if task not in served], state)
+        return build
+
+    def _load(self, tasks: Sequence[Task], state: Mapping[str, State]) -> None:
+        for task in tasks:
             operator = self.running[task]
             if hasattr(operator, "load"):
                 # An operator without state of its own leaves no arrays, and so no entry in a snapshot.

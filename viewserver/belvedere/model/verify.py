@@ -26,6 +26,8 @@ from belvedere.types import Column, Kind, Schema
 SHOWN = 10
 RELATIVE = 1e-9
 KINDS = ("missing", "extra", "different")
+VIEW, STATE, TABLE = "view", "state", "table"
+_SUBJECTS = {VIEW: "view", STATE: "state of view", TABLE: "table"}
 Row: TypeAlias = dict[str, Any]
 Pair: TypeAlias = dict[str, Row]
 """Two rows of one key: the view's (`found`) and the recomputed one (`expected`)."""
@@ -36,7 +38,8 @@ class Report:
     """What a verification found. `missing`: recomputed rows that the view lacks; `extra`: the reverse; `different`: the
     rows of a key that both have (a few of each; `counts` says how many there are). `ok`: complete and equal.
     `complete`: nothing is in quarantine, in the view or in views that it reads. `compared`: the rows could be
-    recomputed. `scope`: which part of the view was looked at, in words; empty for all of it."""
+    recomputed. `scope`: which part of the view was looked at, in words; empty for all of it. `subject`: what it is
+    about, the rows of a view, the state behind one, or the rows of a base table."""
 
     view: str
     epoch: int
@@ -54,6 +57,7 @@ class Report:
     engine: str = "duckdb"
     scope: str = ""
     seconds: float = 0.0
+    subject: str = VIEW
     parts: tuple[Report, ...] = field(default=())
 
     @property
@@ -89,6 +93,7 @@ class Report:
             "problem": self.problem,
             "engine": self.engine,
             "scope": self.scope,
+            "subject": self.subject,
             "seconds": round(self.seconds, 3),
         }
         if self.parts:
@@ -98,17 +103,21 @@ class Report:
     def __str__(self) -> str:
         if self.parts:
             return "\n".join(str(p) for p in self.parts)
+        about = f"{_SUBJECTS[self.subject]} {self.view}"
+        right = "its origin" if self.subject == TABLE else "a recomputation"
         if self.ok:
             part = f" ({self.scope})" if self.scope else ""
-            return f"view {self.view}: {self.rows:,} rows{part} at epoch {self.epoch} equal a recomputation"
-        text = f"view {self.view} at epoch {self.epoch}: "
+            return f"{about}: {self.rows:,} rows{part} at epoch {self.epoch} equal {right}"
+        text = f"{about} at epoch {self.epoch}: "
         if self.problem:
             return text + self.problem
-        text += f"{self.differences:,} of {self.rows:,} rows differ from a recomputation"
+        text += f"{self.differences:,} of {self.rows:,} rows differ from {right}"
         if not self.complete:
             text += f" ({self.incomplete})"
         for name, rows in (("missing", self.missing), ("extra", self.extra)):
             text += "".join(f"\n  {name} {row}" for row in rows)
+        if self.subject != VIEW:
+            return text + "".join(f"\n  different {p['found']}" for p in self.different)
         return text + "".join(f"\n  different {p['found']}, not {p['expected']}" for p in self.different)
 
 

@@ -29,7 +29,7 @@ from belvedere.model.describe import ViewShape
 from belvedere.model.keys import key_codec
 from belvedere.model.ranges import KeyRange
 from belvedere.model.shapes import arrow_schema
-from belvedere.types import INT, Schema
+from belvedere.types import INT, Column, Schema
 
 APPLY_ROWS = 1 << 15
 """Rows applied under one hold of the lock: readers wait for at most this many."""
@@ -216,9 +216,7 @@ class ViewTable:
 
     def chunks(self, rows: int = 1 << 16) -> Iterator[Delta]:
         """All rows in pieces, between epochs."""
-        slots = self.table.slots()
-        for start in range(0, len(slots), rows):
-            yield self.table.rows(slots[start : start + rows])
+        return _rows_in_pieces(self.table, rows)
 
     def quarantine_parts(self, rows: int = 1 << 16) -> Iterator[Quarantined]:
         """All of its quarantine in pieces, between epochs."""
@@ -243,9 +241,10 @@ class ViewTable:
 
     def before(self, later: Sequence[tuple[int, Delta]]) -> Before:
         """What rows that were changed later (there are some) looked like before."""
-        return Before(later, self._encode)
+        return Before(later, self.encode)
 
-    def _encode(self, rows: Delta) -> pa.BinaryArray:
+    def encode(self, rows: Delta) -> pa.BinaryArray:
+        """The keys of rows."""
         return self._rows.encode([rows.columns[i] for i in self.shape.key], len(rows))
 
     def _hidden(self, epoch: int) -> Before | None:
@@ -253,7 +252,7 @@ class ViewTable:
         if not self._pending or self._pending_epoch <= epoch:
             return None
         if self._overlay is None:
-            self._overlay = Before([(self._pending_epoch, d) for d in self._pending], self._encode)
+            self._overlay = Before([(self._pending_epoch, d) for d in self._pending], self.encode)
         return self._overlay
 
     def get(self, id: np.ndarray) -> tuple[int, Row | None]:
@@ -322,7 +321,7 @@ class ViewTable:
         rows = self.table.rows(slots)
         rows.error = None
         every = concat_deltas([rows, *images])
-        position = sort_keys(self._encode(every))
+        position = sort_keys(self.encode(every))
         position = (position[::-1] if wanted.reverse else position)[:limit]
         return tuple(every.columns[i].take(position) for i in columns)
 
@@ -385,26 +384,51 @@ def _pieces(chunks: Iterable[Delta]) -> Iterator[Delta]:
 
 def difference(schema: Schema, old: ViewTable, new: ViewTable) -> Iterator[Delta]:
     """What turns the rows of one version into those of the next; both have one schema and key."""
-    for chunk in old.chunks():
-        slots = new.table.find(chunk.id)
+    return table_difference(schema, old.table, new.table)
+
+
+def quarantine_difference(old: ViewTable, new: ViewTable) -> Iterator[Quarantined]:
+    """The same for what is in quarantine."""
+    schema = (*old.shape.schema, Column("#column", INT), Column("#code", INT))
+    for delta in table_difference(schema, old.quarantine, new.quarantine):
+        column, code = delta.columns[-2:]
+        assert isinstance(column.data, np.ndarray) and isinstance(code.data, np.ndarray)
+        yield Quarantined(Delta(delta.columns[:-2], delta.weight, delta.id), column.data, code.data)
+
+
+def table_difference(schema: Schema, old: Table, new: Table) -> Iterator[Delta]:
+    """What turns the rows of one table into those of another."""
+    for chunk in _rows_in_pieces(old):
+        slots = new.find(chunk.id)
         both = slots >= 0
         same = np.zeros(len(chunk), np.bool_)
         if both.any():
-            now = new.table.columns.gather(slots[both])
-            equal = np.ones(int(both.sum()), np.bool_)
-            for before, after in zip(chunk.columns, now, strict=True):
-                equal &= _equal(before.filter(both), after)
-            same[both] = equal
+            now = new.columns.gather(slots[both])
+            same[both] = equal_rows([c.filter(both) for c in chunk.columns], now)
         gone = chunk.filter(~same)
         gone.weight = np.full(len(gone), -1, np.int8)
         changed = both & ~same
-        come = new.table.rows(slots[changed]) if changed.any() else empty_delta(schema)
+        come = new.rows(slots[changed]) if changed.any() else empty_delta(schema)
         if len(gone) or len(come):
             yield concat_deltas([gone, come])
-    for chunk in new.chunks():
-        fresh = chunk.filter(old.table.find(chunk.id) < 0)
+    for chunk in _rows_in_pieces(new):
+        fresh = chunk.filter(old.find(chunk.id) < 0)
         if len(fresh):
             yield fresh
+
+
+def equal_rows(left: Sequence[Vec], right: Sequence[Vec]) -> np.ndarray:
+    """Mask of rows that hold the same in all columns."""
+    equal = np.ones(len(left[0]) if left else 0, np.bool_)
+    for before, after in zip(left, right, strict=True):
+        equal &= _equal(before, after)
+    return equal
+
+
+def _rows_in_pieces(table: Table, rows: int = 1 << 16) -> Iterator[Delta]:
+    slots = table.slots()
+    for start in range(0, len(slots), rows):
+        yield table.rows(slots[start : start + rows])
 
 
 def _equal(a: Vec, b: Vec) -> np.ndarray:

@@ -105,6 +105,12 @@ class PreAggregationOperator:
             self._last_error[groups] = Status.VALUE if error is None else error
         return new, has, error
 
+    def handed(self, groups: np.ndarray) -> tuple[tuple[Vec, ...], np.ndarray, np.ndarray | None]:
+        """What was handed upward last of these groups: values, whether they existed, errors."""
+        self._reach()
+        error = None if self._last_error is None else self._last_error[groups]
+        return self._last.gather(groups), self._had[groups], error
+
     def detach(self) -> None:
         """The operator goes, the arrangement may stay for others."""
         del self.arrangement.facets[self._name]

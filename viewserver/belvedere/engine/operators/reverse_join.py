@@ -233,6 +233,14 @@ class ReverseJoinOperator:
             return np.empty(0, np.int64), np.empty(0, np.int32)
         return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
+    def memberships(self) -> np.ndarray:
+        """By row slot the group among whose members it is; -1: of none."""
+        groups = self.arrangement.index.slots()
+        out = np.full(self.index.limit, -1, np.int32)
+        for at, slots in self.probe(groups):
+            out[slots] = groups[at]
+        return out
+
     def _sorted(self, at: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Row slots and ids, ordered by where they belong and then by id."""
         ids = self.index.ids(slots)

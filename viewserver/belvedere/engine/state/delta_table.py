@@ -469,6 +469,13 @@ class DeltaTable:
         slots = self._index.find(ids)
         return np.asarray(slots[slots >= 0])
 
+    def has(self, ids: np.ndarray) -> np.ndarray:
+        """Mask of ids that have a live row."""
+        slots = self._index.find(ids)
+        there = slots >= 0
+        there[there] = self._flags(0, self.limit)[slots[there]] & 1 == 1
+        return np.asarray(there)
+
     def ids_at(self, slots: np.ndarray) -> np.ndarray:
         return self._index.ids(slots)
 
@@ -476,6 +483,10 @@ class DeltaTable:
     def size(self) -> int:
         """Rows and tombstones that are here."""
         return len(self._index)
+
+    def used_below(self, slot: int) -> int:
+        """Rows and tombstones in front of a slot: where a dump that is loaded has what stands there."""
+        return int(np.count_nonzero(self._flags(0, min(slot, self.limit))))
 
     def evict(self, slots: np.ndarray) -> None:
         """Forget rows that are kept elsewhere."""
