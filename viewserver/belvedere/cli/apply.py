@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from belvedere.cli import context, output
+from belvedere.cli import context, output, progress
 from belvedere.cli.sql import run_script
 from belvedere.sql.manifest import parse_manifests
 from belvedere.sql.statements import CreateTable
@@ -48,7 +48,9 @@ def apply(ctx: click.Context, files: tuple[str, ...]) -> None:
             if is_sql(file, text):
                 run_script(db, text, settings)
                 continue
-            for change in apply_manifests(db, text):
+            with progress.of_builds(db, quiet=settings.json):
+                changes = apply_manifests(db, text)
+            for change in changes:
                 if settings.json:
                     output.emit_json(change)
                 else:

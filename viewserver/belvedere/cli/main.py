@@ -29,6 +29,7 @@ COMMANDS = {
     "status": ("status", "status"),
     "lag": ("status", "lag"),
     "verify": ("verify", "verify"),
+    "repair": ("repair", "repair"),
     "quarantine": ("quarantine", "quarantine"),
     "ranges": ("ranges", "ranges"),
     "reload": ("reload", "reload"),

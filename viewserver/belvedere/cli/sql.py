@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 
-from belvedere.cli import context, exits, output, script
+from belvedere.cli import context, exits, output, progress, script
 from belvedere.errors import Locked
 from belvedere.model.token import Token
 
@@ -74,7 +74,9 @@ def run_script(db: AnyDatabase, text: str, settings: context.GlobalOptions) -> N
     """Run every statement of a text; errors point into the statement at fault."""
     for piece in script.split(text):
         settings.statement = piece.sql
-        show(execute(db, piece.sql), settings)
+        with progress.of_builds(db, quiet=settings.json or "VIEW" not in piece.sql.upper()):
+            result = execute(db, piece.sql)
+        show(result, settings)
         settings.statement = None
 
 

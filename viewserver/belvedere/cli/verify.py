@@ -41,8 +41,10 @@ def outcomes(command: F) -> F:
 
 
 def scopes(command: F) -> F:
-    """Which part of a view is verified."""
+    """What is verified, and which part of it."""
     for option in (
+        click.option("--base", is_flag=True, help="Compare base rows with where they come from, instead of views."),
+        click.option("--state", is_flag=True, help="Compare the state behind the views, instead of their rows."),
         click.option("--stop", metavar="KEY", help="Keys up to this one only, which is not included."),
         click.option("--start", metavar="KEY", help="Keys from this one on only; the first columns of a key will do."),
         click.option("--prefix", metavar="KEY", help="Keys that begin with these values only, separated by commas."),
@@ -88,6 +90,9 @@ def verify(ctx: click.Context, /, views: tuple[str, ...], engine: str, **given: 
     DuckDB does it in this process. Spark (an extra: belvedere[spark]) does it where --master says, in memory that does
     not grow with the view, and can verify a part: --sample, --prefix, --start, --stop.
 
+    --state compares the state behind views with what a fresh engine makes of the base rows, --base compares base rows
+    with where they come from (a table of HBase; of a database directory snapshot and log).
+
     Exit code 3 when a view differs or is incomplete (rows in quarantine).
     """
     run(ctx, views, engine, **given)
@@ -110,7 +115,15 @@ def run(ctx: click.Context, views: tuple[str, ...], engine: str, **given: Any) -
     ]
     if engine != "spark" and part:
         raise click.UsageError(f"{part[0]} is for --engine spark")
-    found = _by_spark(settings, views, given) if engine == "spark" else _by_duckdb(settings, views)
+    if given["state"] and given["base"]:
+        raise click.UsageError("--state and --base are two verifications")
+    behind = [what for what in ("state", "base") if given[what]]
+    if behind and engine == "spark":
+        raise click.UsageError(f"--{behind[0]} is not for --engine spark")
+    if engine == "spark":
+        found = _by_spark(settings, views, given)
+    else:
+        found = _behind(settings, views, behind[0]) if behind else _by_duckdb(settings, views)
     reports = []
     for report in found:
         reports.append(report)
@@ -144,6 +157,14 @@ def _by_duckdb(settings: context.GlobalOptions, views: tuple[str, ...]) -> Itera
     with settings.reader() as db:
         for name in views or tuple(db.catalog.views):
             yield db.verify(name)
+
+
+def _behind(settings: context.GlobalOptions, views: tuple[str, ...], what: str) -> Iterator[Report]:
+    """State or base rows. A process that only reads a directory has neither state nor a log of its own."""
+    with settings.writer() as db:
+        for name in views or tuple(db.catalog.views if what == "state" else db.catalog.tables):
+            report = db.verify(name, state=what == "state", base=what == "base")
+            yield from report.parts or (report,)
 
 
 def _by_spark(settings: context.GlobalOptions, views: tuple[str, ...], given: dict[str, Any]) -> Iterator[Report]:

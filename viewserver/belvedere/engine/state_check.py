@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from belvedere.engine.arrangement import SAVE_ROWS, Arrangement, canonical
+from belvedere.engine.arrangement import SAVE_ROWS, Arrangement
 from belvedere.engine.engine import Engine
 from belvedere.engine.graph import Arranged, Grouped, Task, digest
 from belvedere.engine.operators.pre_aggregation import PreAggregationOperator
 from belvedere.engine.operators.reverse_join import ReverseJoinOperator
 from belvedere.engine.rowcodec import RowCodec
 from belvedere.engine.state.ragged import Ragged, join
-from belvedere.engine.vec import Vec
+from belvedere.engine.vec import Vec, canonical
 from belvedere.plan import nodes
 from belvedere.types import BIGINT, BOOLEAN
 

@@ -171,9 +171,14 @@ class Executing(ABC):
         """What somebody else wrote to where a view is stored, if others can."""
         return []
 
-    def verify(self, view: str | None = None) -> Report:
-        """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch."""
+    def verify(self, view: str | None = None, *, state: bool = False, base: bool = False) -> Report:
+        """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch. `state`, `base`: compare the
+        state behind it, or base rows, instead; where that can be done."""
         from belvedere.model import verify as verification
+
+        if state or base:
+            what = "state" if state else "base rows"
+            raise CatalogError(f"{what} cannot be verified here: who only reads has none of its own")
 
         catalog = self.catalog
         if view is None:

@@ -260,9 +260,12 @@ class HttpDatabase(HttpReading, Writing[ClusterToken], Reloading):
 
     # ------------------------------------------------------------------ verification
 
-    def verify(self, view: str | None = None) -> Report:
+    def verify(self, view: str | None = None, *, state: bool = False, base: bool = False) -> Report:
         """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch: at the gateway."""
         from belvedere.model import verify as verification
+
+        if state or base:
+            raise CatalogError("a gateway verifies rows of views; state and base rows, where the coordinators answer")
 
         body = dumps({} if view is None else {"views": [view]}).encode()
         headers = {"Content-Type": JSON, "Accept": NDJSON}
