@@ -212,6 +212,34 @@ def test_a_gateway_of_a_pool_starts_without_the_engine() -> None:
     assert done.stdout.strip() == "[]"
 
 
+DEFINITIONS = """
+import sys
+from belvedere.cluster.process.lean import do_without_pandas
+do_without_pandas()
+import belvedere.gateway.server
+from belvedere.cluster.catalog import plan
+from belvedere.plan.nodes import Plan
+from belvedere.plan.zones import zones
+names = plan.names_at(sys.stdin.buffer.read(), ())
+assert sorted(names) == ["orders", "spend"], names
+zones(Plan((names["spend"].node,)))
+heavy = ("numba", "llvmlite", "pandas", "duckdb", "belvedere.engine.shard", "belvedere.engine.graph")
+print([name for name in heavy if name in sys.modules])
+"""
+
+
+def test_definitions_are_read_without_the_engine(pooled: Served) -> None:
+    """Lists, status, statements and subscriptions need them: as a process of its own, a gateway runs none of it."""
+    db = pooled.db
+    deadline = db.deadline()
+    document = db.epochs.document(db.epochs.newest(deadline).committed, deadline)
+    done = subprocess.run(
+        [sys.executable, "-c", DEFINITIONS], input=document, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode().strip() == "[]"
+
+
 def test_a_status_counts_rows_and_not_versions(pooled: Served) -> None:
     """Each row was written several times; so were the groups of the view."""
     for total in range(3):

@@ -129,3 +129,12 @@ def test_json_that_is_none_says_so() -> None:
     for text in ("", "{", "NaN", "[1,]", "\ud800", '"\\ud800"', "[" * 100_000, "1 2"):
         with pytest.raises(BadRequest, match=r"no JSON|nested"):
             values.loads(text.encode(errors="surrogatepass"), "the body")
+
+
+def test_integers_are_numbers_as_far_as_a_double_has_them_all() -> None:
+    """Of rows as `get` gives them, and of columns whose least or greatest value decides."""
+    told = {values.SAFE: values.SAFE, values.SAFE + 1: "9007199254740992", -values.SAFE: -values.SAFE}
+    told[-values.SAFE - 1] = "-9007199254740992"
+    for value, shown in told.items():
+        assert values.row({"a": value}) == {"a": shown}
+        assert values.rows(pa.table({"a": pa.array([0, value], pa.int64())})) == [{"a": 0}, {"a": shown}]

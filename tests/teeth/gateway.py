@@ -17,6 +17,14 @@ VALUES = "numbers survive JSON"
 
 BREAKS = [
     Break(
+        name="a gateway loads the engine",
+        claim="a gateway runs nothing of the engine",
+        file="viewserver/belvedere/cluster/catalog/plan.py",
+        find="from belvedere.errors import BelvedereError",
+        instead="from belvedere.engine import shard\nfrom belvedere.errors import BelvedereError",
+        noticed_by=(f"{TESTS}/test_pool.py::test_definitions_are_read_without_the_engine",),
+    ),
+    Break(
         name="a page of a cursor may be of another epoch",
         claim=PAGES,
         file=f"{GATEWAY}/reads.py",

@@ -3,6 +3,8 @@
 Every process gets the same result from the same document. A view group is planned from its own views and the columns of
 what they read, all of them as of the version that made it, and with those of its views that are dropped by now: so its
 plan, and with it the layout of its state in the store, never changes while it exists.
+
+Clients and gateways read definitions here, and run nothing: the engine is loaded where a member asks for what it runs.
 """
 
 from __future__ import annotations
@@ -13,12 +15,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from belvedere.cluster.catalog import document as documents
 from belvedere.cluster.catalog.document import Document, load
 from belvedere.cluster.catalog.names import FailedVersion, ReadableView, ServedTable, tables_of
-from belvedere.engine import shard
-from belvedere.engine.graph import Arranged
 from belvedere.errors import BelvedereError, Incompatible, ViewFailed
 from belvedere.model import ddl
 from belvedere.model.describe import ViewShape, table_json
@@ -28,6 +29,9 @@ from belvedere.plan.planner import plan_views
 from belvedere.plan.rewriting import bottom_up
 from belvedere.sql import query as q
 from belvedere.sql.catalog import Catalog, ViewDef
+
+if TYPE_CHECKING:
+    from belvedere.engine.stages import ShardCatalog
 
 _REMEMBERED = 1024
 
@@ -79,10 +83,22 @@ class Compiled:
     tables: Mapping[str, ServedTable]
     """By their names for users."""
     view_groups: tuple[ViewGroup, ...]
-    shard: shard.ShardCatalog
-    stages: int
     failed: tuple[FailedView, ...] = ()
     """In the order of their view groups."""
+
+    @functools.cached_property
+    def shard(self) -> ShardCatalog:
+        """What view servers run."""
+        from belvedere.engine.stages import ShardCatalog, StagedGroup
+
+        groups = (StagedGroup(c.number, tuple(v.node for v in c.views), c.leaves, c.engine) for c in self.view_groups)
+        return ShardCatalog(tuple(table.stored for table in self.tables.values()), tuple(groups))
+
+    @functools.cached_property
+    def stages(self) -> int:
+        from belvedere.engine.stages import layout
+
+        return layout(self.shard).stages
 
     @property
     def engines(self) -> tuple[int, ...]:
@@ -147,12 +163,8 @@ def compile(document: bytes) -> Compiled:
     versions = [view for view_group in view_groups for view in view_group.views]
     versions += [one.view for one in failed if one.failure.served]
     newest = {view.definition.name: view.definition for view in sorted(versions, key=lambda view: view.view_group)}
-    runs = shard.ShardCatalog(
-        tuple(table.stored for table in tables.values()),
-        tuple(shard.StagedGroup(c.number, tuple(v.node for v in c.views), c.leaves, c.engine) for c in view_groups),
-    )
     catalog = Catalog({name: table.definition for name, table in tables.items()}, newest)
-    return Compiled(content.version, catalog, tables, view_groups, runs, shard.layout(runs).stages, failed)
+    return Compiled(content.version, catalog, tables, view_groups, failed)
 
 
 def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, PlannedViewGroup]) -> ViewGroup:
@@ -322,6 +334,9 @@ def _names_at(
 
 def store_tables(document: bytes) -> frozenset[str]:
     """Every versioned table that members of a pool with this catalog write: rows and state."""
+    from belvedere.engine import shard
+    from belvedere.engine.graph import Arranged
+
     compiled = compile(document)
     found = {shard.delta_table(table.name) for table in compiled.shard.tables}
     for view_group in compiled.shard.view_groups:
