@@ -26,6 +26,7 @@ from belvedere.cluster.transport.loopback import Hub, LoopbackTransport
 from belvedere.engine.delta import Changes
 from belvedere.engine.routing import route_changes
 from belvedere.engine.shard import Shard
+from belvedere.engine.version import ENGINE_VERSION
 from belvedere.errors import CatalogError, PeerUnavailable, StoreUnavailable
 from belvedere.model.requests import check_same, parted
 from belvedere.protocol.exactly_once import Seq, SourceId
@@ -209,7 +210,7 @@ class FakePool:
             Member(MemberId("s"), Role.STORE, STORE_ADDRESS, cluster=CLUSTER),
         ]
         leader = self.believed.get(asked.member, self.leader.member)
-        generation = Generation(Attempt(1), Term(1), leader, 1, (SERVER,), ())
+        generation = Generation(Attempt(1), Term(1), leader, 1, (SERVER,), (), engine=ENGINE_VERSION)
         present = (*self.strangers, *members)
         return calls.Topology(CLUSTER, leader, present, generation, self.retention_ms, self.store_url)
 

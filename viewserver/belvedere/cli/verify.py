@@ -162,7 +162,7 @@ def _by_duckdb(settings: context.GlobalOptions, views: tuple[str, ...]) -> Itera
 def _behind(settings: context.GlobalOptions, views: tuple[str, ...], what: str) -> Iterator[Report]:
     """State or base rows. A process that only reads a directory has neither state nor a log of its own."""
     with settings.writer() as db:
-        for name in views or tuple(db.catalog.views if what == "state" else db.catalog.tables):
+        for name in views or (None,):
             report = db.verify(name, state=what == "state", base=what == "base")
             yield from report.parts or (report,)
 

@@ -86,7 +86,7 @@ class Repairing(Statements):
         started = time.monotonic()
         epoch, check = self._between_epochs(lambda repairs: repairs.check_base(table))
         seconds = time.monotonic() - started
-        problem = "" if check is not None else "not compared: a database in memory has its rows nowhere else"
+        problem = "" if check is not None else "a database in memory has its rows nowhere else"
         return verify_tables.report_of(
             table, epoch, [] if check is None else [check], subject=verify.TABLE, engine=ENGINE, seconds=seconds,
             problem=problem,

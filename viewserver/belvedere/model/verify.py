@@ -105,6 +105,8 @@ class Report:
             return "\n".join(str(p) for p in self.parts)
         about = f"{_SUBJECTS[self.subject]} {self.view}"
         right = "its origin" if self.subject == TABLE else "a recomputation"
+        if self.ok and self.problem:
+            return f"{about}: {self.problem}"
         if self.ok:
             part = f" ({self.scope})" if self.scope else ""
             return f"{about}: {self.rows:,} rows{part} at epoch {self.epoch} equal {right}"

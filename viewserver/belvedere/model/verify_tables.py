@@ -28,13 +28,13 @@ class Check(Protocol):
 def report_of(
     name: str, epoch: int, checks: Iterable[Check], *, subject: str, engine: str, seconds: float, problem: str = ""
 ) -> Report:
-    """`problem`: why nothing was compared, if so. Examples name table and id."""
+    """`problem`: why there is nothing to compare, if so. Examples name table and id."""
     all_checks = list(checks)
     counts = {kind: sum(len(getattr(c, kind)) for c in all_checks) for kind in KINDS}
     shown = {kind: tuple(_examples(all_checks, kind))[:SHOWN] for kind in KINDS}
     wrong = sum(counts.values())
     return Report(
-        name, epoch, not wrong and not problem, sum(c.rows for c in all_checks), missing=shown["missing"],
+        name, epoch, not wrong, sum(c.rows for c in all_checks), missing=shown["missing"],
         extra=shown["extra"], differences=wrong, problem=problem or None, compared=not problem,
         different=tuple({"found": row, "expected": row} for row in shown["different"]), counts=counts, engine=engine,
         subject=subject, seconds=seconds,

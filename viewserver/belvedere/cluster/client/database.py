@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +64,9 @@ from belvedere.retry import Deadline, Retry
 from belvedere.sql import statements as st
 from belvedere.sql.catalog import Catalog, TableDef
 from belvedere.types import Column
+
+if TYPE_CHECKING:
+    from belvedere.model.verify import Report
 
 T = TypeVar("T")
 Moment = int | datetime | embedded_token.Token | Known | None
@@ -463,6 +466,23 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Reloading, Clo
             for number, names in views_of(document, built).items()
         ]
         return {**told, "tables": tables, "views": views, "builds": builds}
+
+    def verify(self, view: str | None = None, *, state: bool = False, base: bool = False) -> Report:
+        """Recompute a view (or all) from base rows with DuckDB and compare, at one epoch.
+
+        `state`: compare what is stored of its view group, its state included, with what a fresh shard makes of the base
+        rows, byte by byte. `base`: compare the base rows of a table, or of those that a view reads, with where they
+        come from.
+        """
+        if not state and not base:
+            return super().verify(view)
+        from belvedere.cluster.client import verifying
+        from belvedere.model import verify as verification
+
+        if state and base:
+            raise CatalogError("verify compares the state behind views or base rows, one at a time")
+        reports = list(verifying.verify_state(self, view) if state else verifying.verify_base(self, view))
+        return reports[0] if len(reports) == 1 else verification.together(reports, self.epoch)
 
     # ------------------------------------------------------------------ writes
 

@@ -163,6 +163,9 @@ class PatientStore:
     def read(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         return self._try(f"reading {table!r}", lambda store: store.read(table, ids, below))
 
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        return self._try(f"reading table {table!r}", lambda store: store.read_some(table, ids, below))
+
     def changed(self, table: str, after: int, upto: int) -> list[tuple[int, np.ndarray]]:
         return self._try(f"reading the history of {table!r}", lambda store: list(store.changed(table, after, upto)))
 
