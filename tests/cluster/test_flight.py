@@ -189,7 +189,7 @@ def test_a_frozen_peer_holds_up_only_its_own_queue(server: FlightTransport, froz
         for n in range(1, 41):
             here.send(C, number(n), b"x" * 1_000_000)
             here.send(B, number(n), b"x" * 1_000)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20
         deadline = time.monotonic() + 20
         while len(received) < 40:
             assert time.monotonic() < deadline
@@ -217,15 +217,15 @@ def test_forget_and_close_do_not_wait_for_a_frozen_peer(frozen: Peer) -> None:
     time.sleep(0.2)  # until the writer waits for the peer
     start = time.monotonic()
     here.forget(C)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     while [thread for thread in threading.enumerate() if thread.name == "send a to c"]:
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 20
         time.sleep(0.01)
     start = time.monotonic()
     here.know(C, frozen.address)
     here.send(C, number(2), b"x" * 4_000_000)
     here.close()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 20
     assert not [thread for thread in threading.enumerate() if thread.name == "send a to c"]
 
 
@@ -240,9 +240,9 @@ def test_a_process_ends_while_others_are_connected_to_it(frozen: Peer) -> None:
         said = frozen.end()
         assert frozen.process.returncode == 0
         assert said == ""
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20
         here.send(C, number(8))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while C not in here.troubles():
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -56,9 +56,9 @@ def test_what_a_worker_raises_ends_the_loop() -> None:
 def test_a_closed_worker_begins_nothing() -> None:
     worker = Worker("test", lambda error: None)
     begun, go_on, done = threading.Event(), threading.Event(), []
-    worker.do(lambda: (begun.set(), go_on.wait(5.0)))  # type: ignore[arg-type, return-value]
+    worker.do(lambda: (begun.set(), go_on.wait(120.0)))  # type: ignore[arg-type, return-value]
     worker.do(lambda: done.append(1))
-    assert begun.wait(5.0)
+    assert begun.wait(60.0)
     assert worker.waiting() == 1
     worker.close()
     go_on.set()

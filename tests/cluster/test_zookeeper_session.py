@@ -90,7 +90,7 @@ def test_a_silent_server_is_dropped_once_and_its_session_replaced() -> None:
     session.wait_last(SessionState.CONNECTED)
     assert session.heard == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST, SessionState.CONNECTED]
     assert first.drops == 1
-    assert first.stopped.wait(10.0)
+    assert first.stopped.wait(60.0)
     assert len(links) == 2
     first.answers = True
     first.heartbeat("")  # what an old session says is of no interest any more

@@ -291,6 +291,21 @@ def test_the_audit_log_has_who_did_what_and_no_values(tmp_path: Path) -> None:
     assert "424242" not in (tmp_path / "old.jsonl").read_text()
 
 
+def test_the_audit_log_has_no_values_of_statements(tmp_path: Path) -> None:
+    with guarded(tmp_path) as served:
+        headers = {**bearer(ADMIN), "content-type": "application/sql"}
+        for statement in (
+            "INSERT INTO orders (id, customer) VALUES (1, 424242)",
+            "DELETE FROM orders WHERE id = 515151",
+            "CREATE MATERIALIZED VIEW few AS SELECT id FROM orders WHERE customer < 5",
+        ):
+            assert served.http.post("/v1/sql", content=statement, headers=headers).status_code == 200
+    text = (tmp_path / "audit.jsonl").read_text()
+    assert [json.loads(line)["action"] for line in text.splitlines()] == ["Insert", "Delete", "CreateView"]
+    assert "424242" not in text and "515151" not in text
+    assert "customer < 5" in json.loads(text.splitlines()[-1])["sql"], "of a definition it is what was defined"
+
+
 def test_the_audit_log_has_what_failed_for_it_may_have_happened(tmp_path: Path) -> None:
     from belvedere.errors import StoreUnavailable
 

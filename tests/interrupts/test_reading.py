@@ -71,7 +71,7 @@ def storm_of_reads(db: Database, path: Path, seed: int, steps: int) -> int:
         name = chosen.choice(list(calls))
         count += moments.interrupt(name, calls[name])
         db.wait(token)
-        assert reader.scan("s", after=token, timeout=20).equals(db.scan("s"))
+        assert reader.scan("s", after=token, timeout=60).equals(db.scan("s"))
         assert reader.scan("t").equals(db.scan("t"))
     gc.collect()
     assert reader.status()["pins"] == []
