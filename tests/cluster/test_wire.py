@@ -118,7 +118,7 @@ def test_a_chunk_of_input_as_it_is_written() -> None:
         (b"[]", errors.Incompatible, "without a type"),
         (b'{"epoch": 1}', errors.Incompatible, "without a type"),
         (b'{"_": ["Expect"]}', errors.Incompatible, "without a type"),
-        (b'{"_": "Teleport"}', errors.Incompatible, "message type Teleport is unknown to protocol 2"),
+        (b'{"_": "Teleport"}', errors.Incompatible, "message type Teleport is unknown to protocol 3"),
         (b'{"_": "Expect", "epoch": 1}', errors.Incompatible, "Expect: Expect lacks attempt, batches, stage"),
         (b'{"_": "Released", "member": 7}', errors.Incompatible, "Released: member: a string expected, found '7'"),
         (b'{"_": "Member", "id": "a", "role": "chef"}', errors.Incompatible, "role: 'chef' is none of coordinator"),

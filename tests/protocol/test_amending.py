@@ -12,9 +12,10 @@ from belvedere.errors import Contradiction
 from belvedere.protocol import driving as d
 from belvedere.protocol import wire
 from belvedere.protocol.amending import BLAMED_AFTER
-from belvedere.protocol.coordinator import Options
+from belvedere.protocol.coordinator import Coordinator, Options
 from belvedere.protocol.driving import Elected, RecordRead, Swapped, Tick
 from belvedere.protocol.leadership import Leadership
+from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import (
     AMENDING,
     Attempt,
@@ -236,7 +237,14 @@ def test_a_catalog_that_is_taken_between_failures_is_amended_as_well() -> None:
 
 def test_members_of_the_protocol_before_would_go_on_so_nothing_is_amended() -> None:
     table = TableTop(6, OPTIONS)
-    table.start(Role.COORDINATOR)
+
+    def coordinator(me: MemberId) -> Coordinator:
+        made = Coordinator(me, CLUSTER, OPTIONS)
+        made.membership = Membership(CLUSTER, oldest=AMENDING - 1, newest=AMENDING)
+        made.leadership = Leadership(me, CLUSTER, oldest=AMENDING - 1, newest=AMENDING)
+        return made
+
+    table.start(Role.COORDINATOR, coordinator)
     table.start(Role.DISTRIBUTOR)
     table.start(Role.VIEWSERVER, lambda me: Picky(me, table, lambda *_: "bad"))
     old = table.start(Role.VIEWSERVER)
@@ -244,7 +252,8 @@ def test_members_of_the_protocol_before_would_go_on_so_nothing_is_amended() -> N
         table.members[old], oldest_protocol=AMENDING - 1, newest_protocol=AMENDING - 1, cluster=CLUSTER
     )
     for name, member in table.members.items():
-        table.members[name] = replace(member, oldest_protocol=AMENDING - 1)
+        newest = min(member.newest_protocol, AMENDING)
+        table.members[name] = replace(member, oldest_protocol=AMENDING - 1, newest_protocol=newest)
     table._members_changed()
     table.write("a")
     table.run_until(lambda: len(failures(table)) > 2 * BLAMED_AFTER or bool(table.commits), 400_000)

@@ -45,7 +45,7 @@ A, B, C, D = server("a"), server("b"), server("c"), distributor("d")
 
 
 def test_servers_and_distributors_that_are_there_take_part() -> None:
-    made = Membership("c1")
+    made = Membership("c1", oldest=1, newest=2)
     assert made.listed([B, D, A, coordinator("x")], 0) == []
     wanted = made.change(None)
     assert wanted.servers == ("a", "b") and wanted.distributors == ("d",) and wanted.joining == ("a", "b", "d")
@@ -55,7 +55,7 @@ def test_servers_and_distributors_that_are_there_take_part() -> None:
 
 
 def test_one_whose_node_is_gone_is_out_at_once_and_for_ever() -> None:
-    made = Membership("c1", settle_ms=1000)
+    made = Membership("c1", oldest=1, newest=2, settle_ms=1000)
     made.listed([A, B, D], 0)
     made.tick(1000)
     current = generation(made.change(None))
@@ -69,7 +69,7 @@ def test_one_whose_node_is_gone_is_out_at_once_and_for_ever() -> None:
 
 
 def test_one_that_asks_to_leave_is_not_wanted_and_not_lost() -> None:
-    made = Membership("c1")
+    made = Membership("c1", oldest=1, newest=2)
     made.listed([A, B, D], 0)
     current = generation(made.change(None))
     made.listed([A, replace(B, leaving=True), D], 1)
@@ -78,7 +78,7 @@ def test_one_that_asks_to_leave_is_not_wanted_and_not_lost() -> None:
 
 
 def test_another_cluster_is_refused_once_with_both_names() -> None:
-    made = Membership("c1")
+    made = Membership("c1", oldest=1, newest=2)
     stranger = replace(B, cluster="c2")
     (note,) = made.listed([A, stranger], 0)
     assert note.fields == {"member": "b", "reason": "it belongs to cluster 'c2', this pool to cluster 'c1'"}
@@ -88,7 +88,7 @@ def test_another_cluster_is_refused_once_with_both_names() -> None:
 
 
 def test_servers_that_start_together_make_one_change() -> None:
-    made = Membership("c1", settle_ms=500)
+    made = Membership("c1", oldest=1, newest=2, settle_ms=500)
     made.listed([A, D], 0)
     made.tick(500)
     current = generation(made.change(None))
@@ -103,7 +103,7 @@ def test_servers_that_start_together_make_one_change() -> None:
 
 
 def test_those_that_keep_coming_do_not_hold_up_the_first_for_ever() -> None:
-    made = Membership("c1", settle_ms=100)
+    made = Membership("c1", oldest=1, newest=2, settle_ms=100)
     members = [A]
     for i in range(LONGEST_SETTLE):
         made.listed(members, 90 * i)
@@ -114,7 +114,7 @@ def test_those_that_keep_coming_do_not_hold_up_the_first_for_ever() -> None:
 
 
 def test_a_loss_takes_those_along_who_settle() -> None:
-    made = Membership("c1", settle_ms=500)
+    made = Membership("c1", oldest=1, newest=2, settle_ms=500)
     made.listed([A, B, D], 0)
     made.tick(500)
     current = generation(made.change(None))
@@ -124,7 +124,7 @@ def test_a_loss_takes_those_along_who_settle() -> None:
 
 
 def test_one_that_failed_is_left_out_for_a_while_unless_it_is_the_last() -> None:
-    made = Membership("c1")
+    made = Membership("c1", oldest=1, newest=2)
     made.listed([A, B, D], 0)
     current = generation(made.change(None))
     made.failed(MemberId("b"), "cannot be reached", 0)
@@ -142,7 +142,7 @@ def test_one_that_failed_is_left_out_for_a_while_unless_it_is_the_last() -> None
 
 
 def test_one_that_fails_again_is_left_out_longer_and_forgiven_in_time() -> None:
-    membership = Membership("c1")
+    membership = Membership("c1", oldest=1, newest=2)
     membership.listed([A, B, D], 0)
 
     def left_out(now: int) -> int:
@@ -165,7 +165,7 @@ def test_one_that_fails_again_is_left_out_longer_and_forgiven_in_time() -> None:
 
 def test_one_that_hangs_is_not_forgiven_however_seldom_there_is_work_for_it() -> None:
     """Nothing is noticed while there is nothing to do: that it was wanted for long does not say that it works."""
-    membership = Membership("c1")
+    membership = Membership("c1", oldest=1, newest=2)
     membership.listed([A, B, D], 0)
     now = 0
     for n in range(4):

@@ -18,10 +18,15 @@ import numpy as np
 from belvedere.backend.memory import MemoryStore
 from belvedere.cluster.roles import work
 from belvedere.engine import exchange
+from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Changes
-from belvedere.engine.shard import Shard
+from belvedere.engine.ledger import Ledger
+from belvedere.engine.operators.view import ViewDelta
+from belvedere.engine.replacements import Replacement
+from belvedere.engine.shard import Shard, decode_view_rows, view_table
 from belvedere.engine.state import delta_table
 from belvedere.engine.state.delta_table import DeltaTable
+from belvedere.plan import nodes
 from belvedere.protocol import (
     amending,
     barrier,
@@ -338,3 +343,63 @@ def _ties_by_arrival() -> list[Patch]:
 def _form_of_the_pool() -> list[Patch]:
     """Whatever the view group was made under: an engine that rebuilds finds what it cannot read."""
     return [(work, "state_engine", lambda made, pool, rebuilding: pool)]
+
+
+# ---------------------------------------------------------------------- repair
+
+
+@_bug("row that changed since it was looked at replaced all the same")
+def _changed_since() -> list[Patch]:
+    def whatever(self: Any, rows: Replacement, since: int, changed: np.ndarray) -> np.ndarray:
+        return np.ones(len(rows), np.bool_)
+
+    return [(Shard, "may_replace", whatever)]
+
+
+@_bug("repair applied twice")
+def _applied_twice() -> list[Patch]:
+    """Before the changes of its epoch, and once more after them."""
+
+    def over_all(self: Any, writes: dict[str, list[Any]]) -> None:
+        for table, rows in self._replaced.items():
+            kept = [written.filter(rows.find(written.ids) < 0) for written in writes.get(table, ())]
+            writes[table] = [written for written in kept if len(written.ids)] + [rows]
+
+    return [(Ledger, "_with_replaced", over_all)]
+
+
+@_bug("cache of the owner survives a repair")
+def _cache_survives() -> list[Patch]:
+    return [(Shard, "_evict_buckets", lambda self, table, buckets: None)]
+
+
+@_bug("repair sent through the DAG")
+def _through_the_dag() -> list[Patch]:
+    """Who reads a view is told that a row goes and another one comes; it has never had the one that goes."""
+    step, put = Shard._step, Shard.put_in_place
+
+    def remember(self: Any, rows: Replacement) -> None:
+        self.__dict__.setdefault("_told", {})[rows.table] = (rows, self._ledger.load(rows.table, rows.ids))
+        put(self, rows)
+
+    def tell(self: Any, running: Any, one: Any, run: Any, outputs: Any) -> Any:
+        found = step(self, running, one, run, outputs)
+        known = (
+            view_table(run.step)
+            if isinstance(run.step, nodes.ViewNode) and run.step not in one.view_group.leaves
+            else ""
+        )
+        told = self.__dict__.get("_told", {}).pop(known, None)
+        if told is None:
+            return found
+        rows, before = told
+        if found is None:
+            found = ViewDelta(DeltaBuffer(run.step.schema, self._budget))
+        for values, weight in ((before, -1), (rows.values, 1)):
+            there = np.asarray(values.is_valid())
+            if there.any():
+                delta = decode_view_rows(run.step, rows.ids[there], values.drop_null())
+                found.chunks.append(dataclasses.replace(delta, weight=np.full(int(there.sum()), weight, np.int8)))
+        return found
+
+    return [(Shard, "put_in_place", remember), (Shard, "_step", tell)]

@@ -44,6 +44,8 @@ from belvedere.protocol.driving import (
     RecordRead,
     RemoveChunks,
     RemoveDocuments,
+    RepairOffered,
+    RepairTaken,
     Resign,
     SessionChanged,
     StoreFailed,
@@ -111,6 +113,7 @@ class CoordinatorProcess(Process):
         self._deaths = GoneProcesses(_Soon(self), lambda member: self.suspect(member), self._is_refused, seconds)
         self._probes = probes
         self.on_collect: Callable[[Epoch], None] = lambda horizon: None
+        self.on_repair_taken: Callable[[RepairTaken], None] = lambda taken: None
         self._silences = 0
         self._clock = Clock(
             lambda: (scheduler.clock() + self.skew) / 1_000, lambda: scheduler.now / SECOND, 1.5 * TICK / SECOND
@@ -129,6 +132,9 @@ class CoordinatorProcess(Process):
         super().tell(machine, event)
 
     def offer(self, offered: CatalogOffered) -> None:
+        self.call(lambda: self.tell(self.machine, offered))
+
+    def offer_repair(self, offered: RepairOffered) -> None:
         self.call(lambda: self.tell(self.machine, offered))
 
     def suspect(self, member: MemberId) -> None:
@@ -245,6 +251,8 @@ class CoordinatorProcess(Process):
                 self.around.scheduler.after(200 * MS, lambda: self.call(lambda: zookeeper.campaign(self.name)))
             case CatalogTaken():
                 self._on_taken(instruction)
+            case RepairTaken():
+                self.on_repair_taken(instruction)
             case _:
                 raise AssertionError(f"a coordinator cannot {instruction}")
 

@@ -28,7 +28,7 @@ from belvedere.protocol.leadership import Leadership
 from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import PROTOCOL, Epoch, EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
-from tests.simulator import failing, faults, payloads, schema
+from tests.simulator import failing, faults, payloads, repairing, schema
 from tests.simulator import shape as shapes
 from tests.simulator.cluster import Cluster
 from tests.simulator.conduct import check_acknowledged
@@ -66,6 +66,7 @@ SCALED: tuple[tuple[Any, str, float], ...] = (
 AFTERWARDS = 1_500 * MS
 """Readers go on so long after all faults have ended."""
 ENCORE = 0.3
+AFTER_REPAIR = 10
 LOSES = 0.1
 LOST = 4 * SECOND
 MOST_SILENCES = 2
@@ -122,6 +123,18 @@ class History:
         self.nemesis = Nemesis(self.cluster, self.random, self.sources, self.shape) if faulty else None
         self.failing = failing.draw(seed, theme or "", self.trace.effects) if faulty else None
         self.oracle.amended = self._amended
+        self.repairs = repairing.draw(
+            seed,
+            theme or "",
+            self.around,
+            self.oracle,
+            leader=self.cluster.leader,
+            uncommitted=self._uncommitted,
+            protect=lambda table, key: self.writer.protected.add((table, key)),
+            forget=self._forget,
+            effects=self.trace.effects,
+        )
+        self.oracle.damage = self.repairs
 
     # ------------------------------------------------------------------ the run
 
@@ -154,6 +167,8 @@ class History:
         if self.nemesis is not None:
             self.nemesis.schedule(start, stop, self.shape.faults)
         self._start_readers(start, stop + AFTERWARDS)
+        if self.repairs is not None:
+            self.repairs.schedule(start + SECOND, stop)
         scheduler.run_until(stop)
         if self.nemesis is not None:
             self.nemesis.stop()
@@ -165,6 +180,8 @@ class History:
         self._drain(calm + CALM)
         if self.failing is not None:
             self._create_again(self.failing)
+        if self.repairs is not None:
+            self._write_on()
         if draw.random() < ENCORE:
             self._encore()
         self._check_silences(calm, silent, len(self.oracle.committed) - epochs)
@@ -208,6 +225,12 @@ class History:
             self.around.store.amended.add((one.failure.epoch, one.view.view_group))
             self.around.store.amended.add((after.epoch, one.view.view_group))
 
+    def _write_on(self) -> None:
+        """What was repaired is changed once more: so it shows whether anybody remembers what it was before."""
+        for _ in range(AFTER_REPAIR):
+            self.writer.write()
+        self._drain(self.around.scheduler.now + CALM)
+
     def _encore(self) -> None:
         """One more write, whose leader is lost as soon as it is committed: only its successor can tell readers."""
         self._lose_leader = True
@@ -248,7 +271,7 @@ class History:
         draw = self.random
         pool = [schema.BIG, schema.SPEND, schema.NAMED, schema.OPTIONAL, schema.WORDS, schema.TOTALS]
         draw.shuffle(pool)
-        with_readers = self.shape.theme == failing.THEME and draw.random() < 0.5
+        with_readers = self.shape.theme in (failing.THEME, repairing.THEME) and draw.random() < 0.5
         if with_readers:
             pool.sort(key=lambda view: view is not schema.SPEND)
         first = pool[: draw.choice((1, 2))]
@@ -325,6 +348,8 @@ class History:
             return f"epoch {state.open[0].epoch} is open"
         if not self.ddl.idle:
             return "a change of the catalog is under way"
+        if self.repairs is not None and not self.repairs.idle:
+            return "not everything is repaired"
         truth = self.oracle.last
         if truth is None or truth.building:
             return "views are under construction"
@@ -385,6 +410,8 @@ class History:
                 probes,
             )
             made.on_collect = self._collecting
+            if self.repairs is not None:
+                made.on_repair_taken = self.repairs.taken
             oldest, newest = version.protocols
             engines, rebuilding = (version.engines.oldest, version.engines.newest), version.engines.rebuilding
             made.machine.membership = Membership(
@@ -409,6 +436,19 @@ class History:
         if self.failing is not None:
             self.failing.into(work)
         return work
+
+    def _uncommitted(self) -> set[tuple[str, int]]:
+        """Tables and keys of all changes that no committed epoch has."""
+        found = set()
+        for region in self.sources.regions.values():
+            for entry in region.log:
+                if not self.oracle.covers(region.id, entry.seq):
+                    found |= {(change.table, change.key) for change in entry.rows}  # type: ignore[attr-defined]
+        return found
+
+    def _forget(self) -> None:
+        for server in self.cluster.viewservers:
+            server.forgets_next = True
 
     def _is_gone(self, name: MemberId) -> bool:
         """Whether nobody listens any more where this process did."""

@@ -208,6 +208,14 @@ def _apply_theme(shape: Shape, rng: random.Random) -> None:
             # Statements and leaders that come and go while views fail; servers that spill.
             shape.ddl, shape.coordinators, shape.leader_fails = max(2, shape.ddl), 3, rng.choice((0.0, 0.06))
             shape.writes, shape.subscribers = 30, 1
+        case "repairs":
+            # Rows that are damaged and repaired while members come and go, and the same rows change.
+            shape.kinds = frozenset(
+                ("crash", "crash in the middle", "expire", "visit", "scale up", "scale down", "evict")
+            )
+            shape.faults, shape.forgets, shape.subscribers = rng.choice((1, 3, 5)), rng.choice((0.1, 0.3)), 0
+            shape.writes, shape.seconds, shape.ddl, shape.pins = rng.choice((30, 60)), 5, rng.choice((0, 0, 1)), 0.0
+            shape.retention_ms, shape.store_late = rng.choice((300, 2_000)), 0.0
         case "versions":
             # Members of other versions come and go.
             shape.kinds = frozenset(("other engine", "other ring", "other protocol", "upgrade", "visit"))

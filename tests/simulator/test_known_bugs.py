@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.simulator import bugs, failing, runner
+from tests.simulator import bugs, failing, repairing, runner
 
 SEEDS = 200
 FIRST = {
@@ -14,6 +14,7 @@ FIRST = {
     "late computation written": 170,
     "markers of another attempt accepted": 80,
     "tombstones collected early": 30,
+    "cache of the owner survives a repair": 10,
 }
 """Where to begin, if that saves many histories: the engine mostly notices before the judge can."""
 
@@ -27,6 +28,10 @@ THEMES = {
     "plan amended beside the record": failing.THEME,
     "epochs after an amended one left as they are": failing.THEME,
     "state taken to be in the form of the pool's engine": "versions",
+    "row that changed since it was looked at replaced all the same": repairing.THEME,
+    "repair applied twice": repairing.THEME,
+    "cache of the owner survives a repair": repairing.THEME,
+    "repair sent through the DAG": repairing.THEME,
 }
 """Bugs that need so much at once that they are looked for in histories of their theme."""
 
@@ -53,6 +58,10 @@ SYMPTOMS = {
     "plan amended beside the record": "is committed, open were|is given up",
     "epochs after an amended one left as they are": "after it is not|is older than that of epoch",
     "state taken to be in the form of the pool's engine": _STUCK,
+    "row that changed since it was looked at replaced all the same": _VIEW,
+    "repair applied twice": _VIEW,
+    "cache of the owner survives a repair": _VIEW,
+    "repair sent through the DAG": _VIEW,
 }
 """What the judge says of each. That anything at all raises is not enough: a bug that is out of date would raise too."""
 

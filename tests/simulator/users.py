@@ -40,6 +40,8 @@ class Writer:
         self._deletes, self._keys = deletes, keys
         self.has_column: Callable[[str, str], bool] = lambda table, name: False
         """Whether a column that is added later is there."""
+        self.protected: set[tuple[str, int]] = set()
+        """Rows that are not to be written."""
         self._stamp = 1_000
         self._last: dict[str, int] = {}
 
@@ -58,6 +60,8 @@ class Writer:
 
     def _again(self, table: str, changes: list[Change]) -> None:
         """The client did not hear that it was done, and has said it once more."""
+        if any((change.table, change.key) in self.protected for change in changes):
+            return
         self._around.trace.effect(self._around.scheduler.now, "writer", "put repeated by its client")
         self.tokens.append(self._sources.write(table, changes))
 
@@ -73,6 +77,8 @@ class Writer:
     def _key(self, table: str) -> int:
         """Often one that was written a moment ago."""
         if self._random.random() > 0.35 or table not in self._last:
+            self._last[table] = self._random.randrange(self._keys * KEYS[table])
+        while (table, self._last[table]) in self.protected:
             self._last[table] = self._random.randrange(self._keys * KEYS[table])
         return self._last[table]
 

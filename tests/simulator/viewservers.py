@@ -123,6 +123,7 @@ class ViewServerProcess(Process):
         self.work = work
         self._compute_time, self._nemesis = compute_time, nemesis
         self._tasks: deque[Any] = deque()
+        self.forgets_next = False
         self._in_epoch = False
         self._busy = False
         self._writes: deque[_Writing] = deque()
@@ -308,11 +309,14 @@ class ViewServerProcess(Process):
             case Open() | Compute() | Persist() if task.attempt != self._attempt or task.attempt == self._given_up:
                 pass  # that attempt is over, or has failed here
             case Open():
-                forgets = self._nemesis is not None and self._nemesis.forgets()
+                forgets, self.forgets_next = self.forgets_next, False
+                forgets |= self._nemesis is not None and self._nemesis.forgets()
                 if (forgets or (self._hang is not None and not self._in_epoch)) and self.work.evict(1.0):
                     self._effect("evicted")
                 self._in_epoch, self._stages = True, task.plan.stages
                 self.work.open(task)
+                if self.work.repaired.changed_since:
+                    self._effect("row changed since it was looked at")
             case Compute():
                 stepped = self.work.compute(task)
                 if task.attempt != self._attempt:

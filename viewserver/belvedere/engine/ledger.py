@@ -55,6 +55,15 @@ class LedgerWrite:
             self._set = IdSet(self.ids)
         return self._set.find(ids)
 
+    def filter(self, mask: np.ndarray) -> LedgerWrite:
+        def part(array: pa.BinaryArray | None) -> pa.BinaryArray | None:
+            return None if array is None else array.filter(pa.array(mask))
+
+        hidden = None if self.hidden is None else self.hidden[mask]
+        return LedgerWrite(
+            self.ids[mask], self.values.filter(pa.array(mask)), part(self.keys), hidden, part(self.before)
+        )
+
     def lengths(self) -> np.ndarray:
         """Bytes of each value, 0 where the row is gone."""
         return np.asarray(pc.fill_null(pc.binary_length(self.values), 0), np.int64)
@@ -79,6 +88,8 @@ class Ledger:
         self._store = store
         self.epoch = 0
         self.open: list[LedgerEpoch] = []
+        self._replaced: dict[str, LedgerWrite] = {}
+        """Rows that were put in the place of damaged ones before the running epoch: what is read is these."""
         self._saving: dict[str, list[Saved]] = {}
         self.loads = self.loaded = self.absent = self.loaded_bytes = 0
         self.held = 0
@@ -109,7 +120,9 @@ class Ledger:
 
     def _late(self, table: str) -> list[LedgerWrite]:
         """Writes that the store may not have yet, the newest first."""
-        return [written for one in reversed(self.open) for written in one.writes.get(table, ())]
+        late = [written for one in reversed(self.open) for written in one.writes.get(table, ())]
+        replaced = self._replaced.get(table)
+        return late if replaced is None else [replaced, *late]
 
     def _load_late(self, table: str, ids: np.ndarray, late: list[LedgerWrite]) -> pa.BinaryArray:
         """The newest write that the store may not have yet; of other ids what the store has."""
@@ -156,6 +169,42 @@ class Ledger:
             if keep.any():
                 yield written.ids[keep], written.values.filter(pa.array(keep))
 
+    # ------------------------------------------------------------------ repair
+
+    def changed_since(self, table: str, ids: np.ndarray, epoch: int) -> np.ndarray:
+        """Which of these an epoch after this one has written that is not known to be in the store, or can be undone."""
+        found = np.zeros(len(ids), np.bool_)
+        for one in self.open:
+            for touched in one.touched.get(table, ()) if one.epoch > epoch else ():
+                found |= IdSet(touched).find(ids) >= 0
+        return found
+
+    def replace(self, table: str, rows: LedgerWrite) -> None:
+        """From now on these rows are what was there before the running epoch; they are among its writes, but for those
+        that the epoch writes itself. `before`: what was really there."""
+        assert table not in self._replaced
+        self._replaced[table] = rows
+
+    def replaced(self) -> dict[str, np.ndarray]:
+        """Ids that were replaced in the running epoch."""
+        return {table: rows.ids for table, rows in self._replaced.items()}
+
+    def _with_replaced(self, writes: dict[str, list[LedgerWrite]]) -> None:
+        """One write for each id: what the epoch made of a row that was replaced, or else the row itself. What readers
+        had before is in both cases what was really there."""
+        for table, rows in self._replaced.items():
+            left = np.ones(len(rows.ids), np.bool_)
+            for written in writes.get(table, ()):
+                at = written.find(rows.ids)
+                left &= at < 0
+                if written.before is not None and rows.before is not None and (at >= 0).any():
+                    there = rows.find(written.ids)
+                    old = pa.concat_arrays([written.before, rows.before])
+                    which = np.where(there >= 0, len(written.ids) + there, np.arange(len(written.ids)))
+                    written.before = old.take(pa.array(which))
+            if left.any():
+                writes.setdefault(table, []).append(rows.filter(left))
+
     # ------------------------------------------------------------------ writes
 
     def save(
@@ -177,6 +226,8 @@ class Ledger:
         for table, parts in self._saving.items():
             writes[table] = [_joined(pieces) for pieces in _bounded(parts)]
         self._saving = {}
+        self._with_replaced(writes)
+        self._replaced = {}
         touched = {table: [w.ids for w in pieces] for table, pieces in writes.items()}
         self.open.append(LedgerEpoch(self.epoch, writes, touched))
         return writes
@@ -197,7 +248,7 @@ class Ledger:
 
     def undo(self, committed: int) -> list[LedgerEpoch]:
         """Forget the writes of later epochs; returns these."""
-        self._saving = {}
+        self._saving, self._replaced = {}, {}
         gone = [one for one in self.open if one.epoch > committed]
         self.open = [one for one in self.open if one.epoch <= committed]
         return gone

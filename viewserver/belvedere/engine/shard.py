@@ -27,11 +27,12 @@ from belvedere.engine.delta import Delta, concat_deltas
 from belvedere.engine.exchange import Held, Outgoing, RowShape, StageError, TableWrite, Traffic, blaming
 from belvedere.engine.graph import Arranged, apply_task, make, weight
 from belvedere.engine.inbox import StageInbox
-from belvedere.engine.ledger import Ledger
+from belvedere.engine.ledger import Ledger, LedgerWrite
 from belvedere.engine.operators.base import collect
 from belvedere.engine.operators.pre_aggregation import PreAggregationOperator
 from belvedere.engine.operators.view import ViewDelta
 from belvedere.engine.parts import Part
+from belvedere.engine.replacements import Replacement, digests, unit_of
 from belvedere.engine.residency import StateStore
 from belvedere.engine.routing import (
     BUCKETS,
@@ -283,6 +284,56 @@ class Shard:
         outputs = {one.view_group.number: [None] * len(one.at) for one in self._layout.view_groups}
         self._running = Running(epoch, dict(slices), outputs, part)
 
+    def owns(self, ids: np.ndarray) -> np.ndarray:
+        return np.asarray(self._owner[buckets_of(ids)] == self._me)
+
+    def may_replace(self, rows: Replacement, since: int, changed: np.ndarray) -> np.ndarray:
+        """Whether each of these rows can be replaced in the running epoch, before anything else of it: nobody has
+        written it after the epoch `since` (`changed`: what the store knows of that), and it is what was seen then.
+        See `put_in_place`."""
+        assert self._now().stage == 0
+        free = ~(changed | self._ledger.changed_since(rows.table, rows.ids, since))
+        here = digests(self._ledger.load(rows.table, rows.ids)).to_pylist()
+        same = [now == then for now, then in zip(here, rows.seen.to_pylist(), strict=True)]
+        return np.asarray(free & np.array(same, np.bool_))
+
+    def put_in_place(self, rows: Replacement) -> None:
+        """These rows are what was there before the running epoch. What was remembered of them is forgotten; what the
+        epoch itself does to them comes on top."""
+        assert self._now().stage == 0
+        self._evict_buckets(rows.table, np.unique(buckets_of(rows.ids)))
+        view = self._views_by_table().get(rows.table)
+        images = view is not None and self._previous_images
+        before = self._ledger.load(rows.table, rows.ids) if images else None
+        keys = None if self._encode_keys is None else rows.keys
+        self._ledger.replace(rows.table, LedgerWrite(rows.ids, rows.values, keys, rows.hidden, before))
+
+    def keeps(self, table: str) -> bool:
+        """Whether this is a table of the store that the present catalog has."""
+        name = unit_of(table)
+        return name in self._groups or table in self._views_by_table() or name in map(delta_table, self._tables)
+
+    def _views_by_table(self) -> dict[str, nodes.ViewNode | None]:
+        """Views by the table of their rows; tables of quarantine, too, with none."""
+        found: dict[str, nodes.ViewNode | None] = {}
+        for one in self._layout.view_groups:
+            for _, view in one.views:
+                found |= {view_table(view): view, quarantine_table(view): None}
+        return found
+
+    def _evict_buckets(self, table: str, buckets: np.ndarray) -> None:
+        """Whole buckets: which group a page belongs to is not in its id."""
+        name = unit_of(table)
+        groups = self._groups.get(name)
+        if groups is not None:
+            slots = groups.index.slots()
+            groups.evict(slots[np.isin(buckets_of(groups.index.ids(slots)), buckets)])
+            groups.born = False
+        for base, rows in self._tables.items():
+            if delta_table(base) == name:
+                slots = rows.slots()
+                rows.evict(slots[np.isin(buckets_of(rows.ids_at(slots)), buckets)])
+
     def receive(self, stage: int, order: tuple[int, int], payload: bytes) -> None:
         """Rows for a stage that has not run. Base batches are taken in `order`; for others it does not matter."""
         running = self._now()
@@ -489,6 +540,12 @@ class Shard:
             raise
         self._running = None
         self._inbox.clear()
+        views = self._views_by_table()
+        for table in self._ledger.replaced():
+            if table in views and table not in logged:
+                view = views[table]
+                shaped = view is not None and self._encode_keys is not None
+                logged[table] = RowShape(view.schema, tuple(view.key)) if shaped and view is not None else None
         writes = self._ledger.close_epoch()
         pieces = [(table, write) for table, parts in writes.items() for write in parts]
         return [
@@ -555,6 +612,7 @@ class Shard:
         """Give up the running epoch, and forget every key that epochs after `committed` touched."""
         running, self._running = self._running, None
         self._inbox.clear()
+        replaced = self._ledger.replaced()
         undone = self._ledger.undo(committed)
         if self._broken:
             self._clear()  # made anew when the next epoch begins: what fails there must not stop this
@@ -565,6 +623,8 @@ class Shard:
         if running is not None:
             for name, change in running.base.items():
                 self._tables[name].evict(self._tables[name].slots_of(change.mentioned))
+        for table, ids in replaced.items():
+            self._evict_buckets(table, np.unique(buckets_of(ids)))
         for one in undone:
             self._forget(one.touched)
 

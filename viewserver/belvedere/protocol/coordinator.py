@@ -58,6 +58,8 @@ from belvedere.protocol.driving import (
     RecordRead,
     RemoveChunks,
     RemoveDocuments,
+    RepairOffered,
+    RepairTaken,
     Send,
     SessionChanged,
     StoreFailed,
@@ -83,6 +85,7 @@ from belvedere.protocol.membership import Membership
 from belvedere.protocol.messages import (
     AMENDING,
     CLOCK_OFF_MS,
+    REPAIRING,
     Attempt,
     Committed,
     Done,
@@ -101,6 +104,7 @@ from belvedere.protocol.naming import Naming
 from belvedere.protocol.options import Options as Options
 from belvedere.protocol.pins import Collection
 from belvedere.protocol.pressure import Pressure
+from belvedere.protocol.repairing import RepairBook
 from belvedere.protocol.restoring import Plans, read_plans
 from belvedere.protocol.ring import MemberId
 from belvedere.protocol.sources import SourceBook
@@ -149,6 +153,7 @@ class Coordinator:
         self._planning = False
         self._prepared: tuple[EpochPlan, Pointer] | None = None
         self._amendments = Amendments(self._asking)
+        self._repairs = RepairBook(self._asking)
         self._proposal: Proposal | None = None
         self._regenerate = True
         self._nobody = ""  # why nobody can work, though members are there
@@ -191,6 +196,8 @@ class Coordinator:
                 return self._advance()
             case CatalogOffered():
                 return [*self._offered(event), *self._advance()]
+            case RepairOffered():
+                return [*self._repair_offered(event), *self._advance()]
 
     # ------------------------------------------------------------------ taking over
 
@@ -221,6 +228,11 @@ class Coordinator:
     def built(self) -> dict[int, int]:
         """How many buckets are built, of each view group that is not complete."""
         return dict(self._catalog.current.building)
+
+    @property
+    def repairs_waiting(self) -> frozenset[str]:
+        """Documents of repairs that are in no plan yet."""
+        return self._repairs.documents
 
     @property
     def engine(self) -> int:
@@ -283,6 +295,7 @@ class Coordinator:
         if self._catalog.offer is not None:
             unknown = f"this coordinator does not lead any more ({reason}): look whether the change has happened"
             found.append(CatalogTaken(self._catalog.offer.offered.ticket, self.epochs.last, unknown))
+        found += self._repairs.lost_lead(self.epochs.last, reason)
         self._reset()
         self.phase = CoordinatorPhase.FOLLOWING
         return found
@@ -386,6 +399,8 @@ class Coordinator:
             found += self._to_all(Committed(plan.epoch))
             took = self._now - done.begun
             found.append(Note("committed", {"epoch": plan.epoch, "rows": plan.rows, "took_ms": took}))
+            if plan.repair is not None:
+                found.append(Note("repaired", {"epoch": plan.epoch, **done.repaired()}))
             self.pressure.observe(done.finished(took))
             self._catalog.observe(plan, took)
             self.collection.committed(plan.epoch, self._now)
@@ -417,7 +432,11 @@ class Coordinator:
 
     def _unneeded(self, documents: Iterable[str], horizon: Epoch) -> tuple[str, ...]:
         assert self.leadership.state is not None
-        return self._document_gc.unneeded(documents, self.leadership.state, self._catalog.current.version, horizon)
+        self._repairs.collected(horizon)
+        repairs = {opened.plan.repair.document for opened in self.epochs.open if opened.plan.repair is not None}
+        wanted = repairs | self._repairs.documents
+        newest = self._catalog.current.version
+        return self._document_gc.unneeded(documents, self.leadership.state, newest, horizon, wanted)
 
     def _collect_input(self) -> list[CoordinatorInstruction]:
         """What of INPUT and of its sources is not needed any more. Also after a takeover: the predecessor may not have
@@ -461,6 +480,7 @@ class Coordinator:
         taken = self._catalog.planned(plan)
         if taken is not None:
             found.append(CatalogTaken(taken.offered.ticket, plan.epoch))
+        found += self._repairs.planned(plan)
         found.append(Note("planned", {"epoch": plan.epoch, "rows": plan.rows, "pieces": len(plan.pieces)}))
         self.sources.plan(plan.positions)
         begin = self.epochs.add(plan, pointer, self._now)
@@ -516,12 +536,17 @@ class Coordinator:
         except Damaged as error:
             # Or a successor, of whom this one has not heard yet, has committed and removed what was there before.
             return found + self._led(self.leadership.stand_back(str(error)))
-        if not pieces and not self._catalog.is_due:
-            return found
-        positions, epoch = self.sources.positions_after(bounds), name_of(self._now, self.epochs.last)
         generation = self.epochs.generation
         assert generation is not None  # none is taken away in a term
+        current = self._catalog.current
+        found += self._repairs.refuse_outdated(current.version, generation.engine, self.epochs.last)
+        if not pieces and not self._catalog.is_due and not self._repairs.is_due(current.building):
+            return found
+        positions, epoch = self.sources.positions_after(bounds), name_of(self._now, self.epochs.last)
         plan = self._catalog.plan(epoch, pieces, positions, self._index, generation.engine)
+        offered = self._repairs.next(plan, current.building) if generation.protocol >= REPAIRING else None
+        if offered is not None:
+            plan = replace(plan, repair=offered.repair)
         data = wire.encode(plan)
         pointer = Pointer(plan.epoch, plan_document(plan.epoch, self._term, amendments), wire.digest(data))
 
@@ -555,6 +580,18 @@ class Coordinator:
             return []
 
         return self._asking.ask(lambda request: WriteDocument(request, offer.document, event.document), written)
+
+    def _repair_offered(self, event: RepairOffered) -> list[CoordinatorInstruction]:
+        generation, last = self.epochs.generation, self.epochs.last
+        if self.phase is not CoordinatorPhase.LEADING:
+            return [RepairTaken(event.ticket, last, "this coordinator does not lead", again=True)]
+        if self.failure_detector.stalled:
+            refused = f"{STALLED}: {self.failure_detector.stalled}"
+        elif generation is not None and generation.protocol < REPAIRING:
+            refused = f"the pool speaks protocol {generation.protocol}: upgrade all its members first"
+        else:
+            return self._repairs.offer(event, last, self.epochs.open)
+        return [RepairTaken(event.ticket, last, refused)]
 
     # ------------------------------------------------------------------ what members say
 

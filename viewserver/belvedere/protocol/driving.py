@@ -25,6 +25,7 @@ from belvedere.protocol.messages import (
     Member,
     Message,
     PoolState,
+    Repair,
     Stage,
     ViewVersion,
 )
@@ -303,6 +304,30 @@ class CatalogOffered:
 
 
 @dataclass(frozen=True)
+class RepairOffered:
+    """Somebody has computed what rows should be, as of `repair.at`, for this version of the catalog and this engine.
+    `ticket` names the request in `RepairTaken`. `waits_for`: view groups that read the tables; while one of them is
+    being built nothing is replaced."""
+
+    ticket: int
+    repair: Repair
+    catalog: int
+    engine: int
+    waits_for: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RepairTaken:
+    """The repair of this ticket is in a plan that is in the record (or `refused`). `again`: the same may be offered
+    once more; else it has to be computed anew."""
+
+    ticket: int
+    epoch: Epoch
+    refused: str = ""
+    again: bool = False
+
+
+@dataclass(frozen=True)
 class AmendedCatalog:
     """`present`: view groups of which something is still computed."""
 
@@ -468,6 +493,7 @@ CoordinatorEvent: TypeAlias = (
     | InputRead
     | StoreFailed
     | CatalogOffered
+    | RepairOffered
     | CatalogsAmended
     | DocumentsListed
     | Published
@@ -491,4 +517,5 @@ CoordinatorInstruction: TypeAlias = (
     | Forget
     | Resign
     | CatalogTaken
+    | RepairTaken
 )

@@ -83,13 +83,16 @@ class OpenEpoch:
     def acknowledged(self) -> bool:
         return self.barrier is not None and self.barrier.complete
 
+    def _total(self, figure: str) -> int:
+        return int(sum(figures.get(figure, 0) for figures in self.figures.values()))
+
+    def repaired(self) -> dict[str, int]:
+        """What became of its repair: rows that were replaced, and those that were left since they had changed."""
+        return {"rows": self._total("rows_replaced"), "changed_since": self._total("rows_changed_since")}
+
     def finished(self, took: int) -> Finished:
         """What it cost, for back-pressure."""
-
-        def total(figure: str) -> int:
-            return int(sum(figures.get(figure, 0) for figures in self.figures.values()))
-
-        plan = self.plan
+        total, plan = self._total, self.plan
         return Finished(
             rows=plan.rows,
             bytes=plan.size,

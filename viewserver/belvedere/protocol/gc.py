@@ -25,7 +25,7 @@ from belvedere.protocol.driving import (
     RemoveDocuments,
     WriteDocument,
 )
-from belvedere.protocol.gc_documents import CATALOGS, PLANS
+from belvedere.protocol.gc_documents import CATALOGS, PLANS, REPAIRS
 from belvedere.protocol.messages import NEVER, Epoch
 from belvedere.protocol.pins import COMMITS, HORIZONS, PINS, Collection, commits_document, term_of
 from belvedere.protocol.store_requests import Answer, Asking
@@ -112,7 +112,7 @@ def _listing(request: int) -> CoordinatorInstruction:
 
 
 def _listing_all(request: int) -> CoordinatorInstruction:
-    return ListDocuments(request, (PINS, HORIZONS, COMMITS, PLANS, CATALOGS))
+    return ListDocuments(request, (PINS, HORIZONS, COMMITS, PLANS, CATALOGS, REPAIRS))
 
 
 def _split(names: Iterable[str]) -> tuple[list[str], list[str]]:

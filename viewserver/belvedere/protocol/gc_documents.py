@@ -2,6 +2,7 @@
 
     a plan:     written ──in the record──▶ NAMED ──a later epoch is committed──▶ removed at once, best effort
                    └──leader lost, write came late, removal failed──▶ listed by a round of collection ──▶ removed
+    a repair:   written ──offered, in a plan──▶ committed; or never offered ──the horizon passes its epoch──▶ removed
     a catalog:  written ──in a plan──▶ NAMED ──each epoch that can be read names a later one──▶ listed ──▶ removed
                    └──leader lost, and certainly in no plan──▶ listed by a round of collection ──▶ removed
 
@@ -17,18 +18,22 @@ Why it is safe:
    that one nothing of it goes.
 3. A catalog of a lower term that is newer than that of the newest plan was offered to a leader who was lost: no plan
    names it, and none will.
-4. Once true, all this stays true: what a leader of yesterday removes late is not needed today.
+4. The document of a repair is wanted while it is offered or in a plan that is not committed. Its author holds a pin on
+   the epoch in its name from before it is written until it is in a plan, and the leader reads it before it plans it: so
+   one that nobody has offered may go when the horizon has passed its epoch.
+5. Once true, all this stays true: what a leader of yesterday removes late is not needed today.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from belvedere.protocol.messages import Epoch, EpochPlan, PoolState
 
 PLANS = "plan/"
 CATALOGS = "catalog/"
+REPAIRS = "repair/"
 
 
 def plan_document(epoch: Epoch, term: int, amendments: int = 0) -> str:
@@ -40,6 +45,12 @@ def catalog_document(version: int, term: int, ticket: int | str) -> str:
     """Each offer has a name of its own: the write of one that was given up may come at any time after, and must not
     change what a plan names that was made since."""
     return f"{CATALOGS}{version:010d}-{term}-{ticket}"
+
+
+def repair_document(at: Epoch, number: int, name: str) -> str:
+    """Right rows as of an epoch, on which their author holds a pin until they are in a plan. `name` is never used
+    again."""
+    return f"{REPAIRS}{at:020d}-{number}-{name}"
 
 
 @dataclass
@@ -61,9 +72,17 @@ class DocumentGc:
         self._plans = [(epoch, name) for epoch, name in self._plans if epoch >= committed]
         return found
 
-    def unneeded(self, documents: Iterable[str], state: PoolState, newest: int, horizon: Epoch) -> tuple[str, ...]:
+    def unneeded(
+        self,
+        documents: Iterable[str],
+        state: PoolState,
+        newest: int,
+        horizon: Epoch,
+        repairs: Collection[str] = (),
+    ) -> tuple[str, ...]:
         """Of the documents that are there those that may go. `state`: the record; `newest`: the version of the catalog
-        in its newest plan; `horizon`: nobody reads below it, with a pin or without."""
+        in its newest plan; `horizon`: nobody reads below it, with a pin or without; `repairs`: documents of those that
+        are offered, or in a plan that is not committed."""
         while len(self._catalogs) > 1 and self._catalogs[1][0] <= horizon:
             del self._catalogs[0]
         known = bool(self._catalogs) and self._catalogs[0][0] <= horizon
@@ -76,6 +95,8 @@ class DocumentGc:
                 goes = term < state.term or number <= state.committed
             elif prefix == CATALOGS and name != document:
                 goes = (known and number <= lowest) or (term < state.term and number > newest)
+            elif prefix == REPAIRS and name not in repairs:
+                goes = number < horizon
             else:
                 goes = False
             if goes:
@@ -85,7 +106,7 @@ class DocumentGc:
 
 def _parse(name: str) -> tuple[str, int, int]:
     """(prefix, epoch or version, term); the prefix is empty if it is none of ours."""
-    for prefix in (PLANS, CATALOGS):
+    for prefix in (PLANS, CATALOGS, REPAIRS):
         number, _, rest = name.removeprefix(prefix).partition("-")
         term = rest.partition("-")[0]
         if name.startswith(prefix) and number.isdecimal() and term.isdecimal():

@@ -15,12 +15,15 @@ from typing import NewType, TypeAlias
 from belvedere.protocol.exactly_once import InputPiece, Seq, SourceId
 from belvedere.protocol.ring import MemberId
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The newest protocol that this version speaks; it also speaks the one before (if there is one).
 
-2: plans can be amended. Members of protocol 1 would go on to compute views that have failed."""
+2: plans can be amended. Members of protocol 1 would go on to compute views that have failed.
+3: plans can repair. Members of protocol 2 would compute on the rows that are to be replaced."""
 AMENDING = 2
 """The first protocol in which plans are amended."""
+REPAIRING = 3
+"""The first protocol in which plans repair."""
 
 UNTOLD_ENGINE = 2
 """The engine of members, records and plans that do not tell theirs: of versions from before they did."""
@@ -102,6 +105,16 @@ class ViewVersion:
 
 
 @dataclass(frozen=True)
+class Repair:
+    """Rows to be replaced before the changes of an epoch: the document that has them, and a digest of its bytes. `at`:
+    the epoch for which they were computed; what was written later is left as it is."""
+
+    document: str
+    digest: str
+    at: Epoch
+
+
+@dataclass(frozen=True)
 class EpochPlan:
     """Everything that decides what an epoch is. Durable before anyone works on it, and never changed: a plan that is
     amended is another document."""
@@ -129,6 +142,7 @@ class EpochPlan:
     """Bytes of INPUT."""
     amends: str = ""
     """The document of the plan whose place this one takes: the same, but for views that failed."""
+    repair: Repair | None = None
 
 
 @dataclass(frozen=True)

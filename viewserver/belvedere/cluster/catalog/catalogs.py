@@ -21,7 +21,7 @@ yet.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +49,7 @@ from belvedere.cluster.catalog.plan import (
     store_tables,
 )
 from belvedere.engine.trial import try_out
-from belvedere.errors import CatalogError
+from belvedere.errors import CatalogError, UnknownRelation
 from belvedere.model import catalog_change, ddl
 from belvedere.model.catalog_change import CatalogChange
 from belvedere.plan import nodes
@@ -164,6 +164,27 @@ def rebuild(document: bytes, engine: int, rebuilding: Collection[int]) -> bytes 
             batch.add(catalog_change.ViewsCreated(after, tuple(fresh)))
             return batch.finish((), engine)
     return None
+
+
+def rebuild_view(document: bytes, name: str, engine: int) -> bytes:
+    """New versions of a view, of all views that share its state, and of all that read one of these: the same
+    definitions, made anew from the base rows."""
+    batch = _Batch(document)
+    view = batch.catalog.views.get(_known_name(batch.catalog.views, name))
+    if view is None:
+        raise UnknownRelation(f"there is no view {name!r}; there are: {', '.join(sorted(batch.catalog.views))}")
+    shared = {one.name for one in batch.catalog.views.values() if one.version == view.version} - batch.failed.keys()
+    names = shared | {view.name}
+    names |= {reader.name for one in names for reader in ddl.dependants(batch.catalog, one)} - batch.failed.keys()
+    fresh, after = ddl.anew(batch.catalog, [v for v in ddl.in_order(batch.catalog) if v.name in names])
+    batch.add(catalog_change.ViewsCreated(after, tuple(fresh)))
+    changed = batch.finish((), engine)
+    assert changed is not None
+    return changed
+
+
+def _known_name(names: Iterable[str], wanted: str) -> str:
+    return next((name for name in names if name.lower() == wanted.lower()), wanted)
 
 
 # ---------------------------------------------------------------------- several changes at once

@@ -48,6 +48,8 @@ def change_catalog(
     with all view groups in `building`."""
     if catalogs.has_ticket(document, request.ticket):
         return None
+    if request.rebuild:
+        return catalogs.with_ticket(catalogs.rebuild_view(document, request.text, engine), request.ticket)
     carry_out = catalogs.apply_manifest if request.manifest else catalogs.execute
     changed = carry_out(document, request.text, building, target, engine)
     return None if changed is None else catalogs.with_ticket(changed, request.ticket)

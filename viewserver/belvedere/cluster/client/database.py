@@ -50,6 +50,7 @@ from belvedere.model.key_reads import KeyReads, SnapshotReads, Wanted
 from belvedere.model.keys import key_codec
 from belvedere.model.pin import Pin
 from belvedere.model.reloads import Reloading, ReloadReport
+from belvedere.model.repair import RepairReport
 from belvedere.model.row_ids import row_id
 from belvedere.model.shapes import named, to_table
 from belvedere.model.statements import NO_PREFIXES, Executing, Result
@@ -432,6 +433,28 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Reloading, Clo
 
         return self._read(None, None, None, read)
 
+    def repair(
+        self,
+        view: str,
+        *,
+        keys: Sequence[Any] | None = None,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> RepairReport:
+        """Put right rows in the place of those of a view, of the state behind it and of all that reads it which are not
+        what the base rows make. Live: reads and writes go on, other views are not held up.
+
+        `keys`, `prefix`, or `start` and `stop`: of the view's own rows only these; its state is always looked at as a
+        whole. `dry_run`: only tell which rows are wrong. `everything`: compare nothing, make the view anew, aside.
+        """
+        from belvedere.cluster.client.repairing import PoolRepair
+
+        repair = PoolRepair(self, view, keys, prefix, start, stop, dry_run)
+        return repair.rebuild() if everything else repair.run()
+
     def _reload(self, id: str, table: str, start: str, stop: str) -> ReloadReport:
         request = calls.encode(calls.ReloadCall(id, table, start, stop))
         ask = functools.partial(self.pool.ask_leader, calls.RELOAD, request)
@@ -599,8 +622,13 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Reloading, Clo
         count = len(documents(text))
         return [self._change_catalog(text, True, wait)] * count if count else []
 
-    def _change_catalog(self, text: str, manifest: bool, wait: bool) -> ClusterToken:
-        request = calls.encode(calls.DdlCall(uuid.uuid4().hex, text, manifest))
+    def rebuild(self, view: str, *, wait: bool = True) -> ClusterToken:
+        """Make a view anew from the base rows, with all that share its state or read it: new versions, aside, which
+        take the place of those that are there in one epoch."""
+        return self._change_catalog(view, False, wait, rebuild=True)
+
+    def _change_catalog(self, text: str, manifest: bool, wait: bool, rebuild: bool = False) -> ClusterToken:
+        request = calls.encode(calls.DdlCall(uuid.uuid4().hex, text, manifest, rebuild))
         tries, deadline = 0, self.deadline()
 
         def ask(timeout: float) -> bytes:

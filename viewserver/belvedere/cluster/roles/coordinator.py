@@ -33,6 +33,7 @@ from belvedere.cluster.roles.gc_tables import TableGc
 from belvedere.cluster.roles.input_listing import Listing, WaitingInput
 from belvedere.cluster.roles.overview import MEMBER, Overview
 from belvedere.cluster.roles.publishing import Unpublished
+from belvedere.cluster.roles.repair_offers import RepairOffers
 from belvedere.cluster.roles.view_pointers import ViewPointers
 from belvedere.cluster.roles.void_rows import VoidRows
 from belvedere.cluster.transport import calls
@@ -64,6 +65,7 @@ from belvedere.protocol.driving import (
     RecordRead,
     RemoveChunks,
     RemoveDocuments,
+    RepairTaken,
     Resign,
     Send,
     SessionChanged,
@@ -124,6 +126,7 @@ class CoordinatorMember(Incarnation):
         around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
         self.committed = CommittedBoard()
         self.ddl = CatalogService(self)
+        self.repairs = RepairOffers(self)
         self.overview = Overview(self)
         gone = "nobody listens at its address"
         self.deaths = GoneProcesses(self.worker("deaths"), lambda member: self._report(Unreachable(member, gone)))
@@ -164,6 +167,7 @@ class CoordinatorMember(Incarnation):
             calls.DDL: lambda request: calls.encode(self.ddl.change(calls.decode(request, calls.DdlCall))),
             calls.STATUS: lambda _: calls.status_json(self.overview.status()),
             calls.RELOAD: self._reload,
+            calls.REPAIR: lambda request: calls.encode(self.repairs.offer(calls.decode(request, calls.RepairCall))),
         }
 
     def _reload(self, request: bytes) -> bytes:
@@ -209,6 +213,7 @@ class CoordinatorMember(Incarnation):
     def closed(self) -> None:
         self.committed.close()
         self.ddl.close()
+        self.repairs.close()
         self.overview.close()
 
     def _repair(self) -> None:
@@ -314,6 +319,7 @@ class CoordinatorMember(Incarnation):
                 if event == "planned":
                     self.metrics.epoch_step("plan", time.monotonic() - self._reading)
                 self.overview.noted(instruction)
+                self.repairs.noted(instruction)
                 self.note(instruction)
             case ReadRecord(request):
                 self.zookeeper.do(functools.partial(self._read_record, request))
@@ -348,6 +354,8 @@ class CoordinatorMember(Incarnation):
             case Resign(reason):
                 self.log.warning("resigns", reason=reason)
                 self.zookeeper.do(self._campaign_again)
+            case RepairTaken():
+                self.repairs.taken(instruction)
             case CatalogTaken():
                 self.ddl.taken(instruction)
             case _:

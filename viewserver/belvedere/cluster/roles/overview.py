@@ -160,6 +160,7 @@ class Overview:
             "catalog": machine.catalog[0],
             "building": list(machine.catalog[2]),
             "built": {str(number): buckets for number, buckets in machine.built.items()},
+            "repairs": member.repairs.status(),
             "waiting_for": self._waiting_for(),
             "held_up": self._held_up(),
             "stalled": "" if state is None else state.stalled or member.around.trouble.reason,

@@ -47,7 +47,8 @@ class _Rows:
 @dataclass(frozen=True)
 class _Written:
     epoch: int
-    tables: dict[str, _Rows]
+    tables: dict[str, list[_Rows]]
+    """An epoch may write a table in several pieces; an id is in one of them."""
     size: int
 
 
@@ -62,7 +63,9 @@ class ReadCache:
         kept = [write for write in writes if write.logged and len(write.ids)]
         if not kept:
             return
-        tables = {write.table: _Rows(write) for write in kept}
+        tables: dict[str, list[_Rows]] = {}
+        for write in kept:
+            tables.setdefault(write.table, []).append(_Rows(write))
         size = sum(write.ids.nbytes + write.values.nbytes for write in kept)
         with self._lock:
             self._epochs.append(_Written(epoch, tables, size))
@@ -85,7 +88,7 @@ class ReadCache:
         """A mask of the ids that are known, and values (null: not known, or known to be gone)."""
         with self._lock:
             seen = [written.tables for written in self._epochs if written.epoch <= epoch]
-        writes = [tables[table] for tables in seen if table in tables]
+        writes = [rows for tables in seen for rows in tables.get(table, ())]
         known = np.zeros(len(ids), np.bool_)
         values: list[bytes | None] = [None] * len(ids)
         for rows in reversed(writes):

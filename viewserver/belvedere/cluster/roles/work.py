@@ -31,6 +31,7 @@ from belvedere.cluster.roles.batch_buffer import BatchBuffer
 from belvedere.cluster.roles.read_cache import ReadCache
 from belvedere.engine.delta import Changes
 from belvedere.engine.formats import THIS_VERSION, Engines, view_group_of
+from belvedere.engine.replacements import Replacement, unpack
 from belvedere.engine.shard import DAY_MS, Held, Outgoing, Shard, ShardCatalog, StageError, route_changes
 from belvedere.engine.vec import Vec
 from belvedere.model.keys import key_codec
@@ -47,6 +48,7 @@ from belvedere.protocol.messages import (
     EpochPlan,
     Generation,
     PoolState,
+    Repair,
     Stage,
     ViewVersion,
 )
@@ -209,6 +211,18 @@ class _State:
     ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         return self._store.scan(table, first, stop, below, only)
 
+    def written_at(self, table: str, ids: np.ndarray, below: int) -> np.ndarray:
+        return self._store.written_at(table, ids, below)
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """Rows that were put in the place of damaged ones, and those that were left as they are: somebody has written them
+    since they were looked at."""
+
+    rows: int = 0
+    changed_since: int = 0
+
 
 class ServerWork:
     """The share of one view server in the computing of epochs."""
@@ -230,6 +244,9 @@ class ServerWork:
         self.batch_buffer = BatchBuffer(memory_limit // 4, spill_directory)
         self.recent = ReadCache(recent_bytes)
         self._ownership, self._owning = Ownership(me), threading.Lock()
+        self._store = store
+        self.repaired = Repaired()
+        """What became of the repair of the epoch that was opened last."""
         self._catalogs = Catalogs(store, compile_catalog)
         self._state = _State(store, engines)
         self._make_shard: Callable[[], Shard] = functools.partial(
@@ -302,9 +319,37 @@ class ServerWork:
                 f"this server needs {self._shard.stages} for catalog {plan.catalog_document}"
             )
         self._shard.begin(plan.epoch, {part.view_group: (part.first, part.stop) for part in plan.slices})
+        self.repaired = Repaired()
+        if plan.repair is not None:
+            self.repaired = self._replace(plan.epoch, plan.repair)
         self._open = open
         self._counts = _Counts(0 if self._generation is None else len(self._generation.servers))
         self._moved, self._spilled = 0, self._spilled_so_far()
+
+    def _replace(self, epoch: Epoch, repair: Repair) -> Repaired:
+        """Before the changes of the epoch: put right rows in the place of those that nobody has written since they were
+        found to be wrong. What the store and the ledger have below the epoch is the same in every attempt, and so is
+        what is decided here."""
+        document = self._store.get_document(repair.document)
+        if document is None or wire.digest(document) != repair.digest:
+            what = "is not in the store" if document is None else "has another digest than the plan says"
+            raise errors.Damaged(f"epoch {epoch}: document {repair.document!r} of its repair {what}")
+        decided: list[tuple[Replacement, np.ndarray]] = []
+        for rows in unpack(document):
+            mine = np.flatnonzero(self._shard.owns(rows.ids))
+            if len(mine) and self._shard.keeps(rows.table):
+                rows = rows.take(mine)
+                changed = self._state.written_at(rows.table, rows.ids, epoch) > repair.at
+                decided.append((rows, self._shard.may_replace(rows, repair.at, changed)))
+        missed = {
+            unit for rows, free in decided for unit, one in zip(rows.units(), free.tolist(), strict=True) if not one
+        }
+        replaced = 0
+        for rows, _ in decided:
+            at = np.flatnonzero(np.array([unit not in missed for unit in rows.units()], np.bool_))
+            self._shard.put_in_place(rows.take(at))
+            replaced += len(at)
+        return Repaired(replaced, sum(len(rows) for rows, _ in decided) - replaced)
 
     def keep(self, batch: Batch, payload: bytes | memoryview) -> None:
         """Hold the payload until its stage is computed. May be called from any thread."""
@@ -357,7 +402,12 @@ class ServerWork:
 
     def cost(self) -> dict[str, float]:
         """What the epoch cost that was finished last, for the leader."""
-        return {"moved_bytes": float(self._moved), "spilled_bytes": float(self._spilled_so_far() - self._spilled)}
+        repaired = {
+            "rows_replaced": float(self.repaired.rows),
+            "rows_changed_since": float(self.repaired.changed_since),
+        }
+        moved = {"moved_bytes": float(self._moved), "spilled_bytes": float(self._spilled_so_far() - self._spilled)}
+        return moved | repaired if self.repaired != Repaired() else moved
 
     def _spilled_so_far(self) -> int:
         return self.batch_buffer.budget.spilled_bytes + self._shard.spilled_bytes

@@ -40,6 +40,7 @@ COMMITTED = "committed"
 DDL = "ddl"
 STATUS = "status"
 RELOAD = "reload"
+REPAIR = "repair"
 READ = "read"
 
 LONGEST_WAIT_MS = 10_000
@@ -142,6 +143,8 @@ class DdlCall:
     text: str
     manifest: bool = False
     """Whether the text is YAML, not SQL."""
+    rebuild: bool = False
+    """The text is the name of a view, of which a new version is to be made, as it is defined."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,28 @@ class ReloadCall:
     table: str
     start: str = ""
     stop: str = ""
+
+
+@dataclass(frozen=True)
+class RepairCall:
+    """Rows are to be replaced (`protocol.messages.Repair`): they were computed for this version of the catalog and this
+    engine, and are read by these view groups. Repeating it changes nothing."""
+
+    document: str
+    digest: str
+    at: Epoch
+    catalog: int
+    engine: int
+    groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RepairSeen:
+    """The repair is in the plan of this epoch, or `refused`; `again`: it may be offered once more as it is."""
+
+    epoch: Epoch
+    refused: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,7 +250,22 @@ def decode_rows(data: bytes) -> tuple[RowsRead, np.ndarray | None, pa.BinaryArra
 # ---------------------------------------------------------------------- bytes
 
 _LENGTH = struct.Struct("<I")
-_CODEC = Codec([CommittedRow, Topology, StatusCall, Seen, DdlCall, Taken, ReadRows, RowsRead, ReloadCall, ReloadReport])
+_CODEC = Codec(
+    [
+        CommittedRow,
+        Topology,
+        StatusCall,
+        Seen,
+        DdlCall,
+        Taken,
+        ReadRows,
+        RowsRead,
+        ReloadCall,
+        ReloadReport,
+        RepairCall,
+        RepairSeen,
+    ]
+)
 T = TypeVar("T")
 
 encode = _CODEC.encode
