@@ -388,6 +388,7 @@ def test_every_command_works_over_http(served: Served, tmp_path: Path) -> None:
     assert ClusterToken.parse(deleted["token"]).epoch >= changes[-1]["epoch"]
     assert run("status")[0]["views"]["rich"]["rows"] == 1 and run("lag")[0]["epoch"]
     assert all(report["ok"] for report in run("verify"))
+    assert run("repair", "rich")[0]["mended"] == 0
     assert run("explain", "rich") and run("quarantine", "rich") == []
     refused = CliRunner().invoke(cli, ["--url", served.url, "ranges", "orders"], prog_name="belvedere")
     assert refused.exit_code == 2 and "looked after by coordinators" in refused.stderr

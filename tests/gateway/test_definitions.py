@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+import belvedere
+from belvedere.errors import CatalogError
+from tests.embedded import damage
 from tests.gateway.serving import ARROW, JSON, Served
 
 YAML = {"content-type": "application/yaml"}
@@ -148,3 +153,29 @@ def test_status_lag_and_verification(served: Served) -> None:
     assert events[1]["report"]["view"] == "spend" and events[2]["ok"]
     assert served.post("/v1/verify", {"views": ["orders"]}).status_code == 409
     assert served.post("/v1/verify", {"view": "spend"}).status_code == 400
+
+
+def test_a_view_is_repaired(served: Served) -> None:
+    """By whoever asks over HTTP, and by the client of it."""
+    path = "/v1/relations/spend/repair"
+    assert damage.corrupt_row(served.db, "spend")
+    told = served.post(path, {"dry_run": True}).json()
+    assert (told["ok"], told["found"], told["tables"]["view spend"]) == (False, 1, 1)
+    assert served.post("/v1/verify", {"views": ["spend"]}).json()["ok"] is False
+    (row,) = served.db._runtime.call(lambda: served.db.scan("spend").to_pylist()[:1])
+    keys = [[key] for key in range(-1, 30)]
+    assert row and served.post(path, {"dry_run": True, "keys": keys}).json()["found"] == 1
+    assert served.post(path, {"dry_run": True, "start": [10**6]}).json()["found"] == 0
+    done = served.post(path, {}).json()
+    assert (done["ok"], done["mended"], done["remaining"]) == (True, 1, 0)
+    assert served.post("/v1/verify", {"views": ["spend"]}).json()["ok"] is True
+    with belvedere.connect(served.url) as db:
+        assert damage.delete_row(served.db, "spend")
+        found = db.repair("spend", dry_run=True)
+        assert found.tables["view spend"] == 1 and found.rows[0].problem == "missing"
+        assert db.repair("spend", everything=True).rebuilt == ("spend",) and db.verify("spend").ok
+        with pytest.raises(CatalogError, match="a gateway verifies rows of views"):
+            db.verify("spend", state=True)
+    for wrong in ({"key": 1}, {"keys": [1]}, {"keys": 1}, {"dry_run": "yes"}, []):
+        assert served.post(path, wrong).status_code == 400, wrong
+    assert served.post("/v1/relations/nothing/repair", {}).status_code == 404

@@ -63,6 +63,7 @@ def test_every_reference_leads_somewhere() -> None:
         ("POST", "/v1/relations/orders/rows", [{"id": 1}]),
         ("POST", "/v1/sql", {"sql": "SELECT n FROM spend"}),
         ("POST", "/v1/verify", {"views": ["spend"]}),
+        ("POST", "/v1/relations/spend/repair", {"dry_run": True}),
         ("GET", "/v1/nothing", None),
     ],
 )

@@ -109,6 +109,13 @@ class FollowingPool(Pool):
         self.log.reload(id, table, start, stop)
         return self.reloaded(id, seconds)
 
+    def look(self, seconds: float = 120.0) -> ReloadState:
+        """Compare, and correct nothing."""
+        (table,) = self.log.tables()
+        id = unique("look")
+        self.log.look(id, table)
+        return self.reloaded(id, seconds)
+
     def reloaded(self, id: str, seconds: float = 120.0) -> ReloadState:
         found: list[ReloadState] = []
 

@@ -62,6 +62,31 @@ def test_a_reload_brings_bulk_loads_and_takes_what_hbase_has_no_more(hbase: Loca
         until(lambda: all("load-" not in info.id for info in pool.log.sources()), 60.0, "attempts are forgotten")
 
 
+def test_a_comparison_counts_what_is_wrong_and_corrects_nothing(hbase: LocalHBase) -> None:
+    """Rows that the log never told of, lost deletes, other cells; nothing where nothing was planted, under writes."""
+    with following(hbase, splits=[key(110), key(5005)]) as (pool, table):
+        filled(pool, table)
+        writer = Writer(table, hbase)
+        writer.start()
+        try:
+            for _ in range(2):
+                writer.wrote(writer.batches + 2)
+                state = pool.look()
+                assert state.counts[1:4] == (0, 0, 0) and state.corrected == 0, state
+        finally:
+            writer.stop()
+        filled(pool, table)
+        damage(hbase, table)
+        before = pool.view("big")
+        state = pool.look()
+        # 20 bulk-loaded rows and 10 behind a mask are missing, 30 deletes were lost, 10 rows have older cells
+        assert state.counts[1:4] == (30, 30, 10) and state.undecided == 0, state
+        assert [len(ids) for ids in state.examples] == [10, 10, 10] and state.counts[0] >= 280 - 30
+        assert pool.view("big") == before and state.corrected == 0
+        pool.reload()
+        assert pool.look().counts[1:] == (0, 0, 0, 0)
+
+
 def test_a_reload_of_a_range_leaves_the_rest(hbase: LocalHBase) -> None:
     with following(hbase, splits=[key(110)]) as (pool, table):
         filled(pool, table)

@@ -333,7 +333,8 @@ class LoadProgress:
 class ReloadState:
     """A table that is read again on request (`id`). `phase`: what it is at, "done" at the end; `corrected`: rows that
     were not what the other system has and are now; `undecided`: rows that were written all the time, so that nothing
-    can be said of them."""
+    can be said of them. One that only looks corrects nothing: `counts` are rows that were compared, that are missing,
+    extra and different, and that were only late; `examples` are ids of some, hexadecimal, by what is wrong."""
 
     id: str
     table: str
@@ -341,6 +342,8 @@ class ReloadState:
     corrected: int = 0
     undecided: int = 0
     trouble: str = ""
+    counts: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    examples: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]] = ((), (), ())
 
 
 class OpenSink(Protocol):
@@ -383,6 +386,9 @@ class Follower(Protocol):
     def reload(self, id: str, table: str, start: str, stop: str) -> None:
         """Read the rows of a table again, from `start` to `stop` (empty: all of them), and correct what is not as the
         other system has it. Repeating it with the same id has no effect."""
+
+    def look(self, id: str, table: str) -> None:
+        """Compare the rows of a table with those of the other system, and correct nothing. Else as `reload`."""
 
     def reloads(self) -> list[ReloadState]:
         """Those that were asked for; one that is done stays until there is another of its table."""

@@ -203,6 +203,39 @@ def reload(call: Call) -> Answer:
 _RELOAD = {"request", "start", "stop"}
 
 
+def repair(call: Call) -> Answer:
+    """It answers when it is done, or found nothing to do."""
+    asked = values.loads(call.body or b"{}", "the body")
+    if not isinstance(asked, dict) or set(asked) - _REPAIR.keys():
+        raise errors.BadRequest(f"the body is an object with some of {', '.join(_REPAIR)}, or {{}} for the whole view")
+    for name, kind in _REPAIR.items():
+        if name in asked and not isinstance(asked[name], kind):
+            raise errors.BadRequest(f"{name} is {'true or false' if kind is bool else 'an array'}")
+    mend = getattr(call.database.db, "repair", None)
+    if mend is None:
+        raise errors.CatalogError("nothing can be repaired here: the database is open for reading only")
+    if any(name in asked for name in ("keys", "prefix", "start", "stop")):
+        asked = {name: _tuples(name, value) for name, value in asked.items()}
+    view = call.database.db.catalog.relation(call.relation).name
+    return Answer(values.dumps(mend(view, **asked).to_dict()))
+
+
+_REPAIR: Mapping[str, type] = {
+    "keys": list, "prefix": list, "start": list, "stop": list, "everything": bool, "dry_run": bool,
+}  # fmt: skip
+
+
+def _tuples(name: str, value: Any) -> Any:
+    """Keys are arrays of the values of their columns."""
+    if not isinstance(value, list):
+        return value
+    if name != "keys":
+        return tuple(value)
+    if not all(isinstance(key, list) for key in value):
+        raise errors.BadRequest("keys is an array of keys, each an array of the values of its columns")
+    return [tuple(key) for key in value]
+
+
 async def _verifying(call: Call, names: list[str]) -> AsyncGenerator[bytes, None]:
     began, ok = time.monotonic(), True
     for done, name in enumerate(names):
@@ -245,6 +278,19 @@ ENDPOINTS = (
         consumes=(JSON,),
         body="Reload",
         answer="Reloaded",
+        optional_body=True,
+        changes=True,
+    ),
+    Endpoint(
+        "POST",
+        f"{_R}/repair",
+        "Mend what is wrong with a view, the state behind it and what reads it",
+        Access.ADMIN,
+        repair,
+        consumes=(JSON,),
+        body="Repair",
+        answer="Repaired",
+        patient=True,
         optional_body=True,
         changes=True,
     ),

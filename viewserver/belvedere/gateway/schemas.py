@@ -181,6 +181,32 @@ SCHEMAS: dict[str, Schema] = {
         corrected=INTEGER,
         undecided=INTEGER,
     ),
+    "Repair": _object(
+        closed=True,
+        keys=_array(_array(ANYTHING)),
+        prefix=_array(ANYTHING),
+        start=_array(ANYTHING),
+        stop=_array(ANYTHING),
+        everything=BOOLEAN,
+        dry_run=BOOLEAN,
+    ),
+    "Repaired": _object(
+        "view epoch ok dry_run found mended tried_again rebuilt remaining problem tables rows",
+        view=STRING,
+        epoch=INTEGER,
+        ok=BOOLEAN,
+        dry_run=BOOLEAN,
+        found=INTEGER,
+        mended=INTEGER,
+        tried_again=INTEGER,
+        rebuilt=_array(STRING),
+        remaining=INTEGER,
+        problem=STRING,
+        tables={"type": "object", "additionalProperties": INTEGER},
+        rows=_array(
+            _object("table id problem", table=STRING, id=STRING, problem={"enum": ["missing", "extra", "different"]})
+        ),
+    ),
     "Service": _object(
         "service version api database read_only",
         service={"const": "belvedere"},

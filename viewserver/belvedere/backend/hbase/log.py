@@ -19,7 +19,7 @@ from belvedere.backend.hbase.descriptors import Peer, TableName
 from belvedere.backend.hbase.followed import Ancestry, FollowedBook, FollowedTable
 from belvedere.backend.hbase.loading import LoadBook, LoadRange, is_attempt, progress_of
 from belvedere.backend.hbase.meta import MetaTable
-from belvedere.backend.hbase.reloading import Reload, ReloadBook
+from belvedere.backend.hbase.reloading import COMPARE, Reload, ReloadBook
 from belvedere.backend.hbase.row_keys import check_invertible
 from belvedere.backend.hbase.sink import LogSink
 from belvedere.backend.hbase.zookeeper import cluster_key
@@ -108,6 +108,13 @@ class HBaseLog:
         }
 
     def reload(self, id: str, table: str, start: str, stop: str) -> None:
+        self._reloads.ask(Reload(table, id, self._pieces(table, start, stop)))
+
+    def look(self, id: str, table: str) -> None:
+        self._reloads.ask(Reload(table, id, self._pieces(table, "", ""), phase=COMPARE, looks=True))
+
+    def _pieces(self, table: str, start: str, stop: str) -> tuple[tuple[str, str], ...]:
+        """The parts of these rows that regions have."""
         followed = next((one for one in self._book.tables() if one.name == table and one.listed), None)
         if followed is None:
             raise CatalogError(f"base table {table!r} is not followed, so there is nothing to read again")
@@ -122,7 +129,7 @@ class HBaseLog:
             high = min(last or region.stop, region.stop or last)
             if not high or low < high:
                 pieces.append((low.hex(), high.hex()))
-        self._reloads.ask(Reload(table, id, tuple(pieces)))
+        return tuple(pieces)
 
     def reloads(self) -> list[ReloadState]:
         return [one.state for one in self._reloads.all()]

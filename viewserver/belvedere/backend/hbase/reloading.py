@@ -25,6 +25,8 @@ change that comes later than the correction finds what HBase had when it came. O
 makes another image, and the correction does nothing. (What would be missed is a client that writes the same cell at
 the same timestamp to and fro, between every two of these steps. The next reload finds it.)
 
+A request that only looks begins with the comparison and replaces nothing: what step 4 finds wrong is counted, once.
+
 Whoever reloads a table holds its node in ZooKeeper. Two at once would do no harm, and neither does a crash: everything
 up to the entry of step 4 changes nothing, and that entry repeated finds another image.
 """
@@ -54,6 +56,7 @@ _RELOADS = "hbase/reloads/"
 SCAN, COMPARE, DONE = "scan", "compare", "done"
 _ROUNDS = 5
 _ENTRY_ROWS = 10_000
+_EXAMPLES = 10
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ class Reload:
     attempt: str = ""
     corrected: int = 0
     undecided: int = 0
+    looks: bool = False
+    """Nothing is read once more and nothing is corrected: what is wrong is counted."""
+    counts: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    examples: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]] = ((), (), ())
 
     @property
     def document(self) -> str:
@@ -79,7 +86,9 @@ class Reload:
 
     @property
     def state(self) -> ReloadState:
-        return ReloadState(self.id, self.table, self.phase, self.corrected, self.undecided)
+        return ReloadState(
+            self.id, self.table, self.phase, self.corrected, self.undecided, counts=self.counts, examples=self.examples
+        )
 
 
 class ReloadBook:
@@ -105,7 +114,10 @@ class ReloadBook:
             return None
         table, id = document.removeprefix(_RELOADS).rsplit("/", 1)
         value = json.loads(data)
-        return Reload(table, id, tuple((start, stop) for start, stop in value.pop("pieces")), **value)
+        pieces = tuple((start, stop) for start, stop in value.pop("pieces"))
+        counts = tuple(value.pop("counts", (0, 0, 0, 0, 0)))
+        missing, extra, different = (tuple(part) for part in value.pop("examples", ((), (), ())))
+        return Reload(table, id, pieces, counts=counts, examples=(missing, extra, different), **value)
 
     def all(self, table: str | None = None) -> list[Reload]:
         names = self._documents.list_documents(_RELOADS if table is None else f"{_RELOADS}{table}/")
@@ -170,6 +182,8 @@ class Reloader:
         base = self._look(comparison, reload, None)[0]
         suspects = comparison.differing(delta, base)
         suspects = self._within(comparison, reload, suspects, base)
+        if reload.looks:
+            reload = replace(reload, counts=(len(base.ids), 0, 0, 0, 0), examples=((), (), ()))
         for _ in range(_ROUNDS):
             if not len(suspects):
                 break
@@ -179,7 +193,10 @@ class Reloader:
             base_now, read = self._look(comparison, reload, suspects)
             late = same(delta_now, base, suspects)
             wrong = ~late & _unchanged(delta, delta_now, suspects) & same(base, base_now, suspects)
-            if wrong.any():
+            if reload.looks:
+                reload = _counted(reload, suspects[wrong], delta_now, base_now, int(late.sum()))
+                late |= wrong
+            elif wrong.any():
                 reload = self._replace(table, comparison, reload, suspects[wrong], delta_now, read)
             suspects = suspects[~late]  # a correction that came too late did nothing
             delta, base = delta_now, base_now
@@ -225,6 +242,21 @@ class Reloader:
         log.warning("table %r: %d rows were not as hbase has them, and are corrected", table.name, len(wrong))
         self._catch_up(table)
         return reload
+
+
+def _counted(reload: Reload, wrong: np.ndarray, delta: Images, base: Images, late: int) -> Reload:
+    """Rows that both looks saw so: HBase shows one and DELTA does not, the reverse (a lost delete), or other cells."""
+    mine, theirs = (np.any([part != 0 for part in side.of(wrong)], axis=0) for side in (delta, base))
+    kinds = (wrong[theirs & ~mine], wrong[mine & ~theirs], wrong[mine & theirs])
+    rows, *counts, lag = reload.counts
+    missing, extra, different = (count + len(ids) for count, ids in zip(counts, kinds, strict=True))
+    examples = [
+        (*known, *(id.tobytes().hex() for id in ids))[:_EXAMPLES]
+        for known, ids in zip(reload.examples, kinds, strict=True)
+    ]
+    return replace(
+        reload, counts=(rows, missing, extra, different, lag + late), examples=(examples[0], examples[1], examples[2])
+    )
 
 
 def _unchanged(before: Images, now: Images, ids: np.ndarray) -> np.ndarray:

@@ -168,11 +168,16 @@ class CoordinatorMember(Incarnation):
             calls.STATUS: lambda _: calls.status_json(self.overview.status()),
             calls.RELOAD: self._reload,
             calls.REPAIR: lambda request: calls.encode(self.repairs.offer(calls.decode(request, calls.RepairCall))),
+            calls.LOOK: self._look,
         }
 
     def _reload(self, request: bytes) -> bytes:
         asked = calls.decode(request, calls.ReloadCall)
         return calls.encode(reloads.reload(self.around.follower, self.ddl.newest, asked))
+
+    def _look(self, request: bytes) -> bytes:
+        asked = calls.decode(request, calls.LookCall)
+        return calls.encode(reloads.look(self.around.follower, self.ddl.newest, asked))
 
     def began(self) -> None:
         self.zookeeper.do(self._campaign)

@@ -5,6 +5,7 @@
                        DDL         Ddl       -> Taken         the leader, when the change is in a plan
                        STATUS      b""       -> JSON          the leader; for people, see `status_json`
                        RELOAD      Reload    -> ReloadReport  the leader; asks for it, and how far it is
+                       LOOK        Look      -> LookSeen      the leader; compares a base table with where it comes from
     to a view server   READ        ReadRows  -> RowsRead      rows of a view that it remembers
     to the store       base writes, and versioned reads: `belvedere.backend.served`
 
@@ -41,6 +42,7 @@ DDL = "ddl"
 STATUS = "status"
 RELOAD = "reload"
 REPAIR = "repair"
+LOOK = "look"
 READ = "read"
 
 LONGEST_WAIT_MS = 10_000
@@ -180,6 +182,29 @@ class RepairSeen:
 
 
 @dataclass(frozen=True)
+class LookCall:
+    """A table of another system is to be compared, and not corrected. `id`: as with `ReloadCall`."""
+
+    id: str
+    table: str
+
+
+@dataclass(frozen=True)
+class LookSeen:
+    """How far that is. `rows` of the other system; `late`: rows that differed once and not twice; `undecided`: rows
+    that were written all the time. `examples`: ids of rows that are missing, extra and different, hexadecimal."""
+
+    done: bool
+    rows: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    late: int = 0
+    undecided: int = 0
+    examples: tuple[tuple[str, ...], ...] = ((), (), ())
+
+
+@dataclass(frozen=True)
 class Taken:
     """The change is there from this epoch on. `view_groups`: those to be built before all of it can be read."""
 
@@ -264,6 +289,8 @@ _CODEC = Codec(
         ReloadReport,
         RepairCall,
         RepairSeen,
+        LookCall,
+        LookSeen,
     ]
 )
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import json
 import re
 import urllib.parse
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
@@ -56,6 +56,7 @@ from belvedere.retry import Deadline
 from belvedere.sql.catalog import TableDef
 
 if TYPE_CHECKING:
+    from belvedere.model.repair import RepairReport
     from belvedere.model.verify import Report
 
 Result: TypeAlias = "ClusterToken | pa.Table | str | None"
@@ -107,6 +108,37 @@ class HttpDatabase(HttpReading, Writing[ClusterToken], Reloading):
         headers = {"Content-Type": JSON}
         request = Request("POST", f"{path_of(table)}/reload", f"reading {table!r} again", headers=headers, body=body)
         return ReloadReport(**self._call(request, self._deadline(None)).json())
+
+    def repair(
+        self,
+        view: str,
+        *,
+        keys: Sequence[Any] | None = None,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> RepairReport:
+        """Put right what is wrong with a view, the state behind it and what reads it: at the gateway."""
+        from belvedere.model.repair import DamagedRow, RepairReport
+
+        def values_of(key: Any) -> list[Any]:
+            return list(key) if isinstance(key, tuple | list) else [key]
+
+        parts = {"prefix": prefix, "start": start, "stop": stop}
+        asked: dict[str, Any] = {name: values_of(part) for name, part in parts.items() if part is not None}
+        if keys is not None:
+            asked["keys"] = [values_of(key) for key in keys]
+        body = dumps({**asked, "everything": everything, "dry_run": dry_run}).encode()
+        headers = {"Content-Type": JSON}
+        request = Request("POST", f"{path_of(view)}/repair", f"repairing {view!r}", headers=headers, body=body)
+        told = self._call(request, self._deadline(None)).json()
+        fields = {name: told[name] for name in ("view", "epoch", "dry_run", "mended", "tried_again", "remaining")}
+        rows = tuple(DamagedRow(**row) for row in told["rows"])
+        return RepairReport(
+            **fields, rebuilt=tuple(told["rebuilt"]), problem=told["problem"], tables=told["tables"], rows=rows
+        )
 
     def session(self, *, after: Any = None, timeout: float | None = None) -> Session:
         """Reads that include the session's own writes and never go back: `with db.session() as s: s.put(…); s.get(…)`.
