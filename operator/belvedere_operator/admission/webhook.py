@@ -29,6 +29,9 @@ from belvedere_operator.serving import Answer, Request
 
 log = logging.getLogger(__name__)
 PATH = "/admission"
+SPEC_CHANGES = "!has(object.metadata.deletionTimestamp) && object.?spec != oldObject.?spec"
+"""Finalizers, labels and annotations mean nothing to the database. While nobody answers they must be written all the
+same: the operator takes its finalizer away with such a change, and what is deleted would stay for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ class Webhook:
 def configuration(name: str, client: dict[str, Any], namespaces: Sequence[str] = ()) -> dict[str, Any]:
     """The ValidatingWebhookConfiguration; `client`: where the operator is reached, with the authority of its
     certificate. An operator that looks after some namespaces judges nothing in others. SQL that nobody can compile is
-    not stored (`Fail`): it would be refused later, where few look."""
+    not stored (`Fail`): it would be refused later, where few look; only what people want of a view is SQL."""
     group, version = API_VERSION.split("/")
     if namespaces:
         among = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
@@ -136,7 +139,7 @@ def configuration(name: str, client: dict[str, Any], namespaces: Sequence[str] =
     else:
         selector = {}
 
-    def hook(short: str, resources: list[str], operations: list[str], policy: str) -> dict[str, Any]:
+    def hook(short: str, resources: list[str], operations: list[str], policy: str, **more: Any) -> dict[str, Any]:
         rule = {"apiGroups": [group], "apiVersions": [version], "resources": resources, "operations": operations}
         return {
             "name": f"{short}.{group}",
@@ -148,15 +151,16 @@ def configuration(name: str, client: dict[str, Any], namespaces: Sequence[str] =
             "sideEffects": "None",
             "timeoutSeconds": 10,
             "admissionReviewVersions": ["v1"],
-        }
+        } | more
 
     relations = ["basetables", "materializedviews"]
+    wishes = [{"name": "spec-changes", "expression": f"request.operation == 'CREATE' || ({SPEC_CHANGES})"}]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": name},
         "webhooks": [
-            hook("sql", relations, ["CREATE", "UPDATE"], "Fail"),
+            hook("sql", relations, ["CREATE", "UPDATE"], "Fail", matchConditions=wishes),
             # A deletion that nobody judged is held by the finalizer all the same, and namespaces must be able to go.
             hook("deletion", [*relations, "viewpools"], ["DELETE"], "Ignore"),
         ],
