@@ -94,6 +94,59 @@ def test_no_budget_blocks_a_drain_for_ever() -> None:
         assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
+def test_figures_are_collected_where_somebody_collects_them() -> None:
+    """Each monitor finds one Service by a port that it has; the gateway's tells a token."""
+    assert not [d for d in objects(pool()) if d["kind"] == "ServiceMonitor"]
+    documents = objects(pool(capabilities=Capabilities(service_monitors=True)))
+    services = {d["metadata"]["name"]: d for d in documents if d["kind"] == "Service"}
+    monitors = [d["spec"] for d in documents if d["kind"] == "ServiceMonitor"]
+    ends = [(one, *one["endpoints"]) for one in monitors]
+    assert {end["path"] for _, end in ends} == {"/metrics", "/v1/metrics"}
+    for one, end in ends:
+        assert one["namespaceSelector"] == {"matchNames": ["shop"]}
+        (keep,) = end["relabelings"]
+        assert (keep["sourceLabels"], keep["action"]) == (["__meta_kubernetes_service_name"], "keep")
+        service = services[keep["regex"]]
+        assert one["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        assert end["port"] in {port["name"] for port in service["spec"]["ports"]}
+        assert ("bearerTokenFile" in end) == (end["path"] == "/v1/metrics")
+
+
+def test_pods_are_replaced_one_by_one_the_new_one_first_and_on_several_nodes() -> None:
+    for role in ("coordinator", "distributor", "viewserver", "gateway"):
+        spec = found("Deployment", f"default-{role}")["spec"]
+        one_by_one = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+        assert spec["strategy"] == one_by_one and spec["minReadySeconds"] > 0
+    for role, template in templates().items():
+        (spread,) = template["spec"]["topologySpreadConstraints"]
+        assert (spread["topologyKey"], spread["maxSkew"]) == ("kubernetes.io/hostname", 1)
+        assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "one node is enough"
+        assert spread["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert spread["labelSelector"]["matchLabels"]["belvedere.dev/role"] == role
+
+
+def test_a_pod_is_ready_when_its_process_says_so_and_has_minutes_to_start() -> None:
+    for template in templates().values():
+        (container,) = template["spec"]["containers"]
+        probes = {name: container[f"{name}Probe"] for name in ("startup", "liveness", "readiness")}
+        paths = {name: probe["httpGet"]["path"] for name, probe in probes.items()}
+        assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+        assert probes["startup"]["periodSeconds"] * probes["startup"]["failureThreshold"] >= 120
+        assert probes["liveness"]["periodSeconds"] * probes["liveness"]["failureThreshold"] >= 30
+        assert {probe["httpGet"]["port"] for probe in probes.values()} <= {port["name"] for port in container["ports"]}
+
+
+def test_members_are_reached_by_members_alone() -> None:
+    """Figures and the gateway are open to the cluster: there, rights decide."""
+    members = found("NetworkPolicy", "default-members")["spec"]
+    assert members["podSelector"]["matchLabels"] == pool().selector() and members["policyTypes"] == ["Ingress"]
+    by_port = {port["port"]: rule.get("from") for rule in members["ingress"] for port in rule["ports"]}
+    assert by_port == {7400: [{"podSelector": {"matchLabels": pool().selector()}}], 7401: None}
+    gateway = found("NetworkPolicy", "default-gateway")["spec"]
+    assert gateway["podSelector"]["matchLabels"] == pool().selector("gateway")
+    assert [port["port"] for rule in gateway["ingress"] for port in rule["ports"]] == [8080]
+
+
 def test_a_view_server_has_time_to_withdraw() -> None:
     template = templates()["viewserver"]
     assert environment(template)["BELVEDERE_LEAVE_WITHIN"] == str(LEAVE_WITHIN)
@@ -267,6 +320,7 @@ def test_the_autoscaler_scales_the_pool_by_busy_share_and_lag() -> None:
     assert targets == {"belvedere_busy_viewservers": "600m", "belvedere_lag_viewservers": "1"}
     assert spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 300
     assert spec["behavior"]["scaleUp"]["stabilizationWindowSeconds"] == 0
+    assert spec["behavior"]["scaleDown"]["policies"] == [{"type": "Pods", "value": 1, "periodSeconds": 30}]
 
 
 @pytest.mark.parametrize(

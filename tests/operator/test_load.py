@@ -62,6 +62,14 @@ def test_figures_of_a_limit_hold_the_number() -> None:
     assert "the number stays" in found.explanation and "8.0 s of 2 s" in found.explanation
 
 
+def test_a_limit_is_not_concluded_from_a_lag_that_comes_and_goes() -> None:
+    """A merge of the store may take seconds: it is the limit when changes wait all the time."""
+    lags = [8.0, 8.0, 8.0, 8.0, 8.0, 0.5, 8.0]
+    samples = [Sample(5.0 * number, Load(lag * 1000, (0.1, 0.1))) for number, lag in enumerate(lags)]
+    assert assess(samples, TARGET, 2).limit is Limit.NONE
+    assert assess([*samples, *(Sample(at, samples[-1].load) for at in (35.0, 40.0))], TARGET, 2).limit is Limit.STORE
+
+
 def hpa(replicas: int, found: Assessment, target: Target) -> int:
     """What Kubernetes makes of the two metrics (AverageValue), from its documentation."""
 

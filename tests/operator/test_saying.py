@@ -67,6 +67,21 @@ CASES: list[tuple[str, dict[str, tuple[str, str]], dict[str, tuple[str, str]]]] 
     ),
     ("behind", told(view=ready(lag_ms=2500.0)), {"Fresh": ("False", "Behind"), "Ready": ("True", "Serving")}),
     (
+        "within its own target, and not within the strictest of the pool",
+        told(view=ready(lag_ms=1500.0), target_lag_s=1.0),
+        {"Fresh": ("True", "WithinTarget")},
+    ),
+    (
+        "behind its own target, though the pool asks for less",
+        told(view=ready(lag_ms=2500.0), target_lag_s=9.0),
+        {"Fresh": ("False", "Behind")},
+    ),
+    (
+        "one without a target has that of its pool",
+        told(applied(view("spend")), view=ready(lag_ms=2500.0), target_lag_s=9.0),
+        {"Fresh": ("True", "WithinTarget")},
+    ),
+    (
         "rows in quarantine",
         told(view=ready(quarantined=2, complete=False)),
         {"Complete": ("False", "RowsInQuarantine"), "Ready": ("True", "Serving")},
@@ -339,6 +354,8 @@ def test_conditions_of_pools(case: str, found: dict[str, Any], expected: dict[st
 def test_a_pool_is_up_when_its_gateway_answers_for_it() -> None:
     missing = [Workload("store", 1, 1, 0, True), Workload("gateway", 1, 1, 1, True)]
     assert phase_of(missing, figures(), "", "p").phase is Phase.UP
+    stalled = PoolState("p", Phase.STALLED, "stalled: view a: boom")
+    assert phase_of(SETTLED, figures(stalled="view a: boom"), "", "p") == stalled and not stalled.up
     assert phase_of(missing, None, "refused", "p") == PoolState("p", Phase.STARTING, "pods ready: store 0/1")
     assert phase_of(SETTLED, None, "refused", "p") == PoolState("p", Phase.UNREACHABLE, "refused")
 
