@@ -1,9 +1,10 @@
 """Belvedere on a real Kubernetes of one node: how long people wait, and what the operator costs.
 
-PYTHONPATH=viewserver:operator:. python -m bench.kube [--views 200] [--steps 6] [--out FILE]
+PYTHONPATH=viewserver:operator:. python -m bench.kube [--views 200] [--steps 6] [--out FILE] [PART ...]
 
 It starts a cluster of its own, or uses the one that BELVEDERE_E2E_KUBECONFIG names, with the images that are there. The
-table that is printed is that of docs/benchmarks.md.
+parts are `install`, `steps`, `views`, `spike` and `remove`; in a cluster of one's own they may be run one by one, since
+each leaves the pool as it found it. The table that is printed is that of docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.kube.kubernetes import Kubernetes, Object, until
 
 API = "belvedere.dev/v1alpha1"
 IDLE_S = 60.0
+PARTS = ("install", "steps", "views", "spike", "remove")
 QUERIES = (
     "SELECT customer, count(*) AS n, sum(total) AS total FROM orders WHERE id % {0} = 0 GROUP BY customer",
     "SELECT id, total FROM orders WHERE customer > {0}",
@@ -56,6 +58,7 @@ def view(name: str, query: str) -> Object:
 
 
 def views(shop: Installed, measured: Measured, count: int) -> None:
+    until(lambda: quiet(shop), 120.0, "a pool at rest")
     table = {"columns": [{"name": "id", "type": "bigint"}, {"name": "x", "type": "bigint"}], "key": ["id"]}
     shop.cluster.apply(
         {"apiVersion": API, "kind": "BaseTable", "metadata": {"name": "empty"}, "spec": table}, namespace=SHOP
@@ -83,7 +86,10 @@ def views(shop: Installed, measured: Measured, count: int) -> None:
         measured.say(f"operator ({role}) idle with {count} views, % of a core", round(used, 1))
         size = after[name]["process_resident_memory_bytes"] / 1e6
         measured.say(f"operator ({role}) idle with {count} views, MB", round(size))
-    shop.kubectl("delete", "mv", *(f"many-{n}" for n in range(count)), "--timeout=300s", seconds=400)
+    made = [f"many-{n}" for n in range(count)] + [f"first-{n}" for n in range(3)]
+    with measured.timed(f"delete of {len(made)} views"):
+        shop.kubectl("delete", "mv", *made, "--timeout=300s", seconds=400)
+    shop.kubectl("delete", "bt", "empty", "--timeout=300s", seconds=400)
 
 
 def quiet(shop: Installed) -> bool:
@@ -137,7 +143,7 @@ def spike(shop: Installed, measured: Measured) -> None:
     patch = ("patch", "viewpool", "default", "--type=merge", "-p")
     shop.kubectl(*patch, json.dumps({"spec": AUTOSCALED}))
     shop.kubectl("rollout", "status", "deployment/default-viewserver", "--timeout=200s")
-    until(lambda: len(shop.pods("viewserver")) == 1, 120.0, "one view server")
+    until(lambda: limits(shop) == ["200m"], 300.0, "one view server with a limit")
     with Load(shop, seed=81, rows=400) as load:
         with measured.timed("lag spike to a new view server Ready"):
             until(lambda: len(running(shop)) >= 2, 300.0, "a second view server")
@@ -147,6 +153,11 @@ def spike(shop: Installed, measured: Measured) -> None:
     with measured.timed("end of the load to one view server"):
         ready(shop, "viewserver", 1)
     shop.kubectl(*patch, json.dumps({"spec": {"autoscaling": None, "templates": None, "replicas": 1}}))
+    until(lambda: limits(shop) == [None], 300.0, "a view server without a limit")
+
+
+def limits(shop: Installed) -> list[str | None]:
+    return [pod["spec"]["containers"][0]["resources"].get("limits", {}).get("cpu") for pod in running(shop)]
 
 
 def running(shop: Installed) -> list[Object]:
@@ -159,16 +170,22 @@ def running(shop: Installed) -> list[Object]:
 def measure(node: Kubernetes, options: argparse.Namespace) -> Measured:
     measured = Measured()
     shop = Installed(node)
-    with measured.timed("helm install to all pods Ready"):
-        shop.install()
-    with measured.timed("apply of the shop to Ready, with its pool of nine pods"):
-        shop.apply_shop()
-    try:
-        steps(shop, measured, options.steps)
-        views(shop, measured, options.views)
-        spike(shop, measured)
-    finally:
-        shop.cluster.kubectl("delete", "namespace", SHOP, "--ignore-not-found", "--wait=false")
+    for part in options.parts or PARTS:
+        match part:
+            case "install":
+                with measured.timed("helm install to all pods Ready"):
+                    shop.install()
+                with measured.timed("apply of the shop to Ready, with its pool of nine pods"):
+                    shop.apply_shop()
+            case "steps":
+                steps(shop, measured, options.steps)
+            case "views":
+                views(shop, measured, options.views)
+            case "spike":
+                spike(shop, measured)
+            case "remove":
+                with measured.timed("delete of a namespace with views and their pool"):
+                    shop.cluster.kubectl("delete", "namespace", SHOP, "--timeout=400s", seconds=460)
     return measured
 
 
@@ -177,7 +194,10 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=200)
     parser.add_argument("--steps", type=int, default=6, help="how often a view server joins, and leaves")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"default: {' '.join(PARTS)}")
     options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     named = os.environ.get("BELVEDERE_E2E_KUBECONFIG")
     if named:
         measured = measure(Kubernetes(Path(named), None), options)

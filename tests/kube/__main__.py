@@ -52,12 +52,11 @@ def run(options: argparse.Namespace, state: Path) -> int:
             words = running.inside(*options.words)
             os.execvpe(words[0], words, running.environment)
         case "images":
-            for image in (images.BELVEDERE, images.OPERATOR):
-                archive = images.archive_of(image)
-                running_or_none = cluster.existing(state, binaries.build())
+            running_or_none = cluster.existing(state, binaries.build())
+            for archive in project_images():
                 if running_or_none is not None:
                     running_or_none.import_image(archive)
-                print(f"{image.name}: {archive}")
+                print(archive)
         case "demo":
             from tests.kube.demo import demo
 
@@ -74,6 +73,11 @@ def require(state: Path) -> cluster.Cluster:
     return running
 
 
+def project_images() -> list[Path]:
+    """Archives of all that the chart and pools need."""
+    return [images.zookeeper_archive(), *map(images.archive_of, (images.BELVEDERE, images.OPERATOR))]
+
+
 def prepare() -> None:
     """What is missing is said, and the tests that need it say it again."""
     executables = binaries.build()
@@ -81,9 +85,7 @@ def prepare() -> None:
     if missing:
         raise cluster.ClusterFailed(missing)
     images.pause_archive(executables)
-    images.zookeeper_archive()
-    for image in (images.BELVEDERE, images.OPERATOR):
-        images.archive_of(image)
+    project_images()
 
 
 def up(options: argparse.Namespace, state: Path) -> None:
@@ -98,7 +100,7 @@ def up(options: argparse.Namespace, state: Path) -> None:
             raise cluster.ClusterFailed(missing)
         archives = [images.pause_archive(executables)]
         if not options.no_images:
-            archives += [images.archive_of(image) for image in (images.BELVEDERE, images.OPERATOR)]
+            archives += project_images()
         began = time.monotonic()
         running = cluster.up_node(state, executables, archives, port=options.port)
     seconds = ", ".join(f"{what} after {taken:g} s" for what, taken in running.times.items())
