@@ -13,14 +13,16 @@ from tests.charts.conftest import CHART
 from tests.kube import cluster
 from tests.kube.cluster import Cluster
 from tests.kube.fixtures import require_binaries
-from tests.kube.kubernetes import CommandFailed, until
+from tests.kube.kubernetes import PATIENCE_S, CommandFailed, until
 from tests.operator.running import RunningOperator, Shop, gateway, table, view
 
+pytestmark = pytest.mark.timeout(900)
 # The kinds of the Prometheus operator and of cert-manager are not there.
 KINDS = (
     "serviceaccount,service,configmap,deployment,statefulset,role,rolebinding,poddisruptionbudget,networkpolicy,"
     "clusterrole,clusterrolebinding"
 )
+DEFINITIONS = tuple(f"{plural}.belvedere.dev" for plural in ("basetables", "materializedviews", "viewpools"))
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +58,9 @@ def install(kube: Cluster, namespace: str, *words: str) -> None:
 def test_it_is_installed_upgraded_and_uninstalled(control_plane: Cluster, namespace: str) -> None:
     install(control_plane, namespace)
     assert len(of_release(control_plane, namespace)) >= 18
-    for plural in ("basetables", "materializedviews", "viewpools"):
-        control_plane.wait(f"crd/{plural}.belvedere.dev", "Established")
+    control_plane.established(*DEFINITIONS)
     created = until(
-        lambda: control_plane.get("pods", namespace=namespace)["items"], 60.0, "pods that Pod Security admits"
+        lambda: control_plane.get("pods", namespace=namespace)["items"], PATIENCE_S, "pods that Pod Security admits"
     )
     assert created
     install(control_plane, namespace, "--set", "operator.replicas=1", "--set", "networkPolicy.enabled=false")
@@ -101,7 +102,7 @@ def test_rights_of_users_are_as_said(control_plane: Cluster, namespace: str) -> 
         except CommandFailed:
             return False
 
-    until(lambda: may("editer", "get", "materializedviews", "rows"), 60.0, "the aggregated role")
+    until(lambda: may("editer", "get", "materializedviews", "rows"), PATIENCE_S, "the aggregated role")
     assert may("editer", "create", "basetables", "rows")
     assert may("viewer", "list", "materializedviews")
     assert not may("viewer", "get", "materializedviews", "rows")
@@ -119,6 +120,9 @@ def test_an_operator_works_with_definitions_of_an_older_version(
     later = (f"{schema}/status/properties/zonePath", f"{schema}/status/properties/figuresTime")
     change = [{"op": "remove", "path": path} for path in later]
     control_plane.kubectl("patch", "crd", "materializedviews.belvedere.dev", "--type=json", "-p", json.dumps(change))
+    control_plane.established(*DEFINITIONS)
+    control_plane.apply(view("probe", "SELECT 1 AS x", suspend=True, pool="nobody"), namespace=namespace)
+    until(lambda: not stores_zone_paths(control_plane, namespace), PATIENCE_S, "the older definition in force")
     with gateway(tmp_path) as url:
         running = RunningOperator(control_plane, urls={namespace: url})
         running.start()
@@ -135,9 +139,17 @@ def test_an_operator_works_with_definitions_of_an_older_version(
                 versions.append(shop.get("mv", "old-view")["metadata"]["resourceVersion"])
                 return len(versions) > 10 and len(set(versions[-10:])) == 1
 
-            until(settled, 60.0, "a resource that is left alone")
-            shop.kubectl("delete", "mv", "old-view", "--timeout=60s")
+            until(settled, PATIENCE_S, "a resource that is left alone")
+            shop.kubectl("delete", "mv", "old-view", "--timeout=150s")
         finally:
             running.stop()
     install(control_plane, namespace, "--set", "operator.leaseSeconds=21")
     control_plane.helm("uninstall", "shop", "--namespace", namespace)
+
+
+def stores_zone_paths(kube: Cluster, namespace: str) -> bool:
+    """Whether a path that is written into the status of a view stays there."""
+    words = ("patch", "mv", "probe", "--namespace", namespace, "--subresource=status", "--type=merge", "-p")
+    kube.kubectl(*words, json.dumps({"status": {"zonePath": None}}))
+    kube.kubectl(*words, json.dumps({"status": {"zonePath": "(a)"}}))
+    return "zonePath" in kube.get("mv", "probe", namespace=namespace).get("status", {})

@@ -122,6 +122,12 @@ class Installed:
         told = self._program(client, pool, "status", path)
         return told["status"], told["answer"]
 
+    def read(self, *relations: str) -> list[list[Object]]:
+        """All rows of each, at one epoch: two requests may be answered by gateways that know different ones."""
+        reads = {"reads": [{"relation": name, "limit": http_shop.MOST} for name in relations]}
+        told = self._program("editor", "default", "ask", "POST", "/v1/read", json.dumps(reads))
+        return [result["rows"] for result in told["answer"]["results"]]
+
     def put(self, table: str, *rows: Object, pool: str = "default") -> None:
         """Repeated while nobody takes them."""
         self._program("editor", pool, "ask", "POST", f"/v1/relations/{table}/rows", json.dumps(rows))
@@ -164,6 +170,19 @@ class Installed:
 
         try:
             return until(found, seconds, f"{kind} {name}: {type} {beginning}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; found: {seen[0]}") from None
+
+    def told(self, kind: str, name: str, *texts: str) -> None:
+        """Wait for Events that have these texts in them. They are written after the status that they are of."""
+        seen = [""]
+
+        def found() -> bool:
+            seen[0] = self.events(kind, name)
+            return all(text in seen[0] for text in texts)
+
+        try:
+            until(found, READY_SECONDS, f"Events of {kind} {name}: {texts}")
         except AssertionError as error:
             raise AssertionError(f"{error}; found: {seen[0]}") from None
 

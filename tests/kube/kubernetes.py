@@ -8,11 +8,14 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 Object = dict[str, Any]
+PATIENCE_S = 150.0
+"""How long tests wait for what must come: machines are busy at times, and a wait ends when it has come."""
 
 
 class CommandFailed(AssertionError):
@@ -54,6 +57,25 @@ class Kubernetes:
         """`wait("crd/views.example.org", "Established")`."""
         words = ("wait", what, f"--for=condition={condition}", "--namespace", namespace, f"--timeout={seconds:g}s")
         self.kubectl(*words, seconds=seconds + 30.0)
+
+    def succeeds(self, *words: str) -> bool:
+        """Whether kubectl does."""
+        try:
+            self.kubectl(*words)
+        except CommandFailed:
+            return False
+        return True
+
+    def established(self, *definitions: str) -> None:
+        """Wait until their resources can be used. The API server says so a moment before all of its parts know them."""
+        for name in definitions:
+            self.wait(f"crd/{name}", "Established", seconds=PATIENCE_S)
+            until(partial(self.succeeds, "get", name, "--all-namespaces"), PATIENCE_S, f"resources of {name}")
+
+    def allowed(self, user: str, verb: str, resource: str, *more: str) -> None:
+        """Wait until somebody has a right: who decides learns of a new binding a moment after it was made."""
+        words = ("auth", "can-i", verb, resource, f"--as={user}", *more)
+        until(partial(self.succeeds, *words), PATIENCE_S, f"{user} may {verb} {resource}")
 
     def _run(self, program: str, words: Sequence[str], stdin: str | None, seconds: float) -> str:
         executable = program if self.executables is None else str(self.executables / program)

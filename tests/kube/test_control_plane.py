@@ -15,8 +15,9 @@ from kubernetes import client, config
 from tests.kube import cluster
 from tests.kube.cluster import Cluster
 from tests.kube.fixtures import require_binaries
-from tests.kube.kubernetes import CommandFailed, until
+from tests.kube.kubernetes import PATIENCE_S, CommandFailed, until
 
+pytestmark = pytest.mark.timeout(600)
 GROUP = "fixtures.belvedere.dev"
 
 
@@ -47,7 +48,7 @@ def box(size: int) -> dict[str, Any]:
 
 def test_a_type_is_applied_and_its_rules_hold(control_plane: Cluster, namespace: str) -> None:
     control_plane.apply(crd())
-    control_plane.wait(f"crd/boxes.{GROUP}", "Established")
+    control_plane.established(f"boxes.{GROUP}")
     control_plane.apply(box(3), namespace=namespace)
     assert control_plane.get("box", "one", namespace=namespace)["spec"] == {"size": 3}
     with pytest.raises(CommandFailed, match="size cannot shrink"):
@@ -66,9 +67,9 @@ def test_controllers_follow_objects(control_plane: Cluster, namespace: str) -> N
     def pods() -> list[str]:
         return [pod["status"]["phase"] for pod in control_plane.get("pods", namespace=namespace)["items"]]
 
-    until(lambda: pods() == ["Pending", "Pending"], 60.0, "two pods")
+    until(lambda: pods() == ["Pending", "Pending"], PATIENCE_S, "two pods")
     control_plane.kubectl("delete", "deployment", "a", "--namespace", namespace)
-    until(lambda: pods() == [], 60.0, "no pods")
+    until(lambda: pods() == [], PATIENCE_S, "no pods")
 
 
 def test_requests_of_a_service_account_are_judged_and_on_record(control_plane: Cluster, namespace: str) -> None:
@@ -77,6 +78,10 @@ def test_requests_of_a_service_account_are_judged_and_on_record(control_plane: C
     control_plane.kubectl(*role)
     words = ("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={namespace}:reader")
     control_plane.kubectl(*words, "--namespace", namespace)
+    user = f"system:serviceaccount:{namespace}:reader"
+    control_plane.allowed(user, "watch", "configmaps", "--namespace", namespace)
+    made = ("get", "configmap", "kube-root-ca.crt", "--namespace", namespace)
+    until(lambda: control_plane.succeeds(*made), PATIENCE_S, "what each new namespace gets")
     token = control_plane.kubectl("create", "token", "reader", "--namespace", namespace).strip()
     settings = client.Configuration()
     config.load_kube_config(str(control_plane.kubeconfig), client_configuration=settings)  # type: ignore[no-untyped-call]
@@ -90,14 +95,17 @@ def test_requests_of_a_service_account_are_judged_and_on_record(control_plane: C
             reader.list_namespaced_secret(namespace)
         watch = {"watch": True, "timeout_seconds": 1, "_preload_content": False}
         reader.list_namespaced_config_map(namespace, **watch).read()
-    user = f"system:serviceaccount:{namespace}:reader"
-    entries = [json.loads(line) for line in control_plane.layout.audit_log.read_text().splitlines()]
-    asked = {
-        (e["verb"], e["objectRef"]["resource"], e["responseStatus"]["code"])
-        for e in entries
-        if e["user"]["username"] == user
-    }
-    assert asked == {("get", "configmaps", 200), ("list", "secrets", 403), ("watch", "configmaps", 200)}
+
+    def asked() -> set[tuple[str, str, int]]:
+        lines = control_plane.layout.audit_log.read_text().rpartition("\n")[0].splitlines()
+        return {
+            (e["verb"], e["objectRef"]["resource"], e["responseStatus"]["code"])
+            for e in map(json.loads, lines)
+            if e["user"]["username"] == user
+        }
+
+    until(lambda: len(asked()) >= 3, PATIENCE_S, "a record of each request")
+    assert asked() == {("get", "configmaps", 200), ("list", "secrets", 403), ("watch", "configmaps", 200)}
 
 
 def test_kubectl_explains_and_finds_types_with_the_environment_that_tests_get(control_plane: Cluster) -> None:
@@ -115,9 +123,9 @@ def test_one_kill_ends_all_of_it(control_plane: Cluster, tmp_path: Path) -> None
     another = cluster.up_control_plane(tmp_path / "state", binaries, ends_with_parent=True)
     assert another.layout.api_port != control_plane.layout.api_port
     assert another.process is not None
-    assert len(running_in(tmp_path)) == 5
+    until(lambda: len(running_in(tmp_path)) == 5, PATIENCE_S, "its five processes")
     another.process.kill()
-    until(lambda: not running_in(tmp_path), 30.0, "the end of every process")
+    until(lambda: not running_in(tmp_path), PATIENCE_S, "the end of every process")
     assert cluster.existing(tmp_path / "state", binaries) is None
     another.down()
     assert not (tmp_path / "state").exists()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 
-from tests.kube.installed import READY_SECONDS, RELEASE, SHOP, SYSTEM, Installed, Load, ready
+from tests.kube.installed import READY_SECONDS, RELEASE, ROOT, SHOP, SYSTEM, Installed, Load, ready
 from tests.kube.kubernetes import CommandFailed, Object, until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
@@ -59,11 +63,46 @@ def test_a_new_view_over_rows_that_are_there_is_built_and_exact(shop: Installed)
     with Load(shop, seed=2) as load:
         with shop.timed("apply of a view to Ready, under load"):
             shop.cluster.apply(big, namespace=SHOP)
-            shop.kubectl("wait", "mv", "big-spenders", "--for=condition=Ready", "--timeout=180s")
+            shop.kubectl("wait", "mv", "big-spenders", "--for=condition=Ready", "--timeout=400s")
         load.more()
-    found = {row["customer"]: row["n"] for row in shop.http("/v1/relations/big_spenders/rows?limit=100000")[1]["rows"]}
-    spend = shop.http("/v1/relations/spend/rows?limit=100000")[1]["rows"]
+    big_spenders, spend = shop.read("big_spenders", "spend")
+    found = {row["customer"]: row["n"] for row in big_spenders}
     assert found == {row["customer"]: row["n"] for row in spend if row["n"] > 3} and found
+
+
+def test_kubectl_belvedere_asks_the_gateway_through_the_api_server(shop: Installed) -> None:
+    """No port-forward, no address of the cluster's network: what somebody has who has a kubeconfig."""
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("operator", "viewserver"))
+
+    def plugin(*words: str, account: str = "editor") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "belvedere_operator.plugin", "-n", SHOP, "--account", account, *words]
+        environment = shop.cluster.environment | {"PYTHONPATH": path}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=READY_SECONDS)
+
+    def told(*words: str) -> str:
+        done = plugin(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    shop.put("orders", {"id": 7_000_000, "customer": 7_000_000, "placed": "2026-01-11", "total": "2.50"})
+    until(lambda: plugin("get", "spend", "7000000").returncode == 0, READY_SECONDS, "a row of the view")
+    row = json.loads(told("get", "spend", "7000000"))
+    assert (row["customer"], row["n"], row["total"]) == (7_000_000, 1, "2.50")
+    assert re.match(r"lag \d+\.\d{3} s, \d+ rows wait, epoch \d+", told("lag"))
+    assert "orders" in told("explain", "spend") and told("quarantine", "spend") == ""
+    assert "default" in plugin("status").stdout
+    refused = plugin("verify", "spend")
+    assert refused.returncode == 1 and "may not update viewpools/admin" in refused.stderr, "it costs as much as a build"
+    shop.kubectl("create", "serviceaccount", "boss")
+    shop.kubectl("create", "rolebinding", "boss", "--clusterrole=admin", f"--serviceaccount={SHOP}:boss")
+    until(lambda: plugin("verify", "spend", account="boss").returncode == 0, READY_SECONDS, "the rights of an admin")
+    whole = plugin("verify", "spend", account="boss").stdout
+    assert re.search(r"^spend: \d+ rows at epoch \d+: equal$", whole, re.MULTILINE), whole
+    refused = plugin("get", "spend", "7000000", account="stranger-to-all")
+    assert refused.returncode == 1 and "stranger-to-all" in refused.stderr
+    shop.kubectl("create", "serviceaccount", "outsider")
+    refused = plugin("get", "spend", "7000000", account="outsider")
+    assert refused.returncode == 1 and "materializedviews/rows" in refused.stderr
 
 
 def test_the_pool_is_scaled_through_its_scale_subresource_under_load(shop: Installed) -> None:

@@ -19,10 +19,10 @@ import pytest
 from tests.kube import plain_pool, shop
 from tests.kube.kubernetes import Kubernetes, Object, until
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 NAMESPACE = "plain"
 URL = f"belvedere://coordinator:{plain_pool.FLIGHT}"
-READY_SECONDS = 180.0
+READY_SECONDS = 400.0
 PROGRAM = Path(shop.__file__).read_text()
 
 
@@ -32,7 +32,7 @@ class Shop:
     def __init__(self, cluster: Kubernetes) -> None:
         self.cluster = cluster
 
-    def kubectl(self, *words: str, stdin: str | None = None, seconds: float = 300.0) -> str:
+    def kubectl(self, *words: str, stdin: str | None = None, seconds: float = READY_SECONDS + 60) -> str:
         return self.cluster.kubectl("--namespace", NAMESPACE, *words, stdin=stdin, seconds=seconds)
 
     def ask(self, *words: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def test_sigterm_to_process_1_withdraws_and_ends_well(pool: Shop) -> None:
         (found,) = pool.cluster.get("pod", name, namespace=NAMESPACE)["status"]["containerStatuses"]
         return found["lastState"].get("terminated")
 
-    assert until(ended, 60.0, "the end of process 1")["exitCode"] == 0
+    assert until(ended, READY_SECONDS, "the end of process 1")["exitCode"] == 0
     until(lambda: pool.sharing() == 1, READY_SECONDS, "a view server with a share")
     assert pool.ask("check")["orders"] > 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kube import tls_probe
-from tests.kube.installed import SHOP, Installed, Load
+from tests.kube.installed import READY_SECONDS, SHOP, Installed, Load
 from tests.kube.kubernetes import CommandFailed, until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
@@ -49,18 +49,23 @@ def test_members_answer_nobody_without_a_certificate_of_their_pool(shop: Install
         except (CommandFailed, KeyError):
             return False
 
-    until(issued, 60.0, "certificates of the other pool")
+    until(issued, READY_SECONDS, "certificates of the other pool")
     stranger = files(shop, "other-tls-client")
     stranger["ca.crt"] = ours["ca.crt"]
     mistaken = ours | {"name": "members.other.pool"}
     shown = {"ours": ours, "anonymous": anonymous, "stranger": stranger, "mistaken": mistaken}
-    found = probe(shop, ports(shop), shown)
-    assert len(found) >= 6
-    for address, told in found.items():
-        assert told["ours"] == "answered", (address, told)
-        assert told["plain"] == told["anonymous"] == told["stranger"] == "refused", (address, told)
-        assert "not trusted" in told["mistaken"], (address, told)
-    shop.kubectl("delete", "viewpool", "other", "--timeout=120s")
+
+    def told_by_all() -> bool:
+        """A pod may have come this moment, and a busy one may not answer in time; none may let a stranger in."""
+        found = probe(shop, ports(shop), shown)
+        for address, told in found.items():
+            assert told["plain"] == told["anonymous"] == told["stranger"] == "refused", (address, told)
+            assert told["mistaken"] != "answered", (address, told)
+        known = [told["ours"] == "answered" and "not trusted" in told["mistaken"] for told in found.values()]
+        return len(found) >= 6 and all(known)
+
+    until(told_by_all, READY_SECONDS, "every member to know its own and nobody else")
+    shop.kubectl("delete", "viewpool", "other", "--timeout=400s")
     assert shop.condition("viewpool", "default", "Secured").startswith("True MutualTLS")
 
 
@@ -116,9 +121,9 @@ def test_authorities_are_replaced_under_load_and_no_pod_restarts(shop: Installed
     with Load(shop, seed=95) as load:
         with shop.timed("rotation of the authority of a pool, under load"):
             shop.kubectl("annotate", "viewpool", "default", "--overwrite", f"belvedere.dev/rotate={number}")
-            until(lambda: len(authority()) == 4, 60.0, "a second authority")
+            until(lambda: len(authority()) == 4, READY_SECONDS, "a second authority")
             load.more()
-            until(lambda: authority() == wanted, 480.0, "the end of the first one")
+            until(lambda: authority() == wanted, 800.0, "the end of the first one")
         load.more(4)
 
         def ended() -> bool:
@@ -128,11 +133,10 @@ def test_authorities_are_replaced_under_load_and_no_pod_restarts(shop: Installed
             told = probe(shop, ports(shop), {"ours": ours, "late": late})
             return all(each["ours"] == "answered" and each["late"] == "refused" for each in told.values())
 
-        until(ended, 120.0, "the old authority to be of no use")
+        until(ended, READY_SECONDS, "the old authority to be of no use")
         load.more()
     assert load.result["writes"] > 0
     assert pods() == before, "nobody was replaced or started anew"
     for name in ("spend", "order_lines", "city_revenue"):
         assert "equal a recomputation" in shop.verify(name)
-    events = shop.kubectl("get", "events", "-o", "jsonpath={range .items[*]}{.reason}{'\\n'}{end}").split()
-    assert {"AuthorityIntroduced", "AuthorityInForce", "AuthorityRetired"} <= set(events)
+    shop.told("ViewPool", "default", "AuthorityIntroduced: ", "AuthorityInForce: ", "AuthorityRetired: ")

@@ -7,17 +7,20 @@ import json
 import pytest
 
 from tests.kube.installed import OPERATOR, READY_SECONDS, SHOP, SYSTEM, Installed, Load, ready
-from tests.kube.kubernetes import Object, until
+from tests.kube.kubernetes import CommandFailed, Object, until
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
 
 
 def leader(shop: Installed) -> Object:
-    holder = shop.cluster.get("lease", OPERATOR, namespace=SYSTEM)["spec"]["holderIdentity"]
-    pods = shop.cluster.get("pods", "-l", "app.kubernetes.io/component=operator", namespace=SYSTEM)["items"]
-    found: list[Object] = [pod for pod in pods if holder.startswith(pod["metadata"]["name"])]
-    assert len(found) == 1
-    return found[0]
+    """Once there is one: a lease may still name a pod that is gone."""
+
+    def found() -> Object | None:
+        holder = shop.cluster.get("lease", OPERATOR, namespace=SYSTEM)["spec"]["holderIdentity"]
+        pods = shop.cluster.get("pods", "-l", "app.kubernetes.io/component=operator", namespace=SYSTEM)["items"]
+        return next((pod for pod in pods if holder.startswith(pod["metadata"]["name"])), None)
+
+    return until(found, READY_SECONDS, "a pod of the operator that leads")
 
 
 @pytest.mark.parametrize(
@@ -40,13 +43,14 @@ def test_a_pod_of_the_pool_is_killed_under_load(shop: Installed, victim: str) ->
 
 
 def test_the_operator_that_leads_is_killed_and_another_one_goes_on(shop: Installed) -> None:
-    before = leader(shop)["metadata"]["name"]
+    before = leader(shop)
     with Load(shop, seed=30) as load:
-        shop.kill(leader(shop))
+        shop.kill(before)
         with shop.timed("kill of the operator to the next change carried out"):
             shop.kubectl("scale", "viewpool/default", "--replicas=2")
             until(lambda: len(shop.pods("viewserver")) == 2, READY_SECONDS, "a second view server")
-        assert leader(shop)["metadata"]["name"] != before
+        # Its container may have lived on for a moment and have done it: then the next leader comes a bit later.
+        assert leader(shop)["metadata"]["name"] != before["metadata"]["name"]
         load.more()
         shop.kubectl("scale", "viewpool/default", "--replicas=1")
         ready(shop, "viewserver", 1)
@@ -60,10 +64,35 @@ def test_an_eviction_respects_the_budget_and_is_never_impossible(shop: Installed
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
     path = f"/api/v1/namespaces/{SHOP}/pods/{meta['name']}/eviction"
     with Load(shop, seed=40) as load:
-        shop.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+        until(lambda: evicted(shop, path, json.dumps(eviction)), READY_SECONDS, "an eviction that is allowed")
         until(
             lambda: shop.pods("viewserver") and shop.pods("viewserver") != [pod], READY_SECONDS, "another view server"
         )
         ready(shop, "viewserver", 1)
         load.more()
     assert load.result["writes"] > 0
+
+
+def test_an_image_that_is_not_there_is_named_and_nothing_is_lost(shop: Installed) -> None:
+    """Pods that work stay until those of the new image do; the store is one pod, and comes back with its volume."""
+    patch = ("patch", "viewpool", "default", "--type=merge", "-p")
+    with Load(shop, seed=41) as load:
+        load.more(1)
+    shop.kubectl(*patch, json.dumps({"spec": {"image": "localhost/belvedere:missing", "imagePullPolicy": "Never"}}))
+    told = shop.wait("viewpool", "default", "Progressing", "False Trouble")
+    assert "ErrImageNeverPull" in told and "localhost/belvedere:missing" in told
+    shop.kubectl(*patch, json.dumps({"spec": {"image": None, "imagePullPolicy": None}}))
+    with Load(shop, seed=42) as load:
+        load.more(1)
+    assert load.result["writes"] > 0, "what was there before is there, and views are exact"
+    shop.wait("viewpool", "default", "Progressing", "False Settled")
+
+
+def evicted(shop: Installed, path: str, eviction: str) -> bool:
+    """As `kubectl drain` does it: the budget's controller may not have counted yet, and then it says: later."""
+    try:
+        shop.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=eviction)
+    except CommandFailed as refusal:
+        assert "disruption budget" in str(refusal), refusal
+        return False
+    return True

@@ -16,9 +16,6 @@ pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
 
 # What is granted and is not asked for in these tests, with the reason why it has to be.
 NOT_TRIED = {
-    ("batch", "cronjobs", "create"): "verifications on a schedule",
-    ("batch", "cronjobs", "patch"): "verifications on a schedule",
-    ("batch", "cronjobs", "delete"): "verifications on a schedule",
     ("rbac.authorization.k8s.io", "rolebindings", "create"): "pools with an image of Spark",
     ("rbac.authorization.k8s.io", "rolebindings", "patch"): "pools with an image of Spark",
     ("keda.sh", "scaledobjects", "create"): "clusters with KEDA",
@@ -70,7 +67,7 @@ def asked(entries: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
 def test_a_namespace_goes_with_its_views_and_their_pool(shop: Installed) -> None:
     """Nothing holds it up: finalizers are let go while everything behind them goes, too."""
     with shop.timed("delete of a namespace with views and their pool"):
-        shop.cluster.kubectl("delete", "namespace", SHOP, "--timeout=240s", seconds=300)
+        shop.cluster.kubectl("delete", "namespace", SHOP, "--timeout=600s", seconds=660)
 
 
 def test_the_operator_has_the_rights_that_it_needs_and_no_more(shop: Installed) -> None:
@@ -105,4 +102,4 @@ def test_uninstalling_leaves_nothing_but_the_definitions(shop: Installed) -> Non
 
     until(lambda: not left(), READY_SECONDS, "the end of what the operator made for itself")
     assert "materializedviews.belvedere.dev" in shop.cluster.kubectl("get", "crd", "-o", "name")
-    shop.cluster.kubectl("delete", "namespace", SYSTEM, "--timeout=120s", seconds=180)
+    shop.cluster.kubectl("delete", "namespace", SYSTEM, "--timeout=600s", seconds=660)

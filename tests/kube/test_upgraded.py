@@ -69,9 +69,9 @@ def test_a_chart_and_then_an_engine_are_upgraded_under_load(node: Kubernetes, tm
         load.more()
     for name in ("spend", "order_lines", "city_revenue"):
         assert "equal a recomputation" in shop.verify(name)
-    shop.cluster.kubectl("delete", "namespace", SHOP, "--timeout=240s", seconds=300)
+    shop.cluster.kubectl("delete", "namespace", SHOP, "--timeout=600s", seconds=660)
     shop.cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
-    shop.cluster.kubectl("delete", "namespace", SYSTEM, "--timeout=120s", seconds=180)
+    shop.cluster.kubectl("delete", "namespace", SYSTEM, "--timeout=600s", seconds=660)
 
 
 def engine(shop: Installed) -> int:

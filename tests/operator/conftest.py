@@ -18,6 +18,5 @@ __all__ = ["control_plane", "crds", "namespace"]
 def crds(control_plane: Cluster) -> Cluster:
     """The control plane with our definitions."""
     control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
-    for kind in ("basetables", "materializedviews", "viewpools"):
-        control_plane.wait(f"crd/{kind}.belvedere.dev", "Established")
+    control_plane.established(*(f"{kind}.belvedere.dev" for kind in ("basetables", "materializedviews", "viewpools")))
     return control_plane

@@ -21,11 +21,9 @@ from belvedere_operator.reconcile.gateways import Gateways
 from belvedere_operator.reconcile.pool_round import Cluster, PoolRounds
 from belvedere_operator.reconcile.resources import PoolKey, Resources
 from belvedere_operator.settings import Settings
-from tests.kube.kubernetes import Kubernetes, until
+from tests.kube.kubernetes import PATIENCE_S, Kubernetes, until
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 150.0
-"""How long tests wait for what must come: machines are busy at times, and a wait ends when it has come."""
 NOBODY = "http://127.0.0.1:9"
 """The discard port: a connection is refused at once."""
 SETTINGS = Settings(zookeeper="zookeeper:2181")
@@ -45,7 +43,7 @@ def gateway(directory: Path) -> Iterator[str]:
             yield line.split(" at ")[1].strip()
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(PATIENCE_S)
             process.stdout.close()
 
 
@@ -129,10 +127,21 @@ class Shop:
             raise AssertionError(f"{error}; found {self.condition(kind, name, type)}") from None
 
     def events(self, kind: str, name: str) -> list[tuple[str, str]]:
-        """Reasons and messages."""
+        """Reasons and messages, in the order in which they were written: a time has only seconds."""
         items = self.cluster.get("events", namespace=self.namespace)["items"]
         mine = [e for e in items if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
-        return [(e["reason"], e["message"]) for e in sorted(mine, key=lambda e: e["metadata"]["creationTimestamp"])]
+        return [(e["reason"], e["message"]) for e in sorted(mine, key=lambda e: int(e["metadata"]["resourceVersion"]))]
+
+    def told(self, kind: str, name: str, reason: str, message: str = "") -> str:
+        """Wait for an Event whose message has this in it; its message. It is written after the status that it is of."""
+
+        def found() -> str | None:
+            return next((text for r, text in self.events(kind, name) if r == reason and message in text), None)
+
+        try:
+            return until(found, PATIENCE_S, f"{kind} {name}: Event {reason} {message}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; found {self.events(kind, name)}") from None
 
 
 def resource(kind: str, called: str, **spec: Any) -> dict[str, Any]:

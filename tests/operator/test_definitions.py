@@ -11,6 +11,7 @@ import pytest
 from tests.kube.cluster import Cluster
 from tests.kube.kubernetes import CommandFailed
 
+pytestmark = pytest.mark.timeout(600)
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
 

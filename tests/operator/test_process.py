@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,10 +20,13 @@ from typing import Any
 import pytest
 
 from tests.kube.cluster import Cluster
-from tests.kube.kubernetes import CommandFailed, until
-from tests.operator.running import NOBODY, PATIENCE_S, ROOT, Shop, gateway, resource, table, view
+from tests.kube.kubernetes import PATIENCE_S, CommandFailed, until
+from tests.operator.running import NOBODY, ROOT, Shop, gateway, resource, table, view
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
+LEASE_SECONDS = "24"
+"""A leader that hears nothing from the API server for two thirds of it ends, which is not what these tests are of: a
+busy machine may be silent for seconds."""
 
 
 @dataclass
@@ -33,20 +37,29 @@ class Replica:
     log: Path
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=60) as answer:
             return str(answer.read().decode())
+
+    def http_leads(self) -> bool:
+        """What it says; it must answer."""
+        return bool(json.loads(self.get("/readyz"))["leads"])
 
     @property
     def leads(self) -> bool:
+        if self.process.poll() not in (None, -signal.SIGKILL):
+            pytest.fail(f"the operator has ended by itself:\n{self.log.read_text()[-2000:]}")
         try:
-            return bool(json.loads(self.get("/readyz"))["leads"])
+            return self.http_leads()
         except OSError:
             return False
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """Below those that the kernel gives to whoever connects to somebody: nobody takes it before the operator does."""
+    while True:
+        port = random.SystemRandom().randrange(15_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @contextlib.contextmanager
@@ -66,7 +79,7 @@ def replica(
         "host": "127.0.0.1",
         "http-port": str(http),
         "https-port": str(https),
-        "lease-seconds": "6",
+        "lease-seconds": LEASE_SECONDS,
         "external-metrics": "false",
     } | {name.replace("_", "-"): value for name, value in more.items()}
     words = [word for name, value in told.items() for word in (f"--{name}", value)]
@@ -83,7 +96,7 @@ def replica(
             yield Replica(process, http, https, log)
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +145,7 @@ def warnings(shop: Shop, *resources: dict[str, Any]) -> str:
     """What kubectl prints beside what it does."""
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(resources)})
     words = ["kubectl", "apply", "-n", shop.namespace, "-f", "-"]
-    done = subprocess.run(words, env=shop.cluster.environment, input=text, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, env=shop.cluster.environment, input=text, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -192,6 +205,19 @@ def test_what_others_read_is_not_deleted_and_the_namespace_goes_all_the_same(gua
     guarded.kubectl("delete", "bt", "g-orders", "--wait=false")
 
 
+EXTERNAL = "v1beta1.external.metrics.k8s.io"
+
+
+@pytest.fixture
+def own_objects(crds: Cluster, namespace: str) -> Iterator[None]:
+    """What the operator makes for itself goes, whatever becomes of the test: one that nobody answers any more would
+    hold up the deletion of every namespace."""
+    yield
+    crds.kubectl("delete", "apiservice", EXTERNAL, "--ignore-not-found")
+    crds.kubectl("delete", "validatingwebhookconfiguration", f"operator-{namespace}", "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("own_objects")
 def test_of_two_replicas_one_leads_and_the_other_takes_over(
     crds: Cluster, tmp_path: Path, namespace: str, url: str
 ) -> None:
@@ -202,16 +228,15 @@ def test_of_two_replicas_one_leads_and_the_other_takes_over(
             until(lambda: "belvedere_operator_leads" in _text(second), PATIENCE_S, "the second")
             shop.apply(table("h-orders"), view("h-view", "SELECT id FROM h_orders"))
             shop.wait("mv", "h-view", "Ready", "True")
-            assert (first.leads, second.leads) == (True, False)
+            assert first.http_leads() and not second.http_leads()
             first.process.kill()
             until(lambda: second.leads, PATIENCE_S, "the second leads")
             until(lambda: _stored(shop, view("h-more", "SELECT total FROM h_orders")), PATIENCE_S, "its webhook")
             shop.wait("mv", "h-more", "Ready", "True")
             second.process.send_signal(signal.SIGTERM)
-            assert second.process.wait(30) == 0
+            assert second.process.wait(PATIENCE_S) == 0
         lease = crds.get("lease", f"operator-{namespace}", namespace=namespace)["spec"]
         assert lease["holderIdentity"] == "" and lease["leaseTransitions"] >= 2
-    crds.kubectl("delete", "validatingwebhookconfiguration", f"operator-{namespace}", "--ignore-not-found")
 
 
 def _stored(shop: Shop, one: dict[str, Any]) -> bool:
@@ -229,6 +254,7 @@ def _text(one: Replica) -> str:
         return ""
 
 
+@pytest.mark.usefixtures("own_objects")
 def test_the_autoscaler_reads_external_metrics_and_scales_the_pool(
     crds: Cluster, tmp_path: Path, namespace: str, url: str
 ) -> None:
@@ -244,7 +270,7 @@ def test_the_autoscaler_reads_external_metrics_and_scales_the_pool(
             lambda: "external.metrics" in crds.kubectl("get", "apiservice", "-o", "name"), PATIENCE_S, "the APIService"
         )
         port = json.dumps({"spec": {"service": {"port": one.https}}})
-        crds.kubectl("patch", "apiservice", "v1beta1.external.metrics.k8s.io", "--type=merge", "-p", port)
+        crds.kubectl("patch", "apiservice", EXTERNAL, "--type=merge", "-p", port)
         shop.apply(
             resource("ViewPool", "scaled", autoscaling={"maxReplicas": 4, "minReplicas": 2, "scaleDownAfter": "0s"})
         )
@@ -271,5 +297,3 @@ def test_the_autoscaler_reads_external_metrics_and_scales_the_pool(
         )
         told = shop.get("hpa", "scaled-viewserver")
         assert told["spec"]["scaleTargetRef"]["kind"] == "ViewPool"
-        crds.kubectl("delete", "apiservice", "v1beta1.external.metrics.k8s.io")
-    crds.kubectl("delete", "validatingwebhookconfiguration", f"operator-{namespace}", "--ignore-not-found")
