@@ -314,3 +314,15 @@ def notices(world: functools.partial[pinning.World], bug: str | None) -> None:
         except pinning.Wrong:
             return
     pytest.fail(f"{bug}: not noticed in 50 histories")
+
+
+def test_what_a_build_reads_as_of_an_epoch_is_kept_without_a_pin() -> None:
+    made = collection()
+    for epoch in range(1, 40):
+        made.committed(Epoch(epoch), 500 * epoch)
+    made.held = Epoch(7)
+    assert collect(made, [], 20_000).horizon == 7
+    wait_until = [made.committed(Epoch(epoch), 500 * epoch) for epoch in range(40, 80)]
+    assert wait_until and collect(made, [], 40_000).horizon == 7
+    made.held = None
+    assert collect(made, [], 40_000).horizon > 7

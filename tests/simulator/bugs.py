@@ -17,7 +17,7 @@ import numpy as np
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.cluster.roles import work
-from belvedere.engine import exchange
+from belvedere.engine import exchange, slices
 from belvedere.engine.buffer import DeltaBuffer
 from belvedere.engine.delta import Changes
 from belvedere.engine.ledger import Ledger
@@ -403,3 +403,33 @@ def _through_the_dag() -> list[Patch]:
         return found
 
     return [(Shard, "put_in_place", remember), (Shard, "_step", tell)]
+
+
+# ---------------------------------------------------------------------- view groups computed aside
+
+
+@_bug("view group computed aside taken as it is")
+def _taken_as_it_is() -> list[Patch]:
+    """Without what changed since the epoch that it is of."""
+    init = slices.Slices.__init__
+
+    def nothing(self: Any, ledger: Any, mine: np.ndarray, first: int, stop: int, since: int = 0) -> None:
+        init(self, ledger, mine, stop if since else first, stop, since)
+
+    return [(slices.Slices, "__init__", nothing)]
+
+
+@_bug("view group computed aside taken in twice")
+def _taken_twice() -> list[Patch]:
+    """All rows come, though the state has them."""
+    init = slices.Slices.__init__
+
+    def everything(self: Any, ledger: Any, mine: np.ndarray, first: int, stop: int, since: int = 0) -> None:
+        init(self, ledger, mine, first, stop, 0)
+
+    return [(slices.Slices, "__init__", everything)]
+
+
+@_bug("horizon passes what a build reads")
+def _horizon_passes() -> list[Patch]:
+    return [(coordinator.Coordinator, "_held", property(lambda self: None))]

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 from belvedere.backend.memory import MemoryStore
 from belvedere.backend.seam import Store
+from belvedere.cluster.catalog import aside
 from belvedere.cluster.catalog.ddl import amended_catalogs
 from belvedere.cluster.coordination.clock import Clock
 from belvedere.cluster.roles import store_owner
@@ -222,7 +223,11 @@ class CoordinatorProcess(Process):
             case AmendCatalogs(request):
                 self._ask(request, lambda: amended_catalogs(memory, instruction), lambda amended: amended)
             case ReadInput(request):
-                self._ask(request, self._listing.read, lambda found: InputRead(request, *found))
+                self._ask(
+                    request,
+                    lambda: (*self._listing.read(), False, aside.computed(memory.list_documents(aside.BUILDS))),
+                    lambda found: InputRead(request, *found),
+                )
             case ListDocuments(request, prefixes):
                 self._ask(request, lambda: _names(memory, prefixes), lambda names: DocumentsListed(request, names))
             case Publish(plan):

@@ -30,6 +30,7 @@ from belvedere.protocol.messages import PROTOCOL, Epoch, EpochPlan, PoolState
 from belvedere.protocol.ring import MemberId
 from tests.simulator import failing, faults, payloads, repairing, schema
 from tests.simulator import shape as shapes
+from tests.simulator.builders import Builders
 from tests.simulator.cluster import Cluster
 from tests.simulator.conduct import check_acknowledged
 from tests.simulator.coordinators import REFUSED, SILENCE, TICK, CoordinatorProcess
@@ -105,6 +106,7 @@ class History:
         self.writer = Writer(self.around, self.random, self.sources, self.shape.deletes, self.shape.keys)
         self.ddl = Ddl(self.around, self.cluster.leader, self._newest_plan, self.random)
         self.writer.has_column = self.ddl.has_column
+        self.builders = Builders(self.around, self.cluster.leader, self.random)
         self.readers: list[Reader] = []
         self.subscribers: list[Subscriber] = []
         self._lost: Epoch | None = None
@@ -159,6 +161,7 @@ class History:
         self.cluster.start("coordinator", self.shape.coordinators)
         self.cluster.start("distributor", self.shape.distributors)
         self.cluster.start("viewserver", self.shape.viewservers)
+        self.builders.start()
         self._draw_catalog()
         self._await_catalog()
         start = scheduler.now
@@ -175,6 +178,7 @@ class History:
         if self.failing is not None:
             self.failing.active = False
         self.trace.calm(scheduler.now)
+        self.builders.faulty = False
         self.cluster.hasty = True
         calm, silent, epochs = scheduler.now, self.trace.effects[SILENCE], len(self.oracle.committed)
         self._drain(calm + CALM)

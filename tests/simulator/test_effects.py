@@ -78,6 +78,8 @@ def effects() -> Counter[str]:
         ("source with 2 parents committed", 2),
         ("late call", 20),
         ("failed before its effect", 20),
+        ("view group computed aside", 15),
+        ("builder died", 5),
         ("failed halfway its effect", 20),
         ("failed after its effect", 20),
         ("failed to read", 5),

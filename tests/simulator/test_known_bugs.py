@@ -62,6 +62,9 @@ SYMPTOMS = {
     "repair applied twice": _VIEW,
     "cache of the owner survives a repair": _VIEW,
     "repair sent through the DAG": _VIEW,
+    "view group computed aside taken as it is": _VIEW,
+    "view group computed aside taken in twice": _VIEW,
+    "horizon passes what a build reads": _STUCK,
 }
 """What the judge says of each. That anything at all raises is not enough: a bug that is out of date would raise too."""
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from belvedere.cluster.catalog import catalogs
 from belvedere.protocol.driving import CatalogOffered, CatalogTaken
 from belvedere.protocol.exactly_once import Seq, SourceId
-from belvedere.protocol.messages import EpochPlan
+from belvedere.protocol.messages import ASIDE, EpochPlan
 from belvedere.protocol.ring import BUCKETS
 from tests.simulator import documents
 from tests.simulator.changes import Change, Value
@@ -260,6 +260,9 @@ class Ddl:
             user.offer = _Offer(self._tickets, following, self.around.scheduler.now)
             compiled = catalogs.compile(following)
             present = tuple(view_group.number for view_group in compiled.shard.view_groups)
+            generation = leader.machine.epochs.generation
+            by_builders = generation is not None and generation.protocol >= ASIDE and self.random.random() < 0.4
+            below = {group.number: tuple(sorted(group.below)) for group in compiled.view_groups}
             offered = CatalogOffered(
                 self._tickets,
                 compiled.version,
@@ -268,6 +271,8 @@ class Ddl:
                 compiled.made,
                 present,
                 made=compiled.engines,
+                aside=compiled.made if by_builders else (),
+                over=tuple((number, below[number]) for number in compiled.made),
             )
             # People think before they change something, and somebody else may be quicker.
             delay = self.around.network.delay() + self.random.choice((0, 0, 100, 400)) * MS

@@ -129,11 +129,6 @@ def changed(old: str, new: str) -> str:
             "belvedere verify",
         ),
         (changed("suspend: false", "suspend: true"), "document 3, spec.suspend: a view cannot be suspended", "drop"),
-        (
-            changed("build: auto", "build: spark"),
-            "document 3, spec.build: views cannot be built by Spark yet",
-            "epochs",
-        ),
         (changed("build: auto", "build: epoch"), "document 3, spec.build: unknown way", "did you mean epochs?"),
         (changed("build: auto", "build: {by: hand}"), "spec.build: expected a text, found fields", None),
     ],

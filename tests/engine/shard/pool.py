@@ -118,7 +118,11 @@ class Pool:
             shard.configure(catalog)
 
     def begin(
-        self, number: int, changes: Mapping[str, Sequence[Changes]], slices: Mapping[int, tuple[int, int]]
+        self,
+        number: int,
+        changes: Mapping[str, Sequence[Changes]],
+        slices: Mapping[int, tuple[int, int] | tuple[int, int, int]],
+        dormant: Sequence[int] = (),
     ) -> None:
         """Begin an epoch on all servers; base batches arrive in a random order."""
         batches = []
@@ -128,7 +132,7 @@ class Pool:
                 routed = route_changes(table, piece, self.owner)
                 batches += [(target, (order, part), payload) for part, (target, payload, _) in enumerate(routed)]
         for shard in self.shards:
-            shard.begin(number, slices)
+            shard.begin(number, slices, dormant=dormant)
         for at in self.rng.permutation(len(batches)):
             target, order, payload = batches[at]
             self.shards[target].receive(0, order, payload)
@@ -161,10 +165,11 @@ class Pool:
         self,
         number: int,
         changes: Mapping[str, Sequence[Changes]],
-        slices: Mapping[int, tuple[int, int]] | None = None,
+        slices: Mapping[int, tuple[int, int] | tuple[int, int, int]] | None = None,
+        dormant: Sequence[int] = (),
     ) -> Written:
         """One epoch. Its writes are durable at the end of it, or of the next one if the pool is `late`."""
-        self.begin(number, changes, slices or {})
+        self.begin(number, changes, slices or {}, dormant)
         for stage in range(self.shards[0].stages):
             self.stage(stage)
         made, written = self.finish()

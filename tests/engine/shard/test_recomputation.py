@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -154,3 +155,47 @@ def test_a_slice_gives_the_same_every_time() -> None:
                 writes = compute(recipe, part, number, iter(()), means, lambda out, to=sent: to.append(out.payload))
                 given.append((sent, [(w.table, w.ids.tobytes(), w.values.to_pylist()) for w in writes]))
             assert given[0] == given[1]
+
+
+@pytest.mark.parametrize("torment", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_view_group_computed_aside_takes_what_changed_since(seed: int, torment: bool) -> None:
+    """It is computed at one epoch while rows change, begins slice by slice while rows change, and then holds what is
+    right; also where servers come and go and attempts are given up, and for a view over a view."""
+    rng = np.random.default_rng([seed, torment])
+    below = plan(CATALOG, {n: QUERIES[n] for n in BASE})
+    catalog: Catalog = CATALOG
+    for name in BASE:
+        catalog = catalog.with_view(ViewDef(name, QUERIES[name], bind_query(QUERIES[name], CATALOG)))
+    aside = plan(catalog, {**{n: q for n, q in QUERIES.items() if n not in BASE}, **OVER}, below)
+    pool = Pool(rng, 2)
+    history = History(seed, (R, S), keys=200)
+    pool.configure(ShardCatalog((R, S), (StagedGroup(1, below),)))
+    for epoch in range(1, 5):
+        pool.epoch(epoch, history.step(60))
+    pool.configure(ShardCatalog((R, S), (StagedGroup(1, below), StagedGroup(2, aside, below))))
+    since = 10
+    pool.epoch(since, history.step(30), {2: (0, 0, since)}, dormant=[2])
+    for epoch in range(20, 24):
+        pool.epoch(epoch, history.step(30), {2: (0, 0, since)}, dormant=[2])
+    recipe = Recipe(pool.catalog, frozenset([2]), since, 3, below=False)
+    for write in Recomputation(recipe, Means(pool.store, encode_keys)).run():
+        pool.store.write(since + 1, [write])
+    epoch = 30
+    bounds = [0, 1000, 1001, 9000, BUCKETS]
+    for first, stop in itertools.pairwise(bounds):
+        epoch += 1
+        if torment:
+            pool.begin(epoch, changes := history.step(30), {2: (first, stop, since)})
+            for stage in range(int(rng.integers(0, pool.shards[0].stages + 1))):
+                pool.stage(stage)
+            pool.undo()
+            pool.resize(int(rng.integers(1, 4)))
+        else:
+            changes = history.step(30)
+        pool.epoch(epoch, changes, {2: (first, stop, since)})
+    check(pool, epoch)
+    for _ in range(3):
+        epoch += 1
+        pool.epoch(epoch, history.step(30))
+    check(pool, epoch)

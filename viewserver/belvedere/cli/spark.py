@@ -18,7 +18,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 class SparkCommands(Commands):
-    known = {"verify": ("spark", "verify"), "executor": ("spark", "executor")}
+    known = {"verify": ("spark", "verify"), "build": ("spark_build", "build"), "executor": ("spark", "executor")}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Those for people."""

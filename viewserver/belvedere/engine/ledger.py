@@ -149,6 +149,12 @@ class Ledger:
         back[np.concatenate(order)] = np.arange(count)
         return pa.concat_arrays(parts).take(pa.array(back))
 
+    def scan_at(
+        self, table: str, first: int, stop: int, only: np.ndarray, epoch: int
+    ) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
+        """The same, as it was after an epoch that was committed long ago."""
+        return self._store.scan(table, first, stop, epoch + 1, only)
+
     def scan(self, table: str, first: int, stop: int, only: np.ndarray) -> Iterator[tuple[np.ndarray, pa.BinaryArray]]:
         """All rows of the buckets `[first, stop)` that are in the mask, before the running epoch."""
         late = self._late(table)

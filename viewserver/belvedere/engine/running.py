@@ -21,10 +21,11 @@ class Running:
     """An epoch between `begin` and `finish`."""
 
     epoch: int
-    slices: Mapping[int, tuple[int, int]]
+    slices: Mapping[int, tuple[int, int] | tuple[int, int, int]]
     outputs: dict[int, list[Any]]
     """Of each view group the output of every step, by its number."""
     part: Part | None = None
+    dormant: frozenset[int] = frozenset()
     stage: int = 0
     base: dict[str, BaseChange] = field(default_factory=dict)
     emitted: dict[tuple[str, tuple[int, ...]], Delta] = field(default_factory=dict)

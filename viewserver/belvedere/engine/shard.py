@@ -15,7 +15,7 @@ was resident: groups are exported in one canonical form, and every value is writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -270,8 +270,16 @@ class Shard:
 
     # ------------------------------------------------------------------ an epoch
 
-    def begin(self, epoch: int, slices: Mapping[int, tuple[int, int]], part: Part | None = None) -> None:
-        """Start an epoch. `slices`: for view groups under construction, which buckets of their leaves they take now.
+    def begin(
+        self,
+        epoch: int,
+        slices: Mapping[int, tuple[int, int] | tuple[int, int, int]],
+        part: Part | None = None,
+        dormant: Collection[int] = (),
+    ) -> None:
+        """Start an epoch. `slices`: for view groups under construction, which buckets of their leaves they take now
+        (and since when, see `Slices`). `dormant`: view groups of which nothing is computed or kept, since somebody else
+        writes their state.
         `part`: compute only this, and send everything away, also what is for this server."""
         self._between("begin")
         if self._broken:
@@ -282,7 +290,7 @@ class Shard:
         if self._model is not None:
             self._model.epoch = epoch
         outputs = {one.view_group.number: [None] * len(one.at) for one in self._layout.view_groups}
-        self._running = Running(epoch, dict(slices), outputs, part)
+        self._running = Running(epoch, dict(slices), outputs, part, frozenset(dormant))
 
     def owns(self, ids: np.ndarray) -> np.ndarray:
         return np.asarray(self._owner[buckets_of(ids)] == self._me)
@@ -374,6 +382,8 @@ class Shard:
         out: list[Outgoing] = []
         part = running.part
         for one in self._layout.view_groups:
+            if one.view_group.number in running.dormant:
+                continue
             outputs = running.outputs[one.view_group.number]
             for run in one.stages[stage]:
                 if part is not None and (one.view_group.number, run.at) not in part.steps:

@@ -7,6 +7,13 @@
 
 NEW lasts while rows of base tables that were there before are loaded: plans name empty slices then.
 
+    computed aside:  NEW ──plan that names itself as `since`──▶ AWAITED ──it is in the store──▶ BUILDING, by differences
+
+AWAITED, nobody but its builder touches the state of the view group, in the store or in memory, and those that read it
+are NEW. The builder takes its leaves as they are after the epoch `since`, which is the same for every builder that ever
+tries, and writes at the version behind it: so one that is tried again, or two at once, write the same. Then slices take
+what the leaves differ from that in, like all rows else. The plan is what keeps `since` readable: no pin can be lost.
+
 Why it is safe: a catalog counts when a plan that names it is in the record, and with it its document and how far each
 build is (`slices`). A successor reads both from that plan; what was only offered is forgotten, and whoever offered it
 is told to look. Versions grow by one, so two changes cannot both be made to the same catalog.
@@ -19,7 +26,7 @@ from dataclasses import dataclass, field
 
 from belvedere.protocol.driving import CatalogOffered
 from belvedere.protocol.exactly_once import Chunk, InputPiece, Seq, SourceId
-from belvedere.protocol.messages import Epoch, EpochPlan, Slice
+from belvedere.protocol.messages import NEVER, Epoch, EpochPlan, Slice
 from belvedere.protocol.ring import BUCKETS
 
 FIRST_SLICE = 1024
@@ -27,6 +34,14 @@ HOLD_READS = 4
 """The first answer may have been on its way when the table came."""
 SMALLEST_SLICE = 32
 """Of a build, in buckets: it comes to an end in a few hundred epochs however slow they are."""
+
+
+@dataclass(frozen=True)
+class Aside:
+    """`since`: of which epoch; NEVER: that is not decided. `computed`: it is in the store."""
+
+    since: Epoch = NEVER
+    computed: bool = False
 
 
 @dataclass
@@ -39,6 +54,24 @@ class CatalogSchedule:
     made: tuple[int, ...] = ()
     """The engines under which its view groups were made."""
     building: dict[int, int] = field(default_factory=dict)
+    aside: dict[int, Aside] = field(default_factory=dict)
+    """Those of them whose state is computed aside."""
+    over: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The view groups that each of them reads."""
+
+    def forget(self, view_group: int) -> None:
+        for known in (self.building, self.aside, self.over):
+            known.pop(view_group, None)
+
+    @property
+    def awaited(self) -> dict[int, Epoch]:
+        """View groups that somebody computes, or is to compute, with the epoch of their leaves."""
+        return {number: one.since for number, one in self.aside.items() if not one.computed}
+
+    @property
+    def held(self) -> Epoch | None:
+        """What is needed of earlier epochs."""
+        return min((one.since for one in self.aside.values() if one.since != NEVER), default=None)
 
 
 @dataclass
@@ -54,7 +87,9 @@ class Offer:
         offered = self.offered
         going_on = {view_group: at for view_group, at in before.building.items() if view_group in offered.present}
         building = dict.fromkeys(offered.view_groups, 0) | going_on
-        return CatalogSchedule(offered.version, self.document, offered.stages, offered.made, building)
+        aside = dict.fromkeys(offered.aside, Aside()) | {n: one for n, one in before.aside.items() if n in going_on}
+        over = dict(offered.over) | {n: below for n, below in before.over.items() if n in going_on}
+        return CatalogSchedule(offered.version, self.document, offered.stages, offered.made, building, aside, over)
 
 
 class CatalogBook:
@@ -63,6 +98,7 @@ class CatalogBook:
         """What the newest plan in the record names."""
         self.offer: Offer | None = None
         self._target = target_ms
+        self._computed: dict[int, Epoch] = {}
         self._slice = FIRST_SLICE
         self._timed = False
         """Whether an epoch that builds was seen."""
@@ -76,8 +112,16 @@ class CatalogBook:
         if last is None:
             self._slice = BUCKETS  # nothing was ever planned: there is nothing to scan
             return
-        building = {part.view_group: part.stop for part in last.slices if part.stop < BUCKETS}
-        self.current = CatalogSchedule(last.catalog, last.catalog_document, last.stages, last.made, building)
+        parts = [part for part in last.slices if part.stop < BUCKETS]
+        self.current = CatalogSchedule(
+            last.catalog,
+            last.catalog_document,
+            last.stages,
+            last.made,
+            {part.view_group: part.stop for part in parts},
+            {part.view_group: Aside(part.since, not part.awaits) for part in parts if part.awaits or part.since},
+            {part.view_group: part.over for part in parts if part.over},
+        )
 
     # ------------------------------------------------------------------ DDL
 
@@ -97,7 +141,28 @@ class CatalogBook:
     @property
     def is_due(self) -> bool:
         """Whether a plan is wanted that has no changes of tables."""
-        return (self.offer is not None and self.offer.durable) or (bool(self.current.building) and not self._holds)
+        if self.offer is not None and self.offer.durable:
+            return True
+        return not self._holds and any(self._has_work(self.current, number) for number in self.current.building)
+
+    def _has_work(self, catalog: CatalogSchedule, number: int) -> bool:
+        """Whether a plan could bring the build of a view group on."""
+        if self._waits_below(catalog, number):
+            return False
+        one = catalog.aside.get(number)
+        return one is None or one.since == NEVER or self._is_computed(number, one)
+
+    def _waits_below(self, catalog: CatalogSchedule, number: int) -> bool:
+        """Whether it reads what somebody is computing: there are rows in the store that are not all."""
+        below = ((other, catalog.aside.get(other)) for other in catalog.over.get(number, ()))
+        return any(one is not None and not self._is_computed(other, one) for other, one in below)
+
+    def _is_computed(self, number: int, one: Aside) -> bool:
+        return one.computed or (one.since != NEVER and self._computed.get(number) == one.since)
+
+    def computed(self, found: Iterable[tuple[int, Epoch]]) -> None:
+        """These are in the store."""
+        self._computed = dict(found)
 
     def heard(self, loading: bool) -> None:
         """INPUT was read: whether rows that were there before are still being loaded. Views wait for them: they would
@@ -110,12 +175,21 @@ class CatalogBook:
 
     # ------------------------------------------------------------------ plans
 
-    def next(self) -> tuple[CatalogSchedule, tuple[Slice, ...]]:
-        """What the next plan names, and what it builds."""
+    def next(self, epoch: Epoch) -> tuple[CatalogSchedule, tuple[Slice, ...]]:
+        """What the next plan, that of this epoch, names, and what it builds."""
         catalog = self.current if self.offer is None or not self.offer.durable else self.offer.taken(self.current)
-        parts = sorted(catalog.building.items())
-        size = 0 if self._holds else self._slice  # an empty slice tells a successor what is being built
-        return catalog, tuple(Slice(view_group, at, min(BUCKETS, at + size)) for view_group, at in parts)
+        found = []
+        for view_group, at in sorted(catalog.building.items()):
+            waits = bool(self._holds) or self._waits_below(catalog, view_group)
+            size = 0 if waits else self._slice  # an empty slice tells a successor what is being built
+            one, over = catalog.aside.get(view_group), catalog.over.get(view_group, ())
+            if one is None or self._is_computed(view_group, one):
+                since = NEVER if one is None else one.since
+                found.append(Slice(view_group, at, min(BUCKETS, at + size), since, over=over))
+            else:
+                since = epoch if one.since == NEVER and not waits else one.since
+                found.append(Slice(view_group, at, at, since, awaits=True, over=over))
+        return catalog, tuple(found)
 
     def plan(
         self,
@@ -126,7 +200,7 @@ class CatalogBook:
         engine: int,
     ) -> EpochPlan:
         """The next plan: of these pieces of INPUT, whose chunks are in the index."""
-        catalog, slices = self.next()
+        catalog, slices = self.next(epoch)
         used = {piece.chunk for piece in pieces}
         chunks = [chunk for chunk in index if chunk.id in used]
         return EpochPlan(
@@ -154,8 +228,10 @@ class CatalogBook:
             self.current, self.offer = taken.taken(self.current), None
         for part in plan.slices:
             self.current.building[part.view_group] = part.stop
+            if part.awaits or part.since:
+                self.current.aside[part.view_group] = Aside(part.since, not part.awaits)
             if part.stop >= BUCKETS:
-                del self.current.building[part.view_group]
+                self.current.forget(part.view_group)
         return taken
 
     def observe(self, plan: EpochPlan, took: int) -> None:

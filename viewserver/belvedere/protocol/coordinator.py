@@ -235,6 +235,18 @@ class Coordinator:
         return self._repairs.documents
 
     @property
+    def awaited(self) -> dict[int, Epoch]:
+        """View groups whose state somebody else computes, with the epoch of their leaves (NEVER: not yet)."""
+        return self._catalog.current.awaited
+
+    @property
+    def _held(self) -> Epoch | None:
+        """Until this epoch and all before it can be given up, builds read as of it. An open epoch may be done again."""
+        open_slices = (part.since for opened in self.epochs.open for part in opened.plan.slices)
+        known = [epoch for epoch in (self._catalog.current.held, *open_slices) if epoch]
+        return min(known, default=None)
+
+    @property
     def engine(self) -> int:
         """That of the pool; 0: it never had members that compute."""
         return 0 if self.leadership.state is None else self.leadership.state.engine
@@ -306,6 +318,7 @@ class Coordinator:
         """Everything that can go on now."""
         if self.phase is not CoordinatorPhase.LEADING:
             return []
+        self.collection.held = self._held
         collect = self._rounds.advance(self.epochs.committed, self._term, self._now)
         found = [*self._amend(), *self._propose(), *self._release(), *self._plan(), *collect]
         notes, self._notes = self._notes, []
@@ -529,6 +542,7 @@ class Coordinator:
             )
         ]
         self._catalog.heard(event.loading)
+        self._catalog.computed(event.computed)
         found += self._collect_input()
         try:
             bounds = self.pressure.take(self._index, self.sources.planned, self.sources.bounds())

@@ -262,6 +262,8 @@ class InputRead:
     sources: Sequence[SourceFact]
     loading: bool = False
     """Rows of base tables that were there before their log was followed are not all in INPUT and committed yet."""
+    computed: tuple[tuple[int, Epoch], ...] = ()
+    """View groups whose state was computed aside and is in the store, each with the epoch that it is of."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,8 @@ class CatalogOffered:
 
     `stages`: of the new catalog. `view_groups`: those of it that have to be built. `present`: all of them; one that
     was under construction and is not there any more is given up. `loads`: it has a new table whose rows are elsewhere
-    and will be loaded. `made`: the engines under which its view groups were made."""
+    and will be loaded. `made`: the engines under which its view groups were made. `aside`: those of `view_groups` whose
+    state is computed by somebody else. `over`: of each of `view_groups` those that it reads."""
 
     ticket: int
     version: int
@@ -301,6 +304,8 @@ class CatalogOffered:
     present: tuple[int, ...] = ()
     loads: bool = False
     made: tuple[int, ...] = ()
+    aside: tuple[int, ...] = ()
+    over: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)

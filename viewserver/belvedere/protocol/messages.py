@@ -19,11 +19,14 @@ PROTOCOL = 3
 """The newest protocol that this version speaks; it also speaks the one before (if there is one).
 
 2: plans can be amended. Members of protocol 1 would go on to compute views that have failed.
-3: plans can repair. Members of protocol 2 would compute on the rows that are to be replaced."""
+3: plans can repair, and take over what was computed aside. Members of protocol 2 would compute on the rows that are to
+be replaced, and take all rows in place of what has changed."""
 AMENDING = 2
 """The first protocol in which plans are amended."""
 REPAIRING = 3
 """The first protocol in which plans repair."""
+ASIDE = 3
+"""The first protocol in which view groups are computed aside."""
 
 UNTOLD_ENGINE = 2
 """The engine of members, records and plans that do not tell theirs: of versions from before they did."""
@@ -89,11 +92,19 @@ class Generation:
 
 @dataclass(frozen=True)
 class Slice:
-    """The buckets `[first, stop)` of its leaves that a view group under construction takes in an epoch."""
+    """The buckets `[first, stop)` of its leaves that a view group under construction takes in an epoch.
+
+    `since`: its state was computed aside, from its leaves as they are after that epoch, and it takes what they differ
+    from that in. Until that epoch and all before it are needed. `awaits`: it is being computed, so the slice is empty
+    and the state is nobody's to touch; `since` 0 then: not yet, since something below it is not ready. `over`: the view
+    groups that it reads."""
 
     view_group: int
     first: int
     stop: int
+    since: Epoch = NEVER
+    awaits: bool = False
+    over: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,9 @@ class Collection:
         self.phase = PinPhase.IDLE
         self.horizon = NEVER
         """The greatest horizon that may be in the store."""
+        self.held: Epoch | None = None
+        """The oldest epoch that a plan in the record still needs. It is above every horizon so far: none reaches an
+        epoch before it is committed."""
         self._durable = NEVER
         """The greatest one that is."""
         self._retention, self._late = retention_ms, late_writer_ms
@@ -207,6 +210,7 @@ class Collection:
                     self._committed_for(self._retention, ((mark.at, mark.epoch) for mark in self._former)),
                 ),
                 *(pin.epoch for pin in self._living(pins, as_of=self._time).values()),
+                *([] if self.held is None else [self.held]),
             ]
         )
         self.horizon = max(self.horizon, wanted)  # from here on it may be in the store, whatever is heard of the write
@@ -224,7 +228,8 @@ class Collection:
         self._pass(now)
         self.phase = PinPhase.IDLE
         living = self._living(pins, as_of=self._raised_at)
-        horizon = min([self.horizon, *(pin.epoch for pin in living.values())])
+        held = [] if self.held is None else [self.held]
+        horizon = min([self.horizon, *(pin.epoch for pin in living.values()), *held])
         expired = [name for name in self._seen if name not in living and PinDocument.parse(name) is not None]
         lower = [name for name in horizons if horizon_of([name]) < self.horizon]
         return Collected(

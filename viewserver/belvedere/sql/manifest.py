@@ -220,7 +220,7 @@ def _view(spec: YamlDocument, resource: str, catalog: Catalog) -> CreateView:
     key = [(k.text(), None) for k in key_field.items()] if key_field is not None else None
     retention = spec.optional("retention")
     _pool(spec)
-    _build(spec)
+    build = _build(spec)
     _suspend(spec)
     found = statements(query.text())
     if len(found) != 1:
@@ -241,7 +241,7 @@ def _view(spec: YamlDocument, resource: str, catalog: Catalog) -> CreateView:
             column=error.column,
             hint=error.hint,
         ) from error
-    return CreateView(view, or_replace=True)
+    return CreateView(view, or_replace=True, build=build)
 
 
 def _pool(spec: YamlDocument) -> None:
@@ -250,15 +250,14 @@ def _pool(spec: YamlDocument) -> None:
         pool.text()
 
 
-def _build(spec: YamlDocument) -> None:
-    """How a view is built from the rows that are there: epochs are the only way there is, so `auto` chooses them."""
+def _build(spec: YamlDocument) -> str:
+    """How a view is built from the rows that are there."""
     build = spec.optional("build")
     if build is None:
-        return
+        return "auto"
     if build.text() not in BUILDS:
         raise build.fail(f"unknown way to build a view {build.value!r}", closest(build.value, BUILDS, "ways"))
-    if build.value == "spark":
-        raise build.fail("views cannot be built by Spark yet", "use auto or epochs: slices of it through epochs")
+    return str(build.value)
 
 
 def _suspend(spec: YamlDocument) -> None:

@@ -73,6 +73,11 @@ def applicable(
         _refuse_other_pool(manifest, target)
         if isinstance(content, CreateView) and (why := target.too_short_for(content.view)):
             raise manifest.spec.child("retention").fail(*why)
+        if isinstance(content, CreateView) and content.build == "spark" and target.embedded:
+            raise manifest.spec.child("build").fail(
+                f"view {manifest.name!r} is to be built by Spark, and an embedded database builds with its own engine",
+                "leave it out, or use auto; Spark builds views of a pool",
+            )
         if isinstance(content, CreateTable) and (why := target.cannot_have(content.table)):
             raise manifest.spec.fail(*why)
         yield content

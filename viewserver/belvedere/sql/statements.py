@@ -28,9 +28,12 @@ class AddColumns:
 
 @dataclass(frozen=True, slots=True)
 class CreateView:
+    """`build`: how it is built from rows that are there."""
+
     view: ViewDef
     or_replace: bool = False
     if_not_exists: bool = False
+    build: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)

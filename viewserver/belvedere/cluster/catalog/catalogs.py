@@ -26,6 +26,9 @@ from dataclasses import replace
 from typing import Any
 
 from belvedere.cluster.catalog.document import (
+    AUTO,
+    EPOCHS,
+    SPARK,
     Document,
     TableDocument,
     ViewDocument,
@@ -101,6 +104,11 @@ def version(document: bytes) -> int:
     return load(document).version
 
 
+def greatest_group(document: bytes) -> int:
+    """The greatest number that a view group ever had."""
+    return load(document).view_group
+
+
 def with_ticket(document: bytes, ticket: str) -> bytes:
     """The same catalog, which remembers that this request led to it."""
     content = load(document)
@@ -129,8 +137,10 @@ def execute(
         batch.drop_unbuilt(statement.name)
     if not batch.changed:
         batch.add(catalog_change.apply(batch.catalog, statement, batch.failed))
-    if isinstance(statement, st.CreateView) and statement.or_replace:
-        batch.is_wanted(statement.view.name)
+    if isinstance(statement, st.CreateView):
+        batch.is_built(statement.build)
+        if statement.or_replace:
+            batch.is_wanted(statement.view.name)
     return batch.finish(building, engine)
 
 
@@ -143,7 +153,20 @@ def apply_manifest(
         batch.add(catalog_change.reconcile(batch.catalog, content, batch.failed))
         if isinstance(content, st.CreateView):
             batch.is_wanted(content.view.name)
+            batch.is_built(content.build)
     return batch.finish(building, engine)
+
+
+def undecided(document: bytes) -> tuple[int, ...]:
+    """View groups of which is not decided yet how they are built."""
+    return tuple(one.number for one in load(document).view_groups if one.build == AUTO)
+
+
+def decided(document: bytes, number: int, build: str, why: str) -> bytes:
+    """The same catalog, in which a view group is built so."""
+    content = load(document)
+    groups = (replace(one, build=build, why=why) if one.number == number else one for one in content.view_groups)
+    return dump(replace(content, view_groups=tuple(groups)))
 
 
 def rebuild(document: bytes, engine: int, rebuilding: Collection[int]) -> bytes | None:
@@ -202,6 +225,7 @@ class _Batch:
         self._fresh: dict[str, ViewDef] = {}
         self._dropped: set[str] = set()
         self._wanted: set[str] = set()
+        self._builds: set[str] = set()
         self.changed = False
         self._compiled = compile(document)
         self.failed = {
@@ -249,6 +273,14 @@ class _Batch:
             readers = {reader.name for reader in ddl.dependants(self.catalog, view.name)} & unbuilt.keys()
             self._wanted |= {view.name} | {reader for reader in readers if unbuilt[reader].view.view_group == number}
             self.changed = True
+
+    def is_built(self, build: str) -> None:
+        """What is asked for of a view. Views that are applied together are built together: by Spark if that is said of
+        one of them."""
+        self._builds.add(build)
+
+    def _build(self) -> str:
+        return next((build for build in (SPARK, AUTO) if build in self._builds), EPOCHS)
 
     def _create_table(self, table: TableDef) -> None:
         _refuse_long_name("table", table.name)
@@ -301,11 +333,8 @@ class _Batch:
             number = content.view_group + 1
             ordered = [view for view in ddl.in_order(self.catalog) if view.name in self._fresh]
             views = tuple(ViewDocument(ddl.view_json(replace(view, version=number))) for view in ordered)
-            content = replace(
-                content,
-                view_group=number,
-                view_groups=(*content.view_groups, ViewGroupDocument(number, self._version, views, engine)),
-            )
+            fresh = ViewGroupDocument(number, self._version, views, engine, self._build())
+            content = replace(content, view_group=number, view_groups=(*content.view_groups, fresh))
             gone |= {(name, view_group) for name in self._fresh for view_group in building if view_group < number}
         gone |= {
             (view.name, view_group.number)

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 from belvedere import errors
 from belvedere.backend.seam import Documents
 from belvedere.cluster.catalog import catalogs
+from belvedere.cluster.catalog.aside import decide
 from belvedere.cluster.process.next_engine import engines_of
 from belvedere.cluster.roles.base_tables import adjust
 from belvedere.cluster.transport import calls
 from belvedere.protocol.driving import AmendCatalogs, AmendedCatalog, CatalogOffered, CatalogsAmended, CatalogTaken
-from belvedere.protocol.messages import Epoch
+from belvedere.protocol.messages import ASIDE, Epoch
 from belvedere.retry import Backoff, Deadline
 from belvedere.sql.manifest_target import Target
 
@@ -97,6 +98,8 @@ class CatalogService:
                 changed = change_catalog(document, request, building, self._target, self._engine())
                 if changed is None:
                     return self._unchanged(document, building)
+                member = self._member
+                changed = decide(changed, member.around.store, member.clock.now(), member.in_loop(self._takes_over))
                 taken = self._offer(changed, self._announce(document, changed))
                 if not taken.refused:
                     return self._taken(changed, taken.epoch)
@@ -174,8 +177,18 @@ class CatalogService:
         compiled = catalogs.compile(document)
         ticket = next(self._tickets)
         present = tuple(view_group.number for view_group in compiled.shard.view_groups)
+        groups = {group.number: group for group in compiled.view_groups}
         offered = CatalogOffered(
-            ticket, compiled.version, document, compiled.stages, compiled.made, present, loads, compiled.engines
+            ticket,
+            compiled.version,
+            document,
+            compiled.stages,
+            compiled.made,
+            present,
+            loads,
+            compiled.engines,
+            compiled.aside,
+            tuple((number, tuple(sorted(groups[number].below))) for number in compiled.made),
         )
         self._member.loop.post(lambda: self._member.tell(offered))
         with self._answered:
@@ -190,7 +203,12 @@ class CatalogService:
     def _unchanged(self, document: bytes, building: tuple[int, ...]) -> calls.Taken:
         self._adjust(document)
         last: Epoch = self._member.in_loop(self._leaders_last)
-        return calls.Taken(last, catalogs.version(document), building)
+        return calls.Taken(last, catalogs.version(document), building, self._waiting(document, building))
+
+    def _takes_over(self) -> bool:
+        """Whether all members know what it means that a view group is computed aside."""
+        generation = self._member.machine.epochs.generation
+        return generation is not None and generation.protocol >= ASIDE
 
     def _leaders_last(self) -> Epoch:
         self._member.require_lead()
@@ -199,7 +217,14 @@ class CatalogService:
     def _taken(self, document: bytes, epoch: Epoch) -> calls.Taken:
         self._adjust(document)
         compiled = catalogs.compile(document)
-        return calls.Taken(epoch, compiled.version, compiled.made)
+        return calls.Taken(epoch, compiled.version, compiled.made, self._waiting(document, compiled.made))
+
+    def _waiting(self, document: bytes, building: Collection[int]) -> tuple[int, ...]:
+        """Those that wait for somebody else: to compute them, or what they read."""
+        compiled = catalogs.compile(document)
+        awaited = set(self._member.in_loop(lambda: self._member.machine.awaited)) | set(compiled.aside)
+        groups = [group for group in compiled.view_groups if group.number in building]
+        return tuple(group.number for group in groups if awaited & {group.number, *group.below})
 
     def repair(self) -> None:
         """A new leader does what its predecessor may not have come to. (From a worker.)"""

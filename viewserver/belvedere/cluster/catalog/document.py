@@ -25,6 +25,8 @@ from belvedere.model.describe import table_json, table_of
 from belvedere.sql.catalog import TableDef
 
 FORMAT = 2
+EPOCHS, SPARK, AUTO = "epochs", "spark", "auto"
+"""How a view group is built: AUTO is what was asked for, until the leader has chosen."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,15 @@ class ViewDocument:
 @dataclass(frozen=True)
 class ViewGroupDocument:
     """Views that were applied together, each after those that it reads. `made`: the version that brought them;
-    `engine`: the pool's at that time, 0 in documents of versions that did not tell."""
+    `engine`: the pool's at that time, 0 in documents of versions that did not tell. `build`: how it is built; `why`
+    that was chosen."""
 
     number: int
     made: int
     views: tuple[ViewDocument, ...]
     engine: int = 0
+    build: str = EPOCHS
+    why: str = ""
 
     @property
     def live(self) -> tuple[ViewDocument, ...]:
@@ -122,7 +127,9 @@ def dump(document: Document) -> bytes:
 
 
 def _view_group_json(view_group: ViewGroupDocument) -> dict[str, Any]:
-    engine = {"engine": view_group.engine} if view_group.engine else {}
+    engine: dict[str, Any] = {"engine": view_group.engine} if view_group.engine else {}
+    if (view_group.build, view_group.why) != (EPOCHS, ""):
+        engine |= {"build": view_group.build, "why": view_group.why}
     return {
         "number": view_group.number,
         "made": view_group.made,
@@ -164,7 +171,8 @@ def _view_group(value: dict[str, Any]) -> ViewGroupDocument:
         shape, below = entry.pop("shape", None), entry.pop("below", ())
         failed = None if failure is None else ViewFailure(**failure)
         views.append(ViewDocument(entry, until, failed, shape, tuple(below)))
-    return ViewGroupDocument(value["number"], value["made"], tuple(views), value.get("engine", 0))
+    engine, build, why = value.get("engine", 0), value.get("build", EPOCHS), value.get("why", "")
+    return ViewGroupDocument(value["number"], value["made"], tuple(views), engine, build, why)
 
 
 def digest(*parts: str) -> str:

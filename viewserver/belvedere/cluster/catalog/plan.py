@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from belvedere.cluster.catalog import document as documents
-from belvedere.cluster.catalog.document import Document, load
+from belvedere.cluster.catalog.document import SPARK, Document, load
 from belvedere.cluster.catalog.names import FailedVersion, ReadableView, ServedTable, tables_of
 from belvedere.errors import BelvedereError, Incompatible, ViewFailed
 from belvedere.model import ddl
@@ -71,6 +71,8 @@ class ViewGroup:
     leaves: tuple[nodes.ViewNode, ...]
     below: frozenset[int]
     engine: int
+    build: str = documents.EPOCHS
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,11 @@ class Compiled:
     def engines(self) -> tuple[int, ...]:
         """Under which its view groups were made."""
         return tuple(sorted({view_group.engine for view_group in self.view_groups}))
+
+    @property
+    def aside(self) -> tuple[int, ...]:
+        """Those that came with this version and are built by Spark."""
+        return tuple(group.number for group in self.view_groups if group.number in self.made and group.build == SPARK)
 
     @property
     def made(self) -> tuple[int, ...]:
@@ -175,7 +182,9 @@ def _live(view_group: documents.ViewGroupDocument, planned: Mapping[int, Planned
     )
     leaves = tuple(planned[number].views[name].node for name, number in read)
     below = frozenset(number for _, number in read)
-    return ViewGroup(view_group.number, view_group.made, views, leaves, below, view_group.engine)
+    return ViewGroup(
+        view_group.number, view_group.made, views, leaves, below, view_group.engine, view_group.build, view_group.why
+    )
 
 
 def plan_view_groups(content: Document) -> dict[int, PlannedViewGroup]:

@@ -484,8 +484,9 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Reloading, Clo
             if views[name].get("state") != "Failed":  # the version before is still there
                 views[name]["failed_build"] = f"version {one.view.shape.version}: {one.failure.reason}"
         built = {int(number): buckets for number, buckets in told.pop("built", {}).items()}
+        aside = {int(number): how for number, how in told.pop("aside", {}).items()}
         builds = [
-            {"views": list(names), "done": built[number], "total": BUCKETS}
+            {"views": list(names), "done": built[number], "total": BUCKETS, **_aside(number, aside)}
             for number, names in views_of(document, built).items()
         ]
         return {**told, "tables": tables, "views": views, "builds": builds}
@@ -590,7 +591,8 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Reloading, Clo
     def execute(self, sql: str, *, wait: bool = True) -> Result:
         """Carry out one statement. DDL and writes give a token, queries an Arrow table, EXPLAIN and SHOW CREATE text.
 
-        `wait`: CREATE MATERIALIZED VIEW returns when the view is built; writes go on meanwhile.
+        `wait`: CREATE MATERIALIZED VIEW returns when the view is built; writes go on meanwhile. It does not wait for
+        Spark.
         """
         from belvedere.sql import parse_statement
         from belvedere.sql.parser import statements
@@ -647,10 +649,10 @@ class ClusterDatabase(KeyReads, Executing, Writing[ClusterToken], Reloading, Clo
         if not wait:
             return ClusterToken(taken.epoch)
         # the answer to a try that was repeated does not tell what the first one began to build
-        wanted = set(taken.view_groups)
+        wanted, certain = set(taken.view_groups) - set(taken.aside), tries == 1 or bool(taken.aside)
         complete = self._progress(
             "the views are created",
-            lambda known: not (set(known.committed.building) & wanted if tries == 1 else known.committed.building),
+            lambda known: not (set(known.committed.building) & wanted if certain else known.committed.building),
         )
         unbuilt = failed_builds(self.epochs.document(complete.committed, self.deadline()))
         for name, one in unbuilt.items():
@@ -767,3 +769,20 @@ def _row(rows: Delta) -> tuple[Any, ...]:
 
 
 __all__ = ["After", "ClusterDatabase", "Moment", "ClusterSnapshot"]
+
+
+def _aside(number: int, aside: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """What is to be said of a build whose state somebody else computes."""
+    told = aside.get(number)
+    if told is None:
+        return {}
+    found: dict[str, Any] = {"view_group": number, "by": "spark", "since": told["since"]}
+    if not told["since"]:
+        return found | {"state": "waits for what it reads to be loaded or built"}
+    if "total" not in told:
+        return found | {"state": "waits for Spark: run `belvedere-spark build`, or leave one running with --follow"}
+    return (
+        found
+        | {key: told[key] for key in ("done", "total", "rows", "rows_per_s", "remaining_s")}
+        | {"state": "Spark computes it"}
+    )

@@ -19,7 +19,7 @@ import pyarrow as pa
 from belvedere import errors
 from belvedere.backend.opening import leaves_state
 from belvedere.backend.scanning import Piece, resumed_scan
-from belvedere.backend.seam import Backend, BaseTables, OpenTables, SourceInfo, Store
+from belvedere.backend.seam import Backend, BaseTables, OpenTables, SourceInfo, Store, TableWrite
 from belvedere.cluster.client.pool import LOOK_SECONDS, Pool, pauses, repeat
 from belvedere.engine.delta import Changes
 from belvedere.model.ranges import KeyRange
@@ -116,6 +116,14 @@ class PatientStore:
 
         return repeat(what, self._deadline, attempt)
 
+    def write(self, epoch: int, writes: Sequence[TableWrite]) -> None:
+        """Versioned rows, as members of the pool write them: for builders whose rows depend on the epoch alone."""
+        self._try("writing rows", lambda store: store.write(epoch, writes))
+
+    @property
+    def previous_images(self) -> bool:
+        return self._try("asking for its ways", lambda store: store.previous_images)
+
     # --- documents
 
     def put_document(self, name: str, data: bytes) -> None:
@@ -172,6 +180,9 @@ class PatientStore:
     def range(self, table: str, wanted: KeyRange, below: int) -> list[tuple[np.ndarray, pa.BinaryArray]]:
         """All of it at once: who wants much asks for it in parts."""
         return self._try(f"reading {table!r}", lambda store: list(store.range(table, wanted, below)))
+
+    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
+        return self._try(f"reading {table!r}", lambda store: store.read_some(table, ids, below))
 
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[Piece]:
         def begin(bucket: int) -> Iterator[Piece]:

@@ -21,6 +21,7 @@ from typing import Any
 from belvedere import errors
 from belvedere.backend.opening import TIMEOUT
 from belvedere.backend.seam import LoadProgress
+from belvedere.cluster.catalog import aside, catalogs
 from belvedere.cluster.catalog.ddl import CatalogService, amended_catalogs
 from belvedere.cluster.coordination.seam import SessionState
 from belvedere.cluster.process.loop import Worker
@@ -91,6 +92,8 @@ WAITING_MS = 300
 TABLE_GC_SECONDS = 5.0
 QUARANTINE_SECONDS = 5.0
 """How often rows in quarantine are counted."""
+COMPUTED_SECONDS = 0.25
+"""How long an answer to which view groups were computed aside is good for."""
 LOADING_SECONDS = 0.25
 """How long an answer to whether rows are being loaded is good for."""
 QUIET_SECONDS, QUIET_PAUSE = 2.0, 0.04
@@ -123,6 +126,8 @@ class CoordinatorMember(Incarnation):
         self.chores = self.worker("chores")
         self.listing = Listing(around.store, around.sources)
         self._loading, self._loading_at = around.follower is not None, 0.0
+        self._computed: tuple[tuple[int, Epoch], ...] = ()
+        self._computed_at = 0.0
         around.metrics.send_backlog(around.transport.backlog, around.transport.troubles)
         self.committed = CommittedBoard()
         self.ddl = CatalogService(self)
@@ -340,7 +345,9 @@ class CoordinatorMember(Incarnation):
                 self._ask(request, lambda: amended_catalogs(store, instruction), lambda amended: amended)
             case ReadInput(request):
                 self._reading = time.monotonic()
-                self._ask(request, self._read_input, lambda found: InputRead(request, *found), self.input_worker)
+                # what is awaited is known in the loop, and asked for by whoever reads
+                read = functools.partial(self._read_input, dict(self.machine.awaited))
+                self._ask(request, read, lambda found: InputRead(request, *found), self.input_worker)
             case ListDocuments(request, prefixes):
                 self._ask(request, lambda: self._names(prefixes), lambda names: DocumentsListed(request, names))
             case Publish(plan):
@@ -454,11 +461,24 @@ class CoordinatorMember(Incarnation):
 
         (worker or self.store_worker).do(work)
 
-    def _read_input(self) -> tuple[Sequence[Chunk], Sequence[SourceFact], bool]:
+    def _read_input(
+        self, awaited: Mapping[int, Epoch]
+    ) -> tuple[Sequence[Chunk], Sequence[SourceFact], bool, tuple[tuple[int, Epoch], ...]]:
         if self.listing.quiet > QUIET_SECONDS:
             time.sleep(QUIET_PAUSE)
         loading = self._is_loading()  # before INPUT: what was loaded by then is in it
-        return (*self.listing.read(), loading)
+        return (*self.listing.read(), loading, self._look_for_computed(awaited))
+
+    def _look_for_computed(self, awaited: Mapping[int, Epoch]) -> tuple[tuple[int, Epoch], ...]:
+        """Which of the view groups that somebody else computes are in the store."""
+        if not any(awaited.values()):
+            return ()
+        if time.monotonic() >= self._computed_at:
+            self._computed_at = time.monotonic() + COMPUTED_SECONDS
+            wanted = [aside.AsideBuild(number, since) for number, since in awaited.items() if since]
+            found = (one for one in wanted if one.done in self.around.store.list_documents(one.done))
+            self._computed = tuple((one.view_group, one.since) for one in found)
+        return self._computed
 
     def _is_loading(self) -> bool:
         follower = self.around.follower
@@ -503,6 +523,10 @@ class CoordinatorMember(Incarnation):
             dropped = [] if document is None else self.table_gc.drop(document, newest.epoch, horizon)
             if dropped:
                 self.log.info("tables are dropped", tables=dropped)
+            if document is not None:
+                names = self.around.store.list_documents(aside.BUILDS)
+                if over := aside.left_over(names, catalogs.greatest_group(document), newest.building):
+                    self.around.store.remove_documents(over)
 
         self._chore(drop)
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from belvedere import errors
 from belvedere.backend.seam import KeptLog, LoadProgress
+from belvedere.cluster.catalog import aside
 from belvedere.cluster.roles.work import ring_of
 from belvedere.cluster.transport import calls
 from belvedere.protocol import wire
 from belvedere.protocol.driving import Note
-from belvedere.protocol.messages import EpochPlan, Generation, Member, PoolState, Role
+from belvedere.protocol.messages import Epoch, EpochPlan, Generation, Member, PoolState, Role
 from belvedere.protocol.ring import BUCKETS, MemberId
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class Overview:
             one["share"] = shares.get(one["id"])
             one["refused"] = self._refused.get(one["id"], "")
         found["loading"] = self._loading()
+        found["aside"] = self._aside(found["aside"])
         found["followed"] = self.followed()
         found["members"] = sorted(told, key=lambda one: (one["role"], one["id"]))
         return found
@@ -161,6 +163,7 @@ class Overview:
             "building": list(machine.catalog[2]),
             "built": {str(number): buckets for number, buckets in machine.built.items()},
             "repairs": member.repairs.status(),
+            "aside": dict(machine.awaited),
             "waiting_for": self._waiting_for(),
             "held_up": self._held_up(),
             "stalled": "" if state is None else state.stalled or member.around.trouble.reason,
@@ -189,6 +192,17 @@ class Overview:
             }
             for table, at in (progress or {}).items()
         }
+
+    def _aside(self, awaited: Mapping[int, Epoch]) -> dict[str, dict[str, Any]]:
+        """View groups that somebody else computes, and how far that is."""
+        store, found = self._member.around.store, {}
+        for number, since in awaited.items():
+            told: dict[str, Any] = {"since": since}
+            if since:
+                with contextlib.suppress(errors.Unavailable):
+                    told |= aside.progress_of(store, aside.AsideBuild(number, since))
+            found[str(number)] = told
+        return found
 
     def _waiting_for(self) -> str:
         """Whom the oldest epoch waits for, if that takes longer than usual."""

@@ -73,6 +73,7 @@ def recompute(
     buckets: np.ndarray | None = None,
     below: bool = True,
     as_stored: bool = True,
+    previous_images: bool = False,
     engines: Engines = THIS_VERSION,
     memory_limit: int = 1 << 30,
     spill_directory: Path | None = None,
@@ -81,7 +82,8 @@ def recompute(
     several pieces. `document`: the catalog, `engine`: that of the pool. `parts`: slices of buckets that are computed
     one after the other, so that memory is bounded. `buckets` (bool[16384]): only rows of these are given. `below`:
     views of older view groups that are read are computed as well, else what is stored of them is taken as right.
-    `as_stored`: big groups have as many pages as in the store, where their sizes allow it."""
+    `as_stored`: big groups have as many pages as in the store, where their sizes allow it. `previous_images`: views
+    come with images of what was before, which is nothing."""
     catalog = catalogs.compile(document).shard
     recipe = Recipe(catalog, frozenset(groups), epoch, parts, below)
     forms = StateForms(recipe.needed, engine, engines)
@@ -90,6 +92,7 @@ def recompute(
         state,
         encode_keys,
         model=state if as_stored else None,
+        previous_images=previous_images,
         memory_limit=memory_limit,
         spill_directory=spill_directory,
     )

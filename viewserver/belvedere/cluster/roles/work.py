@@ -318,7 +318,8 @@ class ServerWork:
                 f"epoch {plan.epoch} is planned with {plan.stages} stages, "
                 f"this server needs {self._shard.stages} for catalog {plan.catalog_document}"
             )
-        self._shard.begin(plan.epoch, {part.view_group: (part.first, part.stop) for part in plan.slices})
+        slices = {part.view_group: (part.first, part.stop, part.since) for part in plan.slices}
+        self._shard.begin(plan.epoch, slices, dormant=[part.view_group for part in plan.slices if part.awaits])
         self.repaired = Repaired()
         if plan.repair is not None:
             self.repaired = self._replace(plan.epoch, plan.repair)

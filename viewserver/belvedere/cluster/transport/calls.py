@@ -211,6 +211,8 @@ class Taken:
     epoch: Epoch
     catalog: int
     view_groups: tuple[int, ...] = ()
+    aside: tuple[int, ...] = ()
+    """Those of them that wait for somebody else to compute them, or what they read: nobody knows how long."""
 
 
 def status_json(status: Mapping[str, Any]) -> bytes:
