@@ -169,8 +169,7 @@ def test_what_spark_builds_is_what_epochs_build(spark: SparkSession, pool: tuple
     db.apply_manifest(manifest(QUERIES, "epochs"))
     assert rows == {name: sorted(map(repr, db.scan(name).to_pylist())) for name in QUERIES}
     assert shown(tables_of(db, "spend")[0]) == shown(found)
-    store = db.stores(db.deadline())
-    until(lambda: not store.list_documents(aside.BUILDS), 30.0, "documents of a build that go")
+    until(lambda: not db.stores(db.deadline()).list_documents(aside.BUILDS), 120.0, "documents of a build that go")
 
 
 def test_a_build_that_was_killed_goes_on_and_a_task_may_run_twice(
@@ -221,12 +220,11 @@ def test_a_view_that_is_dropped_meanwhile_leaves_nothing(
 
     (report,) = build(spark, url, ["gone"], Settings(slices=2), drop)
     assert report.stopped and not report.ok and "changed or dropped" in report.problem
-    store = db.stores(db.deadline())
-    until(lambda: not store.list_documents(aside.BUILDS), 60.0, "documents that go")
+    until(lambda: not db.stores(db.deadline()).list_documents(aside.BUILDS), 120.0, "documents that go")
 
     def tables() -> list[str]:
         mine = (f"{waiting.view_group} ", f"view gone {waiting.view_group}", f"quarantine gone {waiting.view_group}")
-        return [table for table in store.usage() if table.startswith(mine)]
+        return [table for table in db.stores(db.deadline()).usage() if table.startswith(mine)]
 
     until(lambda: not tables(), 120.0, "tables that go")
 

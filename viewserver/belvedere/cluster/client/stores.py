@@ -181,9 +181,6 @@ class PatientStore:
         """All of it at once: who wants much asks for it in parts."""
         return self._try(f"reading {table!r}", lambda store: list(store.range(table, wanted, below)))
 
-    def read_some(self, table: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
-        return self._try(f"reading {table!r}", lambda store: store.read_some(table, ids, below))
-
     def scan(self, table: str, first: int, stop: int, below: int) -> Iterator[Piece]:
         def begin(bucket: int) -> Iterator[Piece]:
             try:
