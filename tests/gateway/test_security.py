@@ -80,6 +80,8 @@ def bearer(token: str) -> dict[str, str]:
         ("GET", "/v1/status", None, {ADMIN: 200}),
         ("POST", "/v1/verify", "{}", {ADMIN: 200}),
         ("POST", "/v1/relations/spend/repair", "{}", {ADMIN: 200}),
+        ("POST", "/v1/verify", '{"views": ["SPEND"]}', {ADMIN: 200}),
+        ("POST", "/v1/verify", '{"views": ["nothing"]}', {ADMIN: 404}),
         ("DELETE", "/v1/relations/nothing?if_exists=true", None, {ADMIN: 200}),
         ("GET", "/v1", None, {None: 200, READER: 200, WRITER: 200, ADMIN: 200}),
     ],

@@ -229,3 +229,17 @@ def test_outside_of_a_pod_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(DataError, match="this is no pod of Kubernetes"):
         ApiServer.of_pod(tmp_path)
+
+
+def test_what_one_token_may_is_not_what_another_of_the_same_name_may() -> None:
+    """Scopes of a token are told as `extra`, and may decide."""
+
+    def answer(path: str, review: dict[str, Any]) -> dict[str, Any]:
+        return {"allowed": review["spec"]["extra"] == {"scopes": ["all"]}}
+
+    access = AccessReviews(answer, "shop")
+    for _ in range(2):
+        assert access.decide(Principal("ann", extra={"scopes": ("all",)}), Right.READ, "view", "spend").allowed
+        assert not access.decide(Principal("ann", extra={"scopes": ("few",)}), Right.READ, "view", "spend").allowed
+    few = access.recall(Principal("ann", extra={"scopes": ("few",)}), Right.READ, "spend")
+    assert few is not None and not few.allowed

@@ -117,10 +117,10 @@ class AccessReviews:
         self._known: Remembered[Decision] = Remembered(monotonic)
 
     def recall(self, principal: Principal, right: Right, relation: str) -> Decision | None:
-        return self._known.get((principal.name, principal.groups, right, relation.lower()))
+        return self._known.get(_asked(principal, right, relation))
 
     def decide(self, principal: Principal, right: Right, kind: str, relation: str) -> Decision:
-        key = (principal.name, principal.groups, right, relation.lower())
+        key = _asked(principal, right, relation)
         found = self._known.get(key)
         if found is None:
             found = self._review(principal, right, kind, relation)
@@ -149,6 +149,11 @@ class AccessReviews:
             named = f" {attributes['name']!r}" if "name" in attributes else ""
             refused = Decision(False, f"{principal.name!r} may not {what}{named} in namespace {self._namespace!r}")
         return refused
+
+
+def _asked(principal: Principal, right: Right, relation: str) -> Hashable:
+    """All that is told of the caller: what is `extra`, such as scopes of its token, may decide as well."""
+    return principal.name, principal.groups, tuple(sorted(principal.extra.items())), right, relation.lower()
 
 
 def attributes_of(right: Right, kind: str, relation: str) -> list[dict[str, str]]:

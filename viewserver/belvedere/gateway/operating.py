@@ -163,11 +163,12 @@ def verify(call: Call) -> Answer:
     if wanted is None:
         names = list(catalog.views)
     elif isinstance(wanted, list) and wanted and all(isinstance(name, str) for name in wanted):
-        names = [catalog.relation(name).name for name in wanted]
+        names = wanted
     else:
         raise errors.BadRequest("views is an array of names, or absent for all")
     for name in names if wanted is not None else ["*"]:
-        call.allowed(Right.ADMIN, name)
+        call.allowed(Right.ADMIN, name)  # before it is told which of them there are
+    names = [catalog.relation(name).name for name in names]
     if accepted(call.accept, (JSON, NDJSON)) == NDJSON:
         return Answer(media_type=NDJSON, parts=lambda: _verifying(call, names))
     reports = [_verified(call, name) for name in names if not call.gone.is_set()]
