@@ -59,7 +59,7 @@ def test_state_is_loaded_after_views_were_replaced_and_dropped(tmp_path, history
         before = {name: db.scan(name).to_pylist() for name in db.catalog.views}
     for start in (30, 60):
         with belvedere.open(tmp_path) as db:
-            assert db.status()["recovery"] == {"records": 0, "rebuilt": False}
+            assert db.status()["recovery"] == {"records": 0, "rebuilt": False, "build_rows": 0}
             if start == 30:
                 assert {name: db.scan(name).to_pylist() for name in db.catalog.views} == before
             write(db, start)
