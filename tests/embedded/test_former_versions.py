@@ -22,7 +22,7 @@ def test_a_database_of_a_former_engine_is_opened_and_says_what_is_done(
         archive.extractall(tmp_path, filter="data")
     with caplog.at_level(logging.WARNING), belvedere.open(tmp_path / f"engine-{engine}") as db:
         assert "the state of 4 views was written by another version of belvedere" in caplog.text
-        assert db.status()["recovery"] == {"records": 1, "rebuilt": True}
+        assert db.status()["recovery"] == {"records": 1, "rebuilt": True, "build_rows": 0}
         assert db.verify().ok
         assert [row["id"] for row in db.scan("picked").to_pylist()] == list(range(10, 30))
         assert db.get("per_k", 2) is not None and db.get("per_k", 2)["d"] == Decimal(2 + 9 + 16 + 23)
@@ -33,5 +33,5 @@ def test_a_database_of_a_former_engine_is_opened_and_says_what_is_done(
         assert db.get("per_k", 2)["n"] == 5
     caplog.clear()
     with caplog.at_level(logging.WARNING), belvedere.open(tmp_path / f"engine-{engine}") as db:
-        assert db.status()["recovery"] == {"records": 0, "rebuilt": False}
+        assert db.status()["recovery"] == {"records": 0, "rebuilt": False, "build_rows": 0}
         assert caplog.text == "" and db.get("per_k", 2)["n"] == 5 and db.verify().ok
