@@ -27,6 +27,8 @@ from belvedere.backend.hbase.cells import Columns
 from belvedere.backend.hbase.keyvalues import LATEST, PUT, KeyValues
 from belvedere.backend.hbase.local.cluster import LocalHBase
 from belvedere.engine.warm import compile_kernels
+from belvedere.local.child import Leash
+from bench import plot
 from bench.harness import machine
 from bench.hbase_run import (
     TableR,
@@ -55,6 +57,7 @@ spec:
     - {{name: v, type: double, cell: "d:a", encoding: double}}
   key: [k]
 """
+IMAGES = Path("docs/images")
 GROUPS = 1000
 TYPES = {
     "selection 10 %": VIEWS["q2_10"],
@@ -250,16 +253,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=30_000)
     parser.add_argument("--out", type=Path, default=Path("bench/results/hbase_paper.json"))
+    parser.add_argument("--draw", action="store_true", help="only the pictures, of what was measured before")
     given = parser.parse_args()
+    if given.draw:
+        plot.draw_paper(json.loads(given.out.read_text()), PUBLISHED, IMAGES)
+        return
     compile_kernels()
     with tempfile.TemporaryDirectory(prefix="belvedere-bench-", ignore_cleanup_errors=True) as made:
-        hbase = LocalHBase(Path(made) / "hbase", jvm=())
+        hbase = LocalHBase(Path(made) / "hbase", jvm=(), leash=Leash.OURS)
         hbase.start()
         try:
             results = {"machine": machine()} | Paper(hbase, Path(made), "hbase", given.rows, ()).run()
         finally:
             hbase.stop()
     given.out.write_text(json.dumps(results, indent=1) + "\n")
+    plot.draw_paper(results, PUBLISHED, IMAGES)
 
 
 if __name__ == "__main__":
