@@ -56,15 +56,19 @@ TRICKLE_S = 0.1
 """So each of 100 regions gets a row per second."""
 PUT_ROWS = 100
 """Rows of one put at half load."""
-WINDOW_S = 8.0
+WINDOW_S = 6.0
 LOADED = 5
 """So many times as many rows are there before the table is followed: making the peer takes seconds by itself."""
 ROUNDS = 3
 
 
 class Bench:
-    def __init__(self, hbase: LocalHBase, made: Path, state: str, rows: int, parts: Sequence[str]) -> None:
+    def __init__(
+        self, hbase: LocalHBase, made: Path, state: str, rows: int, parts: Sequence[str], name: str = ""
+    ) -> None:
+        """`name`: of its tables; that of the state, if there is no other with it."""
         self.hbase, self.made, self.state, self.rows, self.parts = hbase, made, state, rows, parts
+        self.name = name or state
         self.found: dict[str, Any] = {}
         self._seeds = iter(range(100, 1000))
 
@@ -78,7 +82,7 @@ class Bench:
         return Stream(made.op, made.rows.set_column(0, "k", pa.array(keys.astype(np.int64))))
 
     def run(self) -> dict[str, Any]:
-        table, other = (TableR(self.hbase, f"{name}_{self.state}") for name in ("r", "other"))
+        table, other = (TableR(self.hbase, f"{name}_{self.name}") for name in ("r", "other"))
         self._plain(other, table)
         with pool_over(self.hbase, self.made, self.state) as (cluster, db):
             self._load(cluster, db, table)
@@ -132,7 +136,7 @@ class Bench:
         stream = self.stream(self.rows)
         self.found[query] = measured(query, lambda: write(stream), self.hbase, cluster)
         again = self.stream(self.rows)
-        ceiling = TableR(self.hbase, f"ceiling_{self.state}_{query}")
+        ceiling = TableR(self.hbase, f"ceiling_{self.name}_{query}")
         self.found[f"plain beside {query}"] = measured(
             f"plain beside {query}", lambda: ceiling.write(again), self.hbase, cluster
         )
@@ -143,7 +147,7 @@ class Bench:
         else:
             db.execute(f"DROP MATERIALIZED VIEW {query}")
 
-    def _light(self, db: Any, table: TableR, view: str = "q3", count: int = 200, name: str = "light") -> None:
+    def _light(self, db: Any, table: TableR, view: str = "q3", count: int = 130, name: str = "light") -> None:
         """From before a put to when a read of its group has it, by a group that nothing else writes to."""
         random_keys, taken = random.Random(5), []
         for number in range(count):
@@ -174,7 +178,7 @@ class Bench:
         self.found["half"] = {"rows_per_s": round(rate), "followed": summary(with_view), "beside": summary(beside)}
 
     def _trickle(self, db: Any) -> None:
-        many = TableR(self.hbase, f"many_{self.state}", REGIONS)
+        many = TableR(self.hbase, f"many_{self.name}", REGIONS)
         db.apply_manifest(base_manifest(many.name, "many"))
         db.execute("CREATE MATERIALIZED VIEW of_many AS SELECT x, count(*) AS n FROM many GROUP BY x")
         step, parts = KEYS // REGIONS, []
@@ -203,6 +207,8 @@ def main() -> None:
         hbase = LocalHBase(Path(made) / "hbase", jvm=(), leash=Leash.OURS)
         hbase.start()
         try:
+            print("--- a round that does not count, in which the servers compile", flush=True)
+            Bench(hbase, Path(made), "hbase", given.rows // 2, ("load", "q3"), "warm").run()
             for state in given.states.split(","):
                 print(f"--- state: {state}", flush=True)
                 bench = Bench(hbase, Path(made), state, given.rows, given.parts.split(","))

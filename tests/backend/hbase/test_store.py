@@ -25,6 +25,7 @@ from belvedere.backend.hbase.opening import HBaseAddress, parse_address
 from belvedere.backend.hbase.region_admin import RegionAdmin
 from belvedere.backend.hbase.rpc_cells import RpcCells
 from belvedere.backend.hbase.store import HBaseStore
+from belvedere.backend.hbase.versioned import WriteBatch
 from belvedere.backend.hbase.view_encodings import encode_bytes
 from belvedere.backend.opening import open_backend, shared_url
 from belvedere.backend.seam import RowShape, TableWrite
@@ -198,7 +199,9 @@ def test_a_late_write_below_a_collected_tombstone_stays_hidden_through_compactio
     assert table is not None
     for _ in range(2):
         RegionAdmin(client).major_compact(f"{NAMESPACE}:_state")
-        store._rows.write_state(table, real(10), TableWrite("t", ids(1), values(b"late")))
+        batch = WriteBatch()
+        store._rows.write_state(batch, table, real(10), TableWrite("t", ids(1), values(b"late")))
+        store._rows.put(batch)
         assert read(store, [1, 2]) == [None, b"row"] and scan(store) == by_id([(2, b"row")])
 
 

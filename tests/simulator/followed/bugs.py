@@ -151,3 +151,9 @@ def _no_deletes() -> list[Patch]:
         return found.take(np.flatnonzero(found.changes.kind == CellChange.SCANNED))
 
     return [(Loader, "changes", staticmethod(plain))]
+
+
+@_bug("a reload does not wait for the log")
+def _no_fence() -> list[Patch]:
+    """What was lost before the log has told of it comes when nobody looks any more."""
+    return [(Reloader, "_everything_before", Reloader._catch_up)]

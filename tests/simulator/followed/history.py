@@ -99,6 +99,8 @@ class History:
         world.settle()
         if not world.shape.compaction or not (world.shape.odd or world.shape.ties):
             self._judge("after the load")
+        if self.seed % 5 == 2:
+            self._fall_behind()
         self._damage()
         world.writing = True
         if self.quiet_clock:
@@ -141,6 +143,14 @@ class History:
                     found = shown.get(row, (None,) * len(PLACES))[PLACES.index((family, qualifier))]
                     if found != value:
                         raise Wrong(f"in between: row {row}, {qualifier}: hbase has {value}, delta {found}")
+
+    def _fall_behind(self) -> None:
+        """The log has what nobody has heard of yet when rows are lost: it comes while the table is read again."""
+        world, rng = self.world, self.random
+        for _ in range(rng.randrange(1, 12)):
+            world.clock += 1
+            world.put(rng.randrange(world.shape.rows), world.clock, rng.sample(PLACES, rng.choice((1, 3))))
+        world.effects["log behind"] += 1
 
     def _damage(self) -> None:
         world, rng = self.world, self.random

@@ -15,6 +15,7 @@ FIRST = {
     "a correction in the order of its coming": 135,
     "corrected rows are not looked at again": 405,
     "scanned cells count as written": 435,
+    "a reload does not wait for the log": 200,
 }
 """Where to begin, if that saves many histories."""
 

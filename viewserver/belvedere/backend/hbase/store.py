@@ -40,7 +40,7 @@ from belvedere.backend.hbase.layout import (
     view_table_name,
 )
 from belvedere.backend.hbase.packing import Content
-from belvedere.backend.hbase.versioned import Places, VersionedRows
+from belvedere.backend.hbase.versioned import Places, VersionedRows, WriteBatch
 from belvedere.backend.seam import (
     InputSize,
     RowShape,
@@ -182,18 +182,19 @@ class HBaseStore:
         if epoch <= self._bounds.read(fresh=False).fence:
             return
         for group in write_groups(writes):
-            touched, gone = [], []
+            touched, gone, batch = [], [], WriteBatch()
             for write in group:
                 table = self._tables.enter(write.table, write.keys is not None, write.shape, write.logged)
                 write = _with_row_keys(table, write)
                 if table.shape is None:
-                    self._rows.write_state(table, epoch, write)
+                    self._rows.write_state(batch, table, epoch, write)
                 else:
-                    self._rows.write_view(table, self._place(table), epoch, write)
+                    self._rows.write_view(batch, table, self._place(table), epoch, write)
                 if write.logged:
                     touched.append((table.tag, write.ids))
                 if write.values.null_count:
                     gone.append((table.tag, _ended(write)))
+            self._rows.put(batch)
             self._log.write(epoch, touched, gone)
 
     def _check_shape(self, write: TableWrite) -> None:

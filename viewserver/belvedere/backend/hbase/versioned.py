@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -59,6 +59,15 @@ class Places:
     keys: str
 
 
+@dataclass
+class WriteBatch:
+    """What is put at one epoch, by where it goes; views with their tables."""
+
+    keys: list[KeyValues] = field(default_factory=list)
+    state: list[KeyValues] = field(default_factory=list)
+    views: list[tuple[str, KeyValues]] = field(default_factory=list)
+
+
 class VersionedRows:
     """Reads and writes of one pool. `history_s`: so long previous images stay. Thread-safe."""
 
@@ -67,16 +76,26 @@ class VersionedRows:
 
     # --- state
 
-    def write_state(self, table: KnownTable, epoch: int, write: TableWrite) -> None:
+    def put(self, batch: WriteBatch) -> None:
+        """What names a row is there before the row is: keys of base rows, then state with the keys that ids of views
+        have, then views. All of state goes to each server in one request: it syncs its log once per region of each."""
+        for place, parts in ((self._places.keys, batch.keys), (self._places.state, batch.state)):
+            if parts:
+                self._cells.put(place, concat(parts))
+        for place, cells in batch.views:
+            self._cells.put(place, cells)
+
+    def write_state(self, batch: WriteBatch, table: KnownTable, epoch: int, write: TableWrite) -> None:
         rows = state_rows(table.tag, write.ids)
         kinds = _kinds(write)
         if write.keys is not None:
             check_keys(table.name, write.keys)
             there = np.flatnonzero(kinds != Content.GONE)  # what ends has its entry from when it began
-            at = pa.array(there)
-            named = key_rows(table.tag, write.keys.take(at))
-            self._cells.put(self._places.keys, pack(named, CURRENT, epoch, _rows(len(there)), _ids(write.ids[there])))
-        self._cells.put(self._places.state, pack(rows, table.family, epoch, kinds, _filled(write.values)))
+            if len(there):
+                named = key_rows(table.tag, write.keys.take(pa.array(there)))
+                batch.keys.append(pack(named, CURRENT, epoch, _rows(len(there)), _ids(write.ids[there])))
+        if len(rows):
+            batch.state.append(pack(rows, table.family, epoch, kinds, _filled(write.values)))
 
     def read_state(self, table: KnownTable, ids: np.ndarray, below: int) -> tuple[np.ndarray, pa.BinaryArray]:
         """What each was, and its content (null: no row)."""
@@ -209,7 +228,7 @@ class VersionedRows:
 
     # --- views
 
-    def write_view(self, table: KnownTable, place: str, epoch: int, write: TableWrite) -> None:
+    def write_view(self, batch: WriteBatch, table: KnownTable, place: str, epoch: int, write: TableWrite) -> None:
         """The row, and what it was before, at once; the key of its id before that, where it is new."""
         assert table.shape is not None and write.keys is not None
         check_keys(table.name, write.keys)
@@ -220,8 +239,9 @@ class VersionedRows:
         fresh = np.flatnonzero(new)
         if len(fresh):
             rows, keys = state_rows(table.tag, write.ids[fresh]), write.keys.take(pa.array(fresh))
-            self._cells.put(self._places.state, pack(rows, CURRENT, epoch, _rows(len(fresh)), keys))
-        self._cells.put(place, _view_cells(table, epoch, write, kinds))
+            batch.state.append(pack(rows, CURRENT, epoch, _rows(len(fresh)), keys))
+        if len(kinds):
+            batch.views.append((place, _view_cells(table, epoch, write, kinds)))
 
     def read_view(self, table: KnownTable, place: str, ids: np.ndarray, below: int) -> pa.BinaryArray:
         unique, back = np.unique(ids, axis=0, return_inverse=True)
