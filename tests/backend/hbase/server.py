@@ -2,7 +2,8 @@
 
 `hbase` is a fixture, known to all tests of the parent folder (a second `conftest.py` that imported it would make a
 second one). Use names of your own (`unique`), and leave what others use as it is: a test that kills a server starts it
-again. Without Java, or without the jars and Maven, tests that ask for it are skipped and say what is missing.
+again, and none ends the gateway or ZooKeeper, which takes connections of others with it (`own`). Without Java, or
+without the jars and Maven, tests that ask for it are skipped and say what is missing.
 
 Workers find each other in a directory of the run. The first starts it, the last stops it; should all of them be killed,
 the end of the last one's hold on a named pipe ends it.
@@ -22,13 +23,20 @@ import pytest
 from belvedere.backend.hbase.local.cluster import LocalHBase
 from belvedere.backend.hbase.local.jars import find_classes, missing_tool
 from belvedere.errors import StoreUnavailable
-from belvedere.local.child import hold
+from belvedere.local.child import Leash, hold
 
 _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHBase]:
+    _skip_if_lacking()
+    base = tmp_path_factory.getbasetemp()
+    with shared(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) as cluster:
+        yield cluster
+
+
+def _skip_if_lacking() -> None:
     lacking = missing_tool()
     if lacking is not None:
         pytest.skip(lacking)
@@ -36,8 +44,13 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHBase]:
         find_classes()
     except StoreUnavailable as missing:
         pytest.skip(str(missing))
-    base = tmp_path_factory.getbasetemp()
-    with shared(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) as cluster:
+
+
+@contextlib.contextmanager
+def own(place: Path) -> Iterator[LocalHBase]:
+    """One for tests that end the gateway or ZooKeeper: whoever shares these loses connections."""
+    _skip_if_lacking()
+    with LocalHBase(place, leash=Leash.OURS) as cluster:
         yield cluster
 
 

@@ -20,7 +20,7 @@ from belvedere.backend.hbase.sink_server import SinkServer
 from tests.backend.hbase.followed_pool import MANIFEST, UserTable, converge, expected, following, key
 from tests.backend.hbase.hbase_faults import FAULTS, Application, World, rows_of
 from tests.backend.hbase.real_pool import RealPool, real_pool
-from tests.backend.hbase.server import unique
+from tests.backend.hbase.server import own, unique
 from tests.backend.hbase.test_log import Writer
 from tests.cluster.real import status, until
 
@@ -43,6 +43,13 @@ class Running:
         self.world.whole()
         with self.application.at_rest():
             self.pool.converge(lambda: expected(rows_of(self.world.hbase, self.table)), seconds)
+
+
+@pytest.fixture(scope="module")
+def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHBase]:
+    """Not the one of all other tests."""
+    with own(tmp_path_factory.mktemp("hbase")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,8 @@ def site(directory: Path, zookeeper_port: int) -> dict[str, str]:
         "hbase.regionserver.global.memstore.size": "0.4",
         "hbase.server.thread.wakefrequency": "1000",
         "hbase.ipc.server.reservoir.enabled": "false",
+        # A connection to the gateway that says nothing for a minute is closed otherwise: that of somebody who reads on.
+        "hbase.thrift.server.socket.read.timeout": "3600000",
         "hbase.master.cleaner.interval": "60000",
         # Regions are moved by tests, not behind their backs. Daughters of a split can be merged again when a chore has
         # removed what they had of their parent (each two minutes by default).
