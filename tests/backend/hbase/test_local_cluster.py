@@ -50,6 +50,7 @@ def _a_killed_process_is_missed_and_comes_back(hbase: LocalHBase) -> None:
     assert hbase.thrift == address
     with pytest.raises(StoreUnavailable, match="no process 'thrifty'; it has zookeeper, master, regionserver-0"):
         hbase.start_one("thrifty")
+    hbase.disown()  # the command ends it
 
 
 @pytest.mark.slow
