@@ -165,5 +165,49 @@ def lose_side(db: Database, view: str) -> bool:
     return bool(between_epochs(db, plant))
 
 
+def corrupt_handed(db: Database, view: str) -> bool:
+    """What an aggregate handed upward last is not what it handed."""
+
+    def plant() -> bool:
+        for operator in operators(db, PreAggregationOperator):
+            slot = operator.arrangement.index.slots()[:1]
+            (values, *_), _, _ = operator.handed(slot)
+            operator._last.scatter(slot, [other_values(values), *operator.handed(slot)[0][1:]])
+            return True
+        return False
+
+    return bool(between_epochs(db, plant))
+
+
+def unlist_side(db: Database, view: str) -> bool:
+    """A row of a join side that is there and that its group does not list."""
+
+    def plant() -> bool:
+        for operator in operators(db, ReverseJoinOperator):
+            slots = operator.index.slots()
+            if len(slots):
+                operator.members.remove(operator.groups_of(slots[:1]), slots[:1])
+                return True
+        return False
+
+    return bool(between_epochs(db, plant))
+
+
+def miscount_partners(db: Database, view: str) -> bool:
+    """A row of a join side that a join counts one partner too many for."""
+
+    def plant() -> bool:
+        for operator in operators(db, ReverseJoinOperator):
+            slots = operator.index.slots()
+            if len(slots) and operator.riders:
+                operator.riders[0].values[slots[0]] += 1
+                return True
+        return False
+
+    return bool(between_epochs(db, plant))
+
+
 ROWS: tuple[Plant, ...] = (corrupt_row, delete_row, add_row)
-STATE: tuple[Plant, ...] = (count_group, add_to_aggregate, corrupt_side, lose_side)
+STATE: tuple[Plant, ...] = (
+    count_group, add_to_aggregate, corrupt_handed, corrupt_side, lose_side, unlist_side, miscount_partners,
+)  # fmt: skip

@@ -20,6 +20,7 @@ from belvedere.engine.delta import Delta
 from belvedere.errors import BelvedereError, CatalogError, DataError
 from belvedere.model.verify import Report
 from tests.embedded import damage
+from tests.embedded.test_builds import held
 from tests.oracle.clock import clock
 from tests.properties.case import Drop, View, generate, write
 from tests.properties.histories import Write
@@ -163,6 +164,24 @@ def test_a_repair_of_everything_does_not_look_first(db: Database) -> None:
     report = db.repair("sums", everything=True)
     assert report.ok and set(report.rebuilt) == {"sums", "pairs", "total"} and report.mended == 1
     clean(db)
+
+
+def test_a_repair_while_a_view_is_built_begins_the_build_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The build may have taken over what was wrong."""
+    with belvedere.open(tmp_path / "db", build_rows=20) as db:
+        fill(db)
+        assert damage.add_to_aggregate(db, "sums") and damage.corrupt_row(db, "sums")
+        with monkeypatch.context() as patched:
+            done = held(db, patched, 4)
+            query = "SELECT t.s, count(*) AS c, max(sums.n) AS n FROM t JOIN sums ON t.g = sums.g GROUP BY t.s"
+            db.execute(f"CREATE MATERIALIZED VIEW beside AS {query}", wait=False)
+            while done[0] < 4:
+                db._runtime.call(lambda: None)
+            assert db.status()["builds"]
+            assert db.repair("sums").ok and db.status()["builds"]
+        db._runtime.call(lambda: None)
+        db._wait_unless_full(lambda: "beside" in db.catalog.views, "the view")
+        clean(db)
 
 
 def test_bad_requests_are_refused(db: Database) -> None:
