@@ -10,7 +10,7 @@ import functools
 import json
 import re
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,17 @@ class ViewFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkBuild:
+    """Views that a pool leaves to Spark to compute. `since`: the epoch at which; 0: it has to wait."""
+
+    view_group: int
+    views: tuple[str, ...]
+    since: int
+    state: str = ""
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableFigures:
     """What a pool tells about a base table."""
 
@@ -119,6 +130,7 @@ class PoolFigures:
     tables: Mapping[str, TableFigures]
     views: Mapping[str, ViewFigures]
     stalled: str = ""
+    spark_builds: tuple[SparkBuild, ...] = ()
 
     def dependants(self, name: str) -> tuple[str, ...]:
         """Views that read a table or a view."""
@@ -198,6 +210,7 @@ class Gateway:
             tables=tables,
             views=views,
             stalled=str(detail.get("stalled") or ""),
+            spark_builds=tuple(_spark_builds(told)),
         )
 
     def load(self) -> Load:
@@ -318,6 +331,13 @@ def _view(told: Mapping[str, Any], progress: int | None) -> ViewFigures:
         since=told.get("since"),
         progress=progress,
     )
+
+
+def _spark_builds(told: Mapping[str, Any]) -> Iterator[SparkBuild]:
+    for one in told.get("building") or ():
+        if one.get("by") == "spark":
+            views = tuple(map(str, one["views"]))
+            yield SparkBuild(int(one["view_group"]), views, int(one.get("since") or 0), str(one.get("state") or ""))
 
 
 def _building(told: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -20,14 +20,18 @@ from belvedere_operator.api.materialized_view import (
 )
 from belvedere_operator.api.reading import read, written
 from belvedere_operator.api.view_pool import SparkPodSpec, SparkSpec, ViewPoolSpec
+from belvedere_operator.build.building import building
 from belvedere_operator.build.inputs import PoolInput
 from belvedere_operator.build.pool import objects
 from belvedere_operator.build.verification import Verified, requested, trial, verification
 from belvedere_operator.decide import jobs
+from belvedere_operator.decide.builds import due
 from belvedere_operator.decide.engines import NO_SPARK, bytes_below, choose
 from belvedere_operator.decide.items import item_of
+from belvedere_operator.decide.relations import decide
 from belvedere_operator.decide.saying import Found, events_of_view, status_of
-from belvedere_operator.gateway import PoolFigures, TableFigures, ViewFigures
+from belvedere_operator.gateway import PoolFigures, SparkBuild, TableFigures, ViewFigures, _spark_builds
+from belvedere_operator.reconcile.builds import Builds
 from belvedere_operator.settings import Settings
 from tests.operator.resources import NOW, applied, figures, view
 from tests.operator.test_build import ZOOKEEPER
@@ -331,3 +335,111 @@ def test_a_pods_memory_is_in_units_of_java() -> None:
     template = requested(pool(driver=small), VIEW, "1", VerifySpec())["spec"]["template"]
     memory = template["spec"]["containers"][0]["resources"]["limits"]["memory"]
     assert memory == str(812 << 20), "and not in Kubernetes' thousandths of a byte"
+
+
+# ---------------------------------------------------------------------- builds
+
+
+def spark_build(group: int = 5, *views: str, since: int = 7) -> SparkBuild:
+    return SparkBuild(group, views or ("spend",), since)
+
+
+def test_a_build_is_a_job_of_a_view_group_that_goes_on_after_each_driver() -> None:
+    made = building(pool(), spark_build(5, "spend", "daily_spend"))
+    assert made["metadata"]["name"] == "default-build-5"
+    assert made["metadata"]["annotations"] == {"belvedere.dev/views": "daily_spend,spend"}
+    assert made["metadata"]["ownerReferences"][0]["kind"] == "ViewPool", "several views may be in it"
+    spec = made["spec"]
+    assert "activeDeadlineSeconds" not in spec and spec["backoffLimit"] >= 10
+    assert [rule["action"] for rule in spec["podFailurePolicy"]["rules"]] == ["FailJob", "Ignore"]
+    assert words(spec["template"])[2:5] == ["build", "daily_spend", "spend"]
+    assert spec["template"]["spec"]["serviceAccountName"] == "default-spark"
+
+
+@pytest.mark.parametrize(
+    ("build", "table_bytes", "has_spark", "above", "told"),
+    [
+        ("spark", 1, True, None, "spark"),
+        ("epochs", 9 * GIB, True, None, "epochs"),
+        ("auto", 9 * GIB, True, None, "spark"),
+        ("auto", 9 * GIB, True, "10Gi", "auto"),
+        ("auto", 9 * GIB, False, None, "auto"),
+        ("auto", 1000, True, None, "auto"),
+        ("auto", None, True, None, "auto"),
+    ],
+)
+def test_who_builds_is_decided_when_the_pool_is_told(
+    build: str, table_bytes: int | None, has_spark: bool, above: str | None, told: str
+) -> None:
+    item = item_of(view("spend", "SELECT id FROM Orders", spec={"build": build}))
+    seen = PoolFigures(7, 0.0, 0, (), {"orders": TableFigures(1, table_bytes), "others": TableFigures(1, 99 * GIB)}, {})
+    plan = decide([item], UP, seen, now=NOW, has_spark=has_spark, auto_above=above)
+    (document,) = plan.documents()
+    assert document["spec"]["build"] == told
+    assert plan.apply[0].digest() == item.digest(), "the same text, whoever builds it: it is not applied again"
+
+
+def test_a_view_that_only_spark_may_build_waits_where_there_is_none() -> None:
+    item = item_of(view("spend", spec={"build": "spark"}))
+    plan = decide([item], UP, figures(), now=NOW, has_spark=False)
+    assert plan.apply == () and plan.waiting[item.key] == ("NoSpark", NO_SPARK)
+
+
+def test_builds_by_spark_are_read_from_the_status() -> None:
+    told = {
+        "building": [
+            {"views": ["a"], "done": 1, "total": 4},
+            {"views": ["b", "c"], "done": 0, "total": 4, "by": "spark", "view_group": 3, "since": 0, "state": "waits"},
+            {"views": ["d"], "done": 0, "total": 4, "by": "spark", "view_group": 4, "since": 9},
+        ]
+    }
+    found = list(_spark_builds(told))
+    assert found == [SparkBuild(3, ("b", "c"), 0, "waits"), SparkBuild(4, ("d",), 9)]
+    assert due(found) == found[1:]
+
+
+class Api:
+    """What `Builds` asks of the API server."""
+
+    def __init__(self) -> None:
+        self.jobs: list[dict[str, Any]] = []
+        self.asked = 0
+
+    def list(self, version: str, kind: str, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        self.asked += 1
+        return self.jobs if kind == "Job" else []
+
+    def create(self, made: dict[str, Any]) -> None:
+        made["metadata"]["uid"] = "uid"
+        self.jobs.append(made)
+
+
+def test_a_job_is_made_once_for_a_build_and_again_when_it_was_deleted() -> None:
+    api: Any = Api()
+    times = iter(range(0, 10_000, 1))
+    tending = Builds(api, lambda: float(next(times)))
+    item, seen = item_of(view("spend")), figures("spend", spark_builds=(spark_build(5), spark_build(6, since=0)))
+    for _ in range(3):
+        found = tending.tend(pool(), [item], seen)
+    assert [one["metadata"]["name"] for one in api.jobs] == ["default-build-5"], "the other one has to wait"
+    assert [(one.kind, one.phase) for one in found["spend"]] == [("Build", PENDING)] and tending.under_way
+    api.jobs.clear()
+    tending.tend(pool(), [item], seen)
+    assert len(api.jobs) == 1
+    api.jobs[0] |= {"status": job(ended="Complete")["status"]}
+    found = tending.tend(pool(), [item], figures("spend"))
+    assert found["spend"][0].phase == SUCCEEDED and not tending.under_way
+    before = api.asked
+    assert tending.tend(pool(), [item], figures("spend")) == found and api.asked == before, "nobody waits"
+    assert tending.tend(pool(image=None), [item], seen) == found, "without an image there are no Jobs"
+
+
+def test_a_build_that_spark_could_not_do_is_said_of_the_view() -> None:
+    failed = JobStatus("Build", "default-build-5", FAILED, "spark", message="too often")
+    building_view = figures("spend", more={"spend": ViewFigures(state="Building", progress=10, reads=("orders",))})
+    status = said(Found(UP, building_view, NOW, jobs_seen=True, jobs={"spend": (failed,)}))
+    condition = by_type(status.conditions)["Built"]
+    assert (condition.status, condition.reason) == ("False", "BuildFailed")
+    assert condition.message.startswith("Job default-build-5: too often; delete it to try again")
+    built = said(Found(UP, figures("spend"), NOW, jobs_seen=True, jobs={"spend": (failed,)}))
+    assert by_type(built.conditions)["Built"].status == "True", "another one did it"

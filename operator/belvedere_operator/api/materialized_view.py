@@ -11,7 +11,8 @@ from belvedere_operator.api.durations import POSITIVE
 from belvedere_operator.api.fields import Rule, prop
 
 AUTO, DUCKDB, SPARK = "auto", "duckdb", "spark"
-VERIFY = "Verify"
+EPOCHS = "epochs"
+VERIFY, BUILD = "Verify", "Build"
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 _CRON_FIELD = r"[0-9A-Za-z*/,?#-]+"
 CRON = rf"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{_CRON_FIELD}( +{_CRON_FIELD}){{4}})$"
@@ -93,10 +94,11 @@ class MaterializedViewSpec:
         "How long history of the view can be read; at most the retention of the pool.", duration=True
     )
     build: str = prop(
-        "How the view is built from rows that are there. epochs: in slices, beside views in service. auto: the "
-        "operator's choice, which is epochs.",
-        default="auto",
-        enum=["auto", "epochs"],
+        "How the view is built from rows that are there. epochs: in slices, beside views in service. spark: by a Job "
+        "with executors of its own, while writes go on. auto: spark over tables with many bytes, where there is an "
+        "image of it; else epochs.",
+        default=AUTO,
+        enum=[AUTO, EPOCHS, SPARK],
     )
     verify: VerifySpec | None = prop("When the view is recomputed and compared. Default: when somebody asks.")
     suspend: bool = prop(
@@ -144,7 +146,7 @@ class VerificationStatus:
 class JobStatus:
     """A Job that works on the view: the newest of its kind."""
 
-    kind: str = prop("What it does: Verify.", required=True)
+    kind: str = prop("What it does: Verify or Build.", required=True)
     name: str = prop("Name of the Job.", required=True)
     phase: str = prop("Pending, Running, Succeeded or Failed.", required=True)
     engine: str | None = prop("duckdb or spark.")

@@ -6,7 +6,7 @@ from belvedere_operator.build.inputs import FLIGHT_PORT, GATEWAY_PORT, HTTP_PORT
 from belvedere_operator.names import POOL_LABEL, ROLE_LABEL, label_value, object_name
 
 EXECUTOR = "executor"
-SPARK_DRIVERS = ("verify",)
+SPARK_DRIVERS = ("verify", "build")
 """Roles of Jobs whose pods may be drivers of Spark."""
 SPARK_PORTS = (7078, 7079)
 """Of a driver, and of the blocks of drivers and executors, as `belvedere-spark` sets them."""

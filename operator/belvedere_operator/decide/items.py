@@ -44,6 +44,8 @@ class Item:
     """Since when."""
     finalized: bool = False
     paused: bool = False
+    build: str = ""
+    """By whom it is built, where that is not as the resource says."""
     verify_request: str = ""
     """In which words somebody asks for a verification; the same ones were answered before."""
 
@@ -68,6 +70,11 @@ class Item:
             "metadata": {"name": self.name},
             "spec": spec | {"name": self.sql_name},
         }
+
+    def document(self) -> dict[str, Any]:
+        """The manifest, with what was decided for it. It is not in the digest, which is of what the resource says."""
+        found = self.manifest()
+        return found | {"spec": found["spec"] | {"build": self.build}} if self.build else found
 
     def digest(self) -> str:
         return hashlib.sha256(json.dumps(self.manifest(), sort_keys=True).encode()).hexdigest()[:16]

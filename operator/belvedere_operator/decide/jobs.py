@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from belvedere_operator.api.materialized_view import FAILED, PENDING, RUNNING, SUCCEEDED, VERIFY, JobStatus
+from belvedere_operator.api.materialized_view import BUILD, FAILED, PENDING, RUNNING, SUCCEEDED, VERIFY, JobStatus
 from belvedere_operator.decide.pods import trouble
 from belvedere_operator.kube.events import Event
 from belvedere_operator.names import ENGINE_LABEL, REQUEST, ROLE_LABEL
@@ -19,7 +19,7 @@ from belvedere_operator.names import ENGINE_LABEL, REQUEST, ROLE_LABEL
 EXECUTOR = "executor"
 DIFFERENT = 3
 """Exit code of `belvedere verify`: the view differs, or rows of it are in quarantine. A result, and no failure."""
-_VERBS = {VERIFY: "verification"}
+_VERBS = {VERIFY: "verification", BUILD: "build"}
 
 
 def job_status(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], kind: str = VERIFY) -> JobStatus:

@@ -13,12 +13,12 @@ is said, and nothing waits for ever:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from belvedere_operator.api.base_table import RETAIN
 from belvedere_operator.api.view_pool import PendingDrop
-from belvedere_operator.decide import trials
+from belvedere_operator.decide import builds, trials
 from belvedere_operator.decide.items import TABLE, VIEW, Item, PoolState, name_holders
 from belvedere_operator.decide.ordering import readers_last
 from belvedere_operator.gateway import PoolFigures
@@ -66,7 +66,7 @@ class Plan:
     """What remains to be dropped when the pool is back."""
 
     def documents(self) -> list[dict[str, Any]]:
-        return [item.manifest() for item in self.apply]
+        return [item.document() for item in self.apply]
 
 
 def decide(
@@ -78,10 +78,12 @@ def decide(
     pending: Sequence[PendingDrop] = (),
     last: Attempt | None = None,
     verdicts: Mapping[str, trials.Verdict] | None = None,
+    has_spark: bool = True,
+    auto_above: str | None = None,
 ) -> Plan:
     """`figures`: what the pool tells, if it is up. `pending`: drops of resources that are gone. `verdicts`: of trials,
     by their names."""
-    decision = _Decision(pool, figures, now, name_holders(items), verdicts or {})
+    decision = _Decision(pool, figures, now, name_holders(items), verdicts or {}, has_spark)
     there = {name.lower() for name in (*figures.tables, *figures.views)} if figures is not None else set()
     for item in items:
         if not item.paused:
@@ -89,7 +91,9 @@ def decide(
     decision.old_drops(pending, there)
     decision.end_trials()
     decision.order_drops()
-    return decision.plan(last or Attempt())
+    plan = decision.plan(last or Attempt())
+    apply = tuple(builds.built_by(item, figures, has_spark, auto_above) for item in plan.apply)
+    return replace(plan, apply=apply)
 
 
 class _Decision:
@@ -100,9 +104,10 @@ class _Decision:
         now: float,
         holders: Mapping[str, Item],
         verdicts: Mapping[str, trials.Verdict],
+        has_spark: bool,
     ) -> None:
         self._pool, self._figures, self._now, self._holders = pool, figures, now, holders
-        self._verdicts = verdicts
+        self._verdicts, self._has_spark = verdicts, has_spark
         self._trials: set[str] = set()
         self._verify: list[Item] = []
         self._trying: dict[tuple[str, str], tuple[str, str]] = {}
@@ -130,6 +135,8 @@ class _Decision:
         elif item.suspended:
             if item.sql_name.lower() in there:
                 self._drops.append(Drop(item.sql_name, item.kind, item))
+        elif lacking := builds.lacks_spark(item, self._has_spark):
+            self._waiting[item.key] = ("NoSpark", lacking)
         elif self._figures is not None and trials.is_asked_for(item):
             self._try(item, self._figures)
         elif item.sql_name.lower() not in there or item.status.applied != item.digest():

@@ -9,6 +9,7 @@ from belvedere_operator.api import durations
 from belvedere_operator.api.base_table import BaseTableStatus
 from belvedere_operator.api.condition import Condition, Said, by_type, merged, no, unknown, yes
 from belvedere_operator.api.materialized_view import (
+    BUILD,
     FAILED,
     VERIFY,
     BuildStatus,
@@ -114,6 +115,7 @@ def _view_status(item: Item, found: Found) -> MaterializedViewStatus:
         text = verification.message or ""
         said.append(yes(VERIFIED, "NoDifference", text) if good else no(VERIFIED, "Different", text))
     working = jobs.merged(before.jobs, found.jobs.get(item.name, ())) if found.jobs_seen else before.jobs
+    said += _not_computed(told, working)
     said += _not_verified(before, working, found.problems.get(item.name, ""), result is not None)
     status = replace(
         before,
@@ -224,6 +226,17 @@ def _built(item: Item, found: Found, told: ViewFigures | None) -> Said | None:
     if item.status.applied == item.digest() or has_it:
         return yes(BUILT, "Built", f"version {told.version or 1} is in service")
     return None
+
+
+def _not_computed(told: ViewFigures | None, working: tuple[JobStatus, ...]) -> list[Said]:
+    """A view that Spark was to build: the pool waits for what a Job did not do."""
+    if told is None or told.progress is None:
+        return []
+    failed = [one for one in working if one.kind == BUILD and one.phase == FAILED]
+    if not failed:
+        return []
+    text = f"Job {failed[0].name}: {failed[0].message}; delete it to try again, it goes on where it was"
+    return [no(BUILT, "BuildFailed", text)]
 
 
 def _not_verified(

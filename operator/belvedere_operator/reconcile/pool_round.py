@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from belvedere_operator.api import API_VERSION
+from belvedere_operator.api.materialized_view import JobStatus
 from belvedere_operator.api.reading import InvalidSpec, read
 from belvedere_operator.api.view_pool import PendingDrop, ViewPoolSpec, ViewPoolStatus
 from belvedere_operator.build.inputs import Capabilities, PoolInput, selector_text
@@ -41,6 +42,7 @@ from belvedere_operator.names import (
     paused,
 )
 from belvedere_operator.reconcile import zookeeper
+from belvedere_operator.reconcile.builds import Builds
 from belvedere_operator.reconcile.certificates import PoolCertificates
 from belvedere_operator.reconcile.gateways import Gateways
 from belvedere_operator.reconcile.leaving import take_leave
@@ -71,6 +73,7 @@ class _Memory:
     objects: PoolObjects
     verifications: Verifications
     certificates: PoolCertificates
+    builds: Builds
     attempt: Attempt = field(default_factory=Attempt)
     replicas: int | None = None
     zookeeper: str = ""
@@ -143,6 +146,7 @@ class PoolRounds:
                 PoolObjects(self._kube, self._clock),
                 Verifications(self._kube, self._clock),
                 PoolCertificates(self._kube, self._now, self._settings.rotation_pause_s),
+                Builds(self._kube, self._clock),
             )
         before = _status(pool)
         try:
@@ -350,7 +354,17 @@ class PoolRounds:
         memory = self._memory.get(at)
         last = memory.attempt if memory is not None else None
         verdicts = memory.verifications.verdicts(pool, items) if memory is not None and pool is not None else {}
-        plan = decide(items, state, figures, now=now, pending=pending, last=last, verdicts=verdicts)
+        plan = decide(
+            items,
+            state,
+            figures,
+            now=now,
+            pending=pending,
+            last=last,
+            verdicts=verdicts,
+            has_spark=pool is None or pool.has_spark,
+            auto_above=None if pool is None else pool.spark.auto_above,
+        )
         for item in plan.finalize:
             self._writing.finalize(by_key[item.key])
         released = {item.key for item in plan.release}
@@ -375,11 +389,12 @@ class PoolRounds:
             self._writing.release(by_key[released_key])
         if figures is not None and (dropped or results):
             figures = self._look_again(at, figures)
-        verified = None
+        verified, built = None, dict[str, tuple[JobStatus, ...]]()
         if memory is not None and pool is not None:
             left = [item for item in items if item.key not in released]
             verified = memory.verifications.tend(pool, left, figures, plan.verify)
-            memory.working = verified.under_way or bool(verified.requests)
+            built = memory.builds.tend(pool, left, figures)
+            memory.working = verified.under_way or bool(verified.requests) or memory.builds.under_way
         seen = verified or Seen()
         told = by_item(plan.apply, results)
         found = saying.Found(
@@ -392,7 +407,7 @@ class PoolRounds:
             trying=plan.trying,
             verifications=seen.results,
             jobs_seen=seen.looked,
-            jobs=seen.jobs,
+            jobs={name: seen.jobs.get(name, ()) + built.get(name, ()) for name in {*seen.jobs, *built}},
             requests=seen.requests,
             problems=seen.problems,
             target_lag_s=lag_s,

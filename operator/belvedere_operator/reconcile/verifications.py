@@ -137,7 +137,7 @@ class Verifications:
             self._looked = now
             self._remove_all_but(pool, {key(document) for document in wanted})
             self._seen = self._look(pool, views)
-        return replace(self._seen, looked=self._looked == now, requests=requests, problems=problems)
+        return replace(self._seen, looked=True, requests=requests, problems=problems)
 
     def _verified(
         self, pool: PoolInput, item: Item, sql_name: str, figures: PoolFigures | None, wanted: str
