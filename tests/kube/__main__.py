@@ -53,7 +53,7 @@ def run(options: argparse.Namespace, state: Path) -> int:
             os.execvpe(words[0], words, running.environment)
         case "images":
             running_or_none = cluster.existing(state, binaries.build())
-            for archive in project_images():
+            for archive in [*project_images(), images.archive_of(images.SPARK)]:
                 if running_or_none is not None:
                     running_or_none.import_image(archive)
                 print(archive)
@@ -86,6 +86,7 @@ def prepare() -> None:
         raise cluster.ClusterFailed(missing)
     images.pause_archive(executables)
     project_images()
+    images.archive_of(images.SPARK)  # the largest, and needed last
 
 
 def up(options: argparse.Namespace, state: Path) -> None:

@@ -64,6 +64,7 @@ class Image:
 
 PYTHON_BASE = "localhost/python-base:1"
 ZOOKEEPER = os.environ.get("BELVEDERE_E2E_ZOOKEEPER_IMAGE", "localhost/zookeeper:test")
+HBASE = os.environ.get("BELVEDERE_E2E_HBASE_IMAGE", "localhost/hbase:test")
 PACKAGE = ("pyproject.toml", "README.md", "LICENSE", "viewserver/belvedere", "operator/belvedere_operator")
 BELVEDERE = Image(
     os.environ.get("BELVEDERE_E2E_IMAGE", "localhost/belvedere:test"),
@@ -88,6 +89,20 @@ SPARK = Image(
     BELVEDERE,
 )
 """Images for tests; a cluster of one's own (BELVEDERE_E2E_KUBECONFIG) has them under other names."""
+
+
+HBASE_IN_A_POD = {
+    "hbase.rootdir": "file:///data/data",
+    "hbase.tmp.dir": "/data/tmp",
+    "hbase.unsafe.regionserver.hostname": "@HOST@",
+    "hbase.master.hostname": "@HOST@",
+    "hbase.master.ipc.address": "0.0.0.0",
+    "hbase.regionserver.ipc.address": "0.0.0.0",
+    "hbase.regionserver.thrift.ipaddress": "0.0.0.0",
+    "hbase.master.port": "16000",
+    "hbase.regionserver.port": "16020",
+}
+"""What is different from an HBase on this machine's loopback."""
 
 
 def files_of(image: Image) -> Iterator[Path]:
@@ -134,6 +149,25 @@ def zookeeper_archive() -> Path:
         shutil.copyfile(jar, context / "jars" / jar.name)  # for everybody to read, unlike those in the cache
     sources = ("zkServer.sh", "jars")
     return archive_of(Image(ZOOKEEPER, context / "Dockerfile", context, sources, {"BASE": PYTHON_BASE}))
+
+
+def hbase_archive() -> Path:
+    """HBase from the jars and settings of the tests' own, for pods: `$HOST` is what others call it."""
+    from belvedere.backend.hbase.local import jars, settings
+
+    context = cache() / "images" / "hbase"
+    shutil.rmtree(context, ignore_errors=True)
+    shutil.copytree(HERE / "hbase", context)
+    (context / "jars").mkdir()
+    for jar in jars.find_classes().glob("*.jar"):
+        shutil.copyfile(jar, context / "jars" / jar.name)  # for everybody to read, unlike those in the cache
+    written = settings.write_configuration(context / "settings", 2181, HBASE_IN_A_POD)
+    for file in written.iterdir():
+        file.rename(context / "settings" / file.name)
+    written.rmdir()
+    (context / "settings" / "jvm").write_text(" ".join((*settings.JVM, settings.FAST_START)))
+    sources = ("hbase.sh", "jars", "settings")
+    return archive_of(Image(HBASE, context / "Dockerfile", context, sources, {"BASE": PYTHON_BASE}))
 
 
 def _make_base(directory: Path) -> None:

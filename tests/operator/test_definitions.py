@@ -57,7 +57,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("MaterializedView", {}, 'missing required field "query"'),
     ("MaterializedView", {**VIEW, "freshness": "0s"}, "freshness must be longer than nothing"),
     ("MaterializedView", {**VIEW, "freshness": "soon"}, "should match"),
-    ("MaterializedView", {**VIEW, "build": "spark"}, 'supported values: "auto", "epochs"'),
+    ("MaterializedView", {**VIEW, "build": "fast"}, 'supported values: "auto", "epochs", "spark"'),
     ("MaterializedView", {**VIEW, "verify": {"schedule": "daily"}}, "spec.verify.schedule"),
     ("MaterializedView", {**VIEW, "verify": {}}, "verify says nothing: give a schedule, changes: true, or an engine"),
     ("ViewPool", {"replicas": 0}, "should be greater than or equal to 1"),

@@ -15,6 +15,7 @@ from belvedere_operator.api.materialized_view import (
     SUCCEEDED,
     JobStatus,
     MaterializedViewStatus,
+    RepairStatus,
     VerificationStatus,
     VerifySpec,
 )
@@ -23,6 +24,7 @@ from belvedere_operator.api.view_pool import SparkPodSpec, SparkSpec, ViewPoolSp
 from belvedere_operator.build.building import building
 from belvedere_operator.build.inputs import PoolInput
 from belvedere_operator.build.pool import objects
+from belvedere_operator.build.repairing import repairing
 from belvedere_operator.build.verification import Verified, requested, trial, verification
 from belvedere_operator.decide import jobs
 from belvedere_operator.decide.builds import due
@@ -32,6 +34,7 @@ from belvedere_operator.decide.relations import decide
 from belvedere_operator.decide.saying import Found, events_of_view, status_of
 from belvedere_operator.gateway import PoolFigures, SparkBuild, TableFigures, ViewFigures, _spark_builds
 from belvedere_operator.reconcile.builds import Builds
+from belvedere_operator.reconcile.repairs import Repairs, repair_of
 from belvedere_operator.settings import Settings
 from tests.operator.resources import NOW, applied, figures, view
 from tests.operator.test_build import ZOOKEEPER
@@ -443,3 +446,55 @@ def test_a_build_that_spark_could_not_do_is_said_of_the_view() -> None:
     assert condition.message.startswith("Job default-build-5: too often; delete it to try again")
     built = said(Found(UP, figures("spend"), NOW, jobs_seen=True, jobs={"spend": (failed,)}))
     assert by_type(built.conditions)["Built"].status == "True", "another one did it"
+
+
+# ---------------------------------------------------------------------- repairs
+
+
+def ended_pod(code: int, message: str) -> dict[str, Any]:
+    return pod("p", "default-repair-x", "repair", "Failed" if code else "Succeeded", exitCode=code, message=message)
+
+
+def test_a_repair_is_a_job_for_each_request() -> None:
+    plain, dry, everything = (
+        repairing(pool(), "daily-spend", "v-uid", "daily_spend", how) for how in ("1", "dry-run/1", "all/1")
+    )
+    assert len({one["metadata"]["name"] for one in (plain, dry, everything)}) == 3
+    commands = [one["spec"]["template"]["spec"]["containers"][0]["command"][4:] for one in (plain, dry, everything)]
+    assert commands == [["daily_spend"], ["daily_spend", "--dry-run"], ["daily_spend", "--all"]], "never in the shell's"
+    assert plain["metadata"]["ownerReferences"][0]["uid"] == "v-uid"
+    assert plain["metadata"]["annotations"]["belvedere.dev/request"] == "1"
+    assert plain["spec"]["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"] == [3]
+    (container,) = plain["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_what_became_of_a_repair() -> None:
+    good = repair_of(ended_pod(0, "view spend: 2 rows mended (epoch 9)\n"))
+    assert good is not None and good.whole and good.message == "view spend: 2 rows mended (epoch 9)"
+    left = repair_of(ended_pod(3, "view spend: 2 rows would be replaced, as of epoch 9\n  missing x\n"))
+    assert (
+        left is not None
+        and left.whole is False
+        and left.message == "view spend: 2 rows would be replaced, as of epoch 9"
+    )
+    assert repair_of(ended_pod(1, "error: no pool")) is None and repair_of(pod("p", "j")) is None
+
+
+def test_a_repair_is_asked_for_once_and_its_end_is_told() -> None:
+    api: Any = Api()
+    times = iter(range(10_000))
+    tending = Repairs(api, lambda: float(next(times)))
+    resource = view("spend", annotations={"belvedere.dev/repair": "repair/7"})
+    seen = tending.tend(pool(), [item_of(resource)], figures("spend"))
+    assert seen.requests == {"spend": "repair/7"} and seen.jobs["spend"][0].kind == "Repair" and seen.under_way
+    answered = item_of(resource | {"status": {"repairRequest": "repair/7"}})
+    assert tending.tend(pool(), [answered], figures("spend")).requests == {} and len(api.jobs) == 1
+    unread = Repairs(Api(), lambda: 0.0)  # type: ignore[arg-type]  # what it asks for is there
+    assert unread.tend(pool(), [item_of(resource)], figures()).requests == {}, "it waits for the view"
+    result = RepairStatus("2026-01-01T00:00:00Z", False, "2 rows are not right yet")
+    status = said(Found(UP, figures("spend"), NOW, repairs={"spend": result}, repair_requests={"spend": "repair/7"}))
+    assert (status.last_repair, status.repair_request) == (result, "repair/7")
+    (event,) = [one for one in events_of_view(MaterializedViewStatus(), status) if one.reason == "NotRepaired"]
+    assert event.warning and event.message == "2 rows are not right yet"
+    assert "NotRepaired" not in [one.reason for one in events_of_view(status, status)]

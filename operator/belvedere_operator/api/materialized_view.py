@@ -12,7 +12,7 @@ from belvedere_operator.api.fields import Rule, prop
 
 AUTO, DUCKDB, SPARK = "auto", "duckdb", "spark"
 EPOCHS = "epochs"
-VERIFY, BUILD = "Verify", "Build"
+VERIFY, BUILD, REPAIR = "Verify", "Build", "Repair"
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 _CRON_FIELD = r"[0-9A-Za-z*/,?#-]+"
 CRON = rf"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{_CRON_FIELD}( +{_CRON_FIELD}){{4}})$"
@@ -143,10 +143,19 @@ class VerificationStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RepairStatus:
+    """The newest repair of the view."""
+
+    time: str | None = prop("When it ended.", format="date-time")
+    whole: bool | None = prop("Whether nothing is left that is wrong.")
+    message: str | None = prop("What it did.")
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """A Job that works on the view: the newest of its kind."""
 
-    kind: str = prop("What it does: Verify or Build.", required=True)
+    kind: str = prop("What it does: Verify, Build or Repair.", required=True)
     name: str = prop("Name of the Job.", required=True)
     phase: str = prop("Pending, Running, Succeeded or Failed.", required=True)
     engine: str | None = prop("duckdb or spark.")
@@ -183,6 +192,8 @@ class MaterializedViewStatus:
     dependants: tuple[str, ...] = prop("Names in SQL of the views that read it.", default=())
     last_build: BuildStatus | None = prop("The newest build.")
     last_verification: VerificationStatus | None = prop("The newest verification.")
+    last_repair: RepairStatus | None = prop("The newest repair.")
+    repair_request: str | None = prop("The annotation belvedere.dev/repair that was answered last.")
     jobs: tuple[JobStatus, ...] = prop("Jobs that work on the view, the newest of each kind.", default=())
     verify_request: str | None = prop("The annotation belvedere.dev/verify that was answered last.")
     applied: str | None = prop("Digest of the description that the pool has.")

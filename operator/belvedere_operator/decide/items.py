@@ -15,7 +15,7 @@ from belvedere_operator.api.crds import BY_NAME
 from belvedere_operator.api.materialized_view import MaterializedViewSpec, MaterializedViewStatus
 from belvedere_operator.api.reading import InvalidSpec, read
 from belvedere_operator.gateway import DocumentResult
-from belvedere_operator.names import FINALIZER, VERIFY, paused, pool_of, sql_name
+from belvedere_operator.names import FINALIZER, REPAIR, VERIFY, paused, pool_of, sql_name
 
 TABLE, VIEW = "BaseTable", "MaterializedView"
 MOST_OF_REQUEST = 128
@@ -48,6 +48,7 @@ class Item:
     """By whom it is built, where that is not as the resource says."""
     verify_request: str = ""
     """In which words somebody asks for a verification; the same ones were answered before."""
+    repair_request: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -111,6 +112,7 @@ def item_of(resource: Mapping[str, Any]) -> Item:
         finalized=FINALIZER in (meta.get("finalizers") or ()),
         paused=paused(resource),
         verify_request=str((meta.get("annotations") or {}).get(VERIFY, ""))[:MOST_OF_REQUEST],
+        repair_request=str((meta.get("annotations") or {}).get(REPAIR, ""))[:MOST_OF_REQUEST],
     )
 
 

@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from belvedere_operator.api.materialized_view import BUILD, FAILED, PENDING, RUNNING, SUCCEEDED, VERIFY, JobStatus
+from belvedere_operator.api.materialized_view import (
+    BUILD,
+    FAILED,
+    PENDING,
+    REPAIR,
+    RUNNING,
+    SUCCEEDED,
+    VERIFY,
+    JobStatus,
+)
 from belvedere_operator.decide.pods import trouble
 from belvedere_operator.kube.events import Event
 from belvedere_operator.names import ENGINE_LABEL, REQUEST, ROLE_LABEL
@@ -19,7 +28,7 @@ from belvedere_operator.names import ENGINE_LABEL, REQUEST, ROLE_LABEL
 EXECUTOR = "executor"
 DIFFERENT = 3
 """Exit code of `belvedere verify`: the view differs, or rows of it are in quarantine. A result, and no failure."""
-_VERBS = {VERIFY: "verification", BUILD: "build"}
+_VERBS = {VERIFY: "verification", BUILD: "build", REPAIR: "repair"}
 
 
 def job_status(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], kind: str = VERIFY) -> JobStatus:
@@ -107,6 +116,15 @@ def newest(jobs: Iterable[JobStatus]) -> tuple[JobStatus, ...]:
     for one in sorted(jobs, key=lambda one: (one.started_at or "9", one.name)):
         found[one.kind] = one
     return tuple(found[kind] for kind in sorted(found))
+
+
+def together(*parts: Mapping[str, tuple[JobStatus, ...]]) -> dict[str, tuple[JobStatus, ...]]:
+    """By view, of all kinds."""
+    found: dict[str, tuple[JobStatus, ...]] = {}
+    for part in parts:
+        for name, each in part.items():
+            found[name] = found.get(name, ()) + each
+    return found
 
 
 def merged(before: Sequence[JobStatus], seen: Sequence[JobStatus]) -> tuple[JobStatus, ...]:

@@ -16,6 +16,7 @@ from belvedere_operator.api.materialized_view import (
     JobStatus,
     MaterializedViewSpec,
     MaterializedViewStatus,
+    RepairStatus,
     VerificationStatus,
     ZoneStatus,
 )
@@ -51,6 +52,9 @@ class Found:
     """By name of the view's resource: Jobs that work on it, or did."""
     requests: Mapping[str, str] = field(default_factory=dict)
     """By name of the view's resource: the request for a verification that was answered."""
+    repairs: Mapping[str, RepairStatus] = field(default_factory=dict)
+    repair_requests: Mapping[str, str] = field(default_factory=dict)
+    """The same of repairs."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """By name of the view's resource: why it cannot be verified as it asks for."""
     target_lag_s: float = 2.0
@@ -126,6 +130,8 @@ def _view_status(item: Item, found: Found) -> MaterializedViewStatus:
         last_build=_build(before.last_build, said, told, found, found.results.get(item.key)),
         last_verification=verification,
         jobs=working,
+        last_repair=found.repairs.get(item.name, before.last_repair),
+        repair_request=found.repair_requests.get(item.name, before.repair_request),
         verify_request=found.requests.get(item.name, before.verify_request),
     )
     if found.figures is None:
@@ -385,6 +391,10 @@ def events_of_view(
     found = events_of(before.conditions, after.conditions)
     if isinstance(before, MaterializedViewStatus) and isinstance(after, MaterializedViewStatus):
         found += jobs.events(before.jobs, after.jobs)
+        repair = after.last_repair
+        if repair is not None and repair != before.last_repair:
+            reason = "Repaired" if repair.whole else "NotRepaired"
+            found.append(Event(reason, repair.message or "see the log of its Job", warning=not repair.whole))
     return found
 
 

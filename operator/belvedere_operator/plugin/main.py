@@ -195,6 +195,20 @@ def verify(session: Session, view: str | None, engine: str | None, job: bool, no
 
 @cli.command()
 @click.argument("view")
+@click.option("--dry-run", is_flag=True, help="Only tell how many rows would be replaced.")
+@click.option("--all", "everything", is_flag=True, help="Make the view anew, without looking.")
+@click.option("--no-wait", is_flag=True, help="Ask for the Job, and do not wait for its end.")
+@click.pass_obj
+def repair(session: Session, view: str, dry_run: bool, everything: bool, no_wait: bool) -> None:
+    """Put right what is wrong with VIEW, by a Job of the operator. Exit code 3 when something is left."""
+    if dry_run and everything:
+        raise click.UsageError("--dry-run looks for what is wrong, and --all does not look; keep one of them")
+    how = "dry-run" if dry_run else "all" if everything else "repair"
+    sys.exit(requests.repair(session.kubectl, view, how, wait=not no_wait, say=click.echo))
+
+
+@cli.command()
+@click.argument("view")
 @click.pass_obj
 def quarantine(session: Session, view: str) -> None:
     """Rows of VIEW that cannot be computed, and why. Exit code 3 when there are any."""

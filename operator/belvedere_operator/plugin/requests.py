@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from belvedere_operator.api.materialized_view import FAILED, RUNNING, SUCCEEDED
-from belvedere_operator.names import VERIFY, sql_name
+from belvedere_operator.names import REPAIR, VERIFY, sql_name
 from belvedere_operator.plugin.cluster import Kubectl, KubectlFailed
 
 KIND = "materializedviews.belvedere.dev"
@@ -22,20 +22,39 @@ Say = Callable[[str], object]
 def verify(kubectl: Kubectl, view: str, engine: str, *, wait: bool, say: Say) -> int:
     """The exit code."""
     name = resource_name(kubectl, view)
-    request = f"{engine or 'any'}/{uuid.uuid4().hex[:12]}"
-    kubectl.run("annotate", f"{KIND}/{name}", f"{VERIFY}={request}", "--overwrite")
-    if not wait:
-        say(f"asked for; see status.jobs and the condition Verified: kubectl describe mv/{name}")
+    job = _asked(kubectl, name, VERIFY, engine or "any", wait, say)
+    if job is None:
         return OK
+    found = _result(kubectl, name, job, "lastVerification")
+    told = found["lastVerification"]
+    say(f"{found.get('sqlName', name)}: at epoch {told.get('epoch')}, by {told.get('engine')}: {told.get('message')}")
+    return OK if _condition(found).get("status") == "True" else DIFFERENT
+
+
+def repair(kubectl: Kubectl, view: str, how: str, *, wait: bool, say: Say) -> int:
+    """`how`: repair, dry-run or all."""
+    name = resource_name(kubectl, view)
+    job = _asked(kubectl, name, REPAIR, how, wait, say)
+    if job is None:
+        return OK
+    told = _result(kubectl, name, job, "lastRepair")["lastRepair"]
+    say(str(told.get("message") or ""))
+    return OK if told.get("whole") else DIFFERENT
+
+
+def _asked(kubectl: Kubectl, name: str, annotation: str, how: str, wait: bool, say: Say) -> dict[str, Any] | None:
+    """The Job when it has ended well; None: nobody waits for it."""
+    request = f"{how}/{uuid.uuid4().hex[:12]}"
+    kubectl.run("annotate", f"{KIND}/{name}", f"{annotation}={request}", "--overwrite")
+    if not wait:
+        say(f"asked for; status.jobs tells how it goes: kubectl describe mv/{name}")
+        return None
     job = _job(kubectl, name, request, say)
     if isinstance(job, str):
         raise KubectlFailed(job)
     if job["phase"] == FAILED:
-        raise KubectlFailed(f"Job {job['name']} found nothing: {job.get('message', 'no reason was given')}")
-    found = _result(kubectl, name, job)
-    told = found["lastVerification"]
-    say(f"{found.get('sqlName', name)}: at epoch {told.get('epoch')}, by {told.get('engine')}: {told.get('message')}")
-    return OK if _condition(found).get("status") == "True" else DIFFERENT
+        raise KubectlFailed(f"Job {job['name']} could not do it: {job.get('message', 'no reason was given')}")
+    return job
 
 
 def resource_name(kubectl: Kubectl, view: str) -> str:
@@ -79,12 +98,12 @@ def _shown(job: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _result(kubectl: Kubectl, name: str, job: dict[str, Any]) -> dict[str, Any]:
+def _result(kubectl: Kubectl, name: str, job: dict[str, Any], part: str) -> dict[str, Any]:
     """The status with the result of the Job: it is read from its pod, perhaps a moment later."""
     begun = time.monotonic()
     while True:
         status = _status(kubectl, name)
-        time_of = (status.get("lastVerification") or {}).get("time", "")
+        time_of = (status.get(part) or {}).get("time", "")
         if time_of and time_of >= (job.get("startedAt") or ""):
             return status
         if time.monotonic() - begun > UNANSWERED_S:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from belvedere_operator.api import API_VERSION
@@ -23,6 +23,7 @@ from belvedere_operator.decide import pool_saying, saying
 from belvedere_operator.decide.certificates import CLOCKS_S
 from belvedere_operator.decide.farewell import Step
 from belvedere_operator.decide.items import Item, Phase, PoolState, by_item, item_of
+from belvedere_operator.decide.jobs import together
 from belvedere_operator.decide.load import Assessment, Target, assess
 from belvedere_operator.decide.pods import troubles
 from belvedere_operator.decide.relations import Attempt, Plan, decide
@@ -47,6 +48,7 @@ from belvedere_operator.reconcile.certificates import PoolCertificates
 from belvedere_operator.reconcile.gateways import Gateways
 from belvedere_operator.reconcile.leaving import take_leave
 from belvedere_operator.reconcile.objects import PoolObjects
+from belvedere_operator.reconcile.repairs import Repairs, SeenRepairs
 from belvedere_operator.reconcile.resources import PoolKey, Resources
 from belvedere_operator.reconcile.sampling import Sampling
 from belvedere_operator.reconcile.verifications import Seen, Verifications
@@ -74,6 +76,7 @@ class _Memory:
     verifications: Verifications
     certificates: PoolCertificates
     builds: Builds
+    repairs: Repairs
     attempt: Attempt = field(default_factory=Attempt)
     replicas: int | None = None
     zookeeper: str = ""
@@ -147,6 +150,7 @@ class PoolRounds:
                 Verifications(self._kube, self._clock),
                 PoolCertificates(self._kube, self._now, self._settings.rotation_pause_s),
                 Builds(self._kube, self._clock),
+                Repairs(self._kube, self._clock),
             )
         before = _status(pool)
         try:
@@ -389,12 +393,15 @@ class PoolRounds:
             self._writing.release(by_key[released_key])
         if figures is not None and (dropped or results):
             figures = self._look_again(at, figures)
-        verified, built = None, dict[str, tuple[JobStatus, ...]]()
+        verified, repaired = None, SeenRepairs()
+        built: Mapping[str, tuple[JobStatus, ...]] = {}
         if memory is not None and pool is not None:
             left = [item for item in items if item.key not in released]
             verified = memory.verifications.tend(pool, left, figures, plan.verify)
             built = memory.builds.tend(pool, left, figures)
-            memory.working = verified.under_way or bool(verified.requests) or memory.builds.under_way
+            repaired = memory.repairs.tend(pool, left, figures)
+            asked = bool(verified.requests or repaired.requests)
+            memory.working = asked or verified.under_way or repaired.under_way or memory.builds.under_way
         seen = verified or Seen()
         told = by_item(plan.apply, results)
         found = saying.Found(
@@ -407,7 +414,9 @@ class PoolRounds:
             trying=plan.trying,
             verifications=seen.results,
             jobs_seen=seen.looked,
-            jobs={name: seen.jobs.get(name, ()) + built.get(name, ()) for name in {*seen.jobs, *built}},
+            jobs=together(seen.jobs, built, repaired.jobs),
+            repairs=repaired.results,
+            repair_requests=repaired.requests,
             requests=seen.requests,
             problems=seen.problems,
             target_lag_s=lag_s,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from xml.sax.saxutils import escape
 
 HEAP = {"master": "192m", "regionserver": "384m", "thrift": "128m"}
@@ -81,13 +83,16 @@ def site(directory: Path, zookeeper_port: int) -> dict[str, str]:
     }
 
 
-def write_configuration(directory: Path, zookeeper_port: int) -> Path:
-    """The configuration directory, first on the class path of every process."""
+def write_configuration(
+    directory: Path, zookeeper_port: int, otherwise: Mapping[str, str] = MappingProxyType({})
+) -> Path:
+    """The configuration directory, first on the class path of every process. `otherwise`: what is not as on this
+    machine."""
     place = directory / "conf"
     place.mkdir(parents=True, exist_ok=True)
     properties = "".join(
         f"  <property><name>{name}</name><value>{escape(value)}</value></property>\n"
-        for name, value in site(directory, zookeeper_port).items()
+        for name, value in {**site(directory, zookeeper_port), **otherwise}.items()
     )
     (place / "hbase-site.xml").write_text(f'<?xml version="1.0"?>\n<configuration>\n{properties}</configuration>\n')
     logging = {
