@@ -137,6 +137,37 @@ def test_an_executor_and_the_driver_are_killed_and_the_result_comes_all_the_same
 
 
 @pytest.mark.long
+def test_a_view_is_built_by_spark_over_rows_that_are_there_while_writes_go_on(spark_pool: Installed) -> None:
+    shop = spark_pool
+    query = "SELECT customer, count(*) AS n, sum(total) AS total FROM orders GROUP BY customer"
+    spec = {"query": query, "build": "spark"}
+    meta = {"name": "by-spark"}
+    built = {"apiVersion": "belvedere.dev/v1alpha1", "kind": "MaterializedView", "metadata": meta, "spec": spec}
+    with Load(shop, seed=81) as load:
+        with shop.timed("build of a view by Spark in pods, under load"):
+            shop.cluster.apply(built, namespace=SHOP)
+            (driver,) = until(lambda: shop.pods("build"), READY_SECONDS, "the driver of its build")
+            shop.wait("mv", "by-spark", "Built", "True Built")
+        load.more(1)
+    told = next(one for one in shop.get("mv", "by-spark")["status"]["jobs"] if one["kind"] == "Build")
+    assert (told["phase"], told["engine"]) in (("Succeeded", "spark"), ("Running", "spark")), told
+    assert driver["spec"]["serviceAccountName"] == "default-spark"
+    assert "BuildStarted" in shop.events("MaterializedView", "by-spark")
+    assert "equal a recomputation" in shop.verify("by_spark")
+    planted = damaged(shop, "plant", "by_spark")
+    shop.kubectl("annotate", "mv", "by-spark", "belvedere.dev/repair=repair/1")
+
+    def repaired() -> dict[str, Any]:
+        found: dict[str, Any] = shop.get("mv", "by-spark")["status"].get("lastRepair", {})
+        return found
+
+    assert until(repaired, READY_SECONDS, f"the repair of {planted}")["whole"] is True
+    assert "Repaired: view by_spark: 1 rows mended" in shop.events("MaterializedView", "by-spark")
+    assert "equal a recomputation" in shop.verify("by_spark")
+    shop.kubectl("delete", "mv", "by-spark", "--timeout=400s")
+
+
+@pytest.mark.long
 def test_a_schedule_runs_spark_and_a_change_is_verified_by_it(spark_pool: Installed) -> None:
     shop = spark_pool
     patch = ("patch", "mv", "city-revenue", "--type=merge", "-p")

@@ -51,6 +51,9 @@ def pod_settings(
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         "spark.kubernetes.executor.deleteOnTermination": "true",
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
+        # An API server, or a node, that is busy: the 10 s that are Spark's default end the driver.
+        "spark.kubernetes.driver.requestTimeout": "120000",
+        "spark.kubernetes.driver.connectionTimeout": "120000",
         # A lost executor is noticed, and replaced, within seconds.
         "spark.kubernetes.allocation.batch.delay": "1s",
         "spark.kubernetes.executor.apiPollingInterval": "5s",
