@@ -86,7 +86,6 @@ def prepare() -> None:
         raise cluster.ClusterFailed(missing)
     images.pause_archive(executables)
     project_images()
-    images.archive_of(images.SPARK)  # the largest, and needed last
 
 
 def up(options: argparse.Namespace, state: Path) -> None:

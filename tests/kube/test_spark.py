@@ -14,7 +14,7 @@ from tests.kube.cluster import Cluster
 from tests.kube.installed import READY_SECONDS, RELEASE, SHOP, Installed, Load
 from tests.kube.kubernetes import Object, until
 
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.slow, pytest.mark.long]
 SMALL = {"heap": "512m", "overhead": "512m", "cpu": "50m"}
 SPARK = {"image": images.SPARK.name, "executors": 1, "driver": SMALL, "executor": SMALL}
 PROGRAM = Path(damage.__file__).read_text()
