@@ -463,8 +463,8 @@ ROWS = [
         name="a read sees the version that it should be below",
         claim="every store keeps its seam's promise",
         file="viewserver/belvedere/backend/memory.py",
-        find="        found = bisect_left(self.epochs, below)",
-        instead="        found = bisect_left(self.epochs, below + 1)",
+        find="        found = bisect_left(self.epochs, below)\n        return self.values",
+        instead="        found = bisect_left(self.epochs, below + 1)\n        return self.values",
         noticed_by=("tests/backend/conformance/test_state_tables.py::test_a_read_takes_the_newest_version_below",),
     ),
     Break(

@@ -268,7 +268,7 @@ BREAKS = [
         name="verification is for everybody",
         claim=RIGHTS,
         file=f"{GATEWAY}/operating.py",
-        find="        call.allowed(Right.ADMIN, name)\n",
+        find="        call.allowed(Right.ADMIN, name)  # before it is told which of them there are\n",
         instead="        pass\n",
         noticed_by=(f"{TESTS}/test_security.py::test_rights_decide",),
     ),

@@ -121,16 +121,16 @@ BREAKS = [
         name="a successor forgets how far a build is",
         claim="a build goes on where the last plan left it",
         file=f"{PROTOCOL}/catalog.py",
-        find="        building = {part.view_group: part.stop for part in last.slices if part.stop < BUCKETS}",
-        instead="        building = {part.view_group: part.stop for part in last.slices if part.stop > BUCKETS}",
+        find="        parts = [part for part in last.slices if part.stop < BUCKETS]",
+        instead="        parts = [part for part in last.slices if part.stop > BUCKETS]",
         noticed_by=(range(300, 400),),  # a leader that is lost in the middle of a build is rare
     ),
     Break(
         name="a build skips a bucket",
         claim="a build takes every bucket once",
         file=f"{PROTOCOL}/catalog.py",
-        find="Slice(view_group, at, min(BUCKETS, at + size))",
-        instead="Slice(view_group, at and at + 900, min(BUCKETS, at + size))",
+        find="Slice(view_group, at, min(BUCKETS, at + size), since, over=over)",
+        instead="Slice(view_group, at and at + 900, min(BUCKETS, at + size), since, over=over)",
         noticed_by=(HISTORIES,),
     ),
     Break(
