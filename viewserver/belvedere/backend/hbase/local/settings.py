@@ -37,7 +37,8 @@ def site(directory: Path, zookeeper_port: int) -> dict[str, str]:
         "hbase.unsafe.stream.capability.enforce": "false",
         "hbase.zookeeper.quorum": "127.0.0.1",
         "hbase.zookeeper.property.clientPort": str(zookeeper_port),
-        "zookeeper.session.timeout": "6000",
+        # A region server that is killed is missed after so long; one that is starved for longer ends itself.
+        "zookeeper.session.timeout": "10000",
         # Everything on the loopback, on ports that the system chooses, without web pages.
         "hbase.unsafe.regionserver.hostname": "localhost",
         "hbase.master.hostname": "localhost",
