@@ -71,10 +71,10 @@ TYPES = {
     "join": "SELECT r.k AS k, r.x AS x, r.f AS f, s.v AS v FROM r JOIN s ON r.x = s.k",
 }
 INDEX_KEY = "[x, k]"
-SIZES = (1_000, 10_000, 100_000)
-READS = 30
+SIZES = (1_000, 10_000, 50_000)
+READS = 20
 PUT_ROWS = 100
-CLOSED_S = 10.0
+CLOSED_S = 8.0
 
 
 class Paper(Bench):
@@ -187,7 +187,7 @@ class Paper(Bench):
                     return sum(struct.unpack(">d", row[b"d:f"])[0] for _, row in rows)
 
                 def by_hbase(group: int, view: Any = view) -> float:
-                    row = view.row(struct.pack(">Q", group + 2**63), columns=[b"c"])
+                    row = view.row(b"\x01" + struct.pack(">Q", group + 2**63), columns=[b"c"])
                     return float(struct.unpack(">d", row[b"c:total"])[0])
 
                 def by_belvedere(group: int, db: Any = db) -> float:
