@@ -43,7 +43,7 @@ def test_a_driver_tells_spark_where_it_is_and_who_owns_its_executors(tmp_path: P
     assert found["spark.kubernetes.namespace"] == "shop" and found["spark.kubernetes.container.image"] == "jobs:1"
     assert found["spark.driver.port"], "a NetworkPolicy names it"
     prefix = found["spark.kubernetes.executor.podNamePrefix"]
-    assert prefix[0].isalpha() and len(prefix) <= 40 and POD["POD_NAME"].endswith(prefix)
+    assert prefix[0].isalpha() and len(prefix) <= 47 and POD["POD_NAME"].endswith(prefix)
     template = json.loads(Path(found["spark.kubernetes.executor.podTemplateFile"]).read_text())
     assert template == executor_pod()
     security = template["spec"]["containers"][0]["securityContext"]

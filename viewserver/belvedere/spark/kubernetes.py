@@ -24,6 +24,8 @@ IMAGE = "BELVEDERE_SPARK_IMAGE"
 """The image of executors. That of the driver does: only it is sure to have the same versions of everything."""
 TEMPLATE = "BELVEDERE_SPARK_EXECUTOR"
 """A pod as JSON from which Spark makes executors, instead of `executor_pod`."""
+MOST_OF_PREFIX = 47
+"""Characters that Spark takes before `-exec-` and a number."""
 POD_NAME, POD_ADDRESS = "POD_NAME", "POD_IP"
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -64,7 +66,7 @@ def pod_settings(
         found["spark.kubernetes.driver.pod.name"] = name
     prefix = found.get("spark.kubernetes.driver.pod.name") or str(given.get("spark.kubernetes.driver.pod.name") or "")
     # Names of executors have a number behind it, and are names of hosts.
-    found["spark.kubernetes.executor.podNamePrefix"] = prefix[-40:].lstrip("-.0123456789") or "belvedere"
+    found["spark.kubernetes.executor.podNamePrefix"] = prefix[-MOST_OF_PREFIX:].lstrip("-.0123456789") or "belvedere"
     if "spark.kubernetes.namespace" not in given and namespace_file.exists():
         found["spark.kubernetes.namespace"] = namespace_file.read_text().strip()
     if "spark.kubernetes.executor.podTemplateFile" not in given:
