@@ -117,6 +117,15 @@ def test_rows_that_wrong_state_made_are_mended_with_it(db: Database) -> None:
     clean(db)
 
 
+def test_views_that_share_wrong_state_are_mended_together(db: Database) -> None:
+    """Neither reads the other; what is wrong in one may have come from what is wrong behind both."""
+    db.execute("CREATE MATERIALIZED VIEW twin AS SELECT g, min(x) AS m, min(s) AS k FROM t GROUP BY g")
+    assert damage.corrupt_row(db, "twin") and "view twin" not in db.repair("sums", dry_run=True).tables
+    assert damage.count_group(db, "sums")
+    assert db.repair("sums").tables["view twin"] == 1
+    clean(db)
+
+
 def test_a_repair_goes_downstream(db: Database) -> None:
     """What is made of a view is mended with it; what is not, is not."""
     for view in ("sums", "pairs", "total", "plain"):
