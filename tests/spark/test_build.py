@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import belvedere
+from belvedere.cli.spark import cli as spark_cli
 from belvedere.cluster.catalog import aside, catalogs
 from belvedere.cluster.client.database import ClusterDatabase
 from belvedere.cluster.process.local import ClusterShape
@@ -23,6 +26,7 @@ from belvedere.protocol.messages import Epoch
 from belvedere.protocol.ring import BUCKETS
 from belvedere.spark.build.building import Settings, build, waiting_builds
 from belvedere.spark.build.frames import part_frame
+from belvedere.spark.build.job import build_job
 from belvedere.spark.build.task import Job, Worker
 from tests.cluster.real import started, until
 
@@ -195,9 +199,13 @@ def test_a_build_that_was_killed_goes_on_and_a_task_may_run_twice(
         mine = aside.AsideBuild(waiting.view_group, waiting.since)
         assert store.list_documents(mine.tasks) and not store.list_documents(mine.done)
         db.put("orders", orders(0, 50, 9))
-        reports = list(build(spark, url, ["again"], settings))
-        assert reports[0].resumed > 0
-    assert [report.ok for report in reports] == [True]
+        words = ["--url", url, "--json", "build", "again", "--slices", "3", "--checkpoint", str(tmp_path)]
+        done = CliRunner().invoke(spark_cli, words)
+        assert done.exit_code == 0, done.output
+        told = json.loads(done.stdout.splitlines()[-1])
+        assert told["ok"] and told["resumed"] > 0 and told["views"] == ["again"]
+    else:
+        assert [report.ok for report in reports] == [True]
     built(db, "again")
     db.wait(db.put("orders", orders(40, 5, 3)))
     names = {row["id"]: row["name"] for row in db.scan("customers").to_pylist()}
@@ -227,6 +235,28 @@ def test_a_view_that_is_dropped_meanwhile_leaves_nothing(
         return [table for table in db.stores(db.deadline()).usage() if table.startswith(mine)]
 
     until(lambda: not tables(), 120.0, "tables that go")
+
+
+def test_a_builder_that_stays_is_known_to_the_pool_while_it_does(
+    spark: SparkSession, pool: tuple[str, ClusterDatabase]
+) -> None:
+    url, db = pool
+
+    def known() -> dict[str, str]:
+        return aside.runners(db.stores(db.deadline()).list_documents(aside.RUNNERS), int(time.time() * 1000))
+
+    seen = []
+
+    def follow() -> bool:
+        seen.append(known())
+        return False
+
+    assert list(build_job(url, follow=follow)) == []
+    assert len(seen) == 1 and len(seen[0]) == 1 and known() == {}
+    with pytest.raises(BelvedereError, match="builds with its own engine"):
+        list(build_job("shop.bv"))
+    done = CliRunner().invoke(spark_cli, ["--db", "shop.bv", "build"])
+    assert done.exit_code == 2 and "name its coordinators" in done.output
 
 
 def test_an_engine_that_the_pool_lacks_is_refused(spark: SparkSession, pool: tuple[str, ClusterDatabase]) -> None:
