@@ -36,6 +36,15 @@ def test_reads_equal_the_newest_version_that_an_epoch_sees() -> None:
             assert value == (seen[-1] if seen else None)
 
 
+def test_an_epoch_may_write_a_table_in_pieces() -> None:
+    recent = ReadCache(1 << 20)
+    recent.add(1, [write({(1, 1): b"old", (2, 2): b"old"})])
+    recent.add(2, [write({(1, 1): b"new"}), write({(2, 2): b"new"}), write({(3, 3): b"new"})])
+    known, values = recent.read("v", np.array([(1, 1), (2, 2), (3, 3)], np.uint64), 2)
+    assert known.all() and values.to_pylist() == [b"new"] * 3
+    assert recent.read("v", np.array([(1, 1), (2, 2)], np.uint64), 1)[1].to_pylist() == [b"old"] * 2
+
+
 def test_the_oldest_epochs_are_given_up_first() -> None:
     recent = ReadCache(100)
     for epoch in range(1, 10):

@@ -88,6 +88,8 @@ class Repairs:
     """Spans of epochs [first, stop) in which they cannot."""
     _to_plant: int = 0
     _dirty: bool = False
+    _served: set[str] = field(default_factory=set)
+    """Tables of the views that there were before anything was damaged."""
     _round: _Round | None = None
     _number: int = 0
 
@@ -120,6 +122,8 @@ class Repairs:
             if not candidates:
                 continue
             key = self.random.choice(sorted(candidates))
+            if not self._dirty:
+                self._served = {view_table(view.node) for view in truth.served.values()}
             if self._damage(table, key, truth):
                 self._dirty = True
                 return
@@ -184,6 +188,11 @@ class Repairs:
     # ------------------------------------------------------------------ the judge
 
     def excused(self, truth: Truth) -> bool:
+        fresh = {view_table(view.node) for view in truth.served.values()} - self._served
+        if self._dirty and (truth.building or fresh) and self._since is None:
+            # A view that is built of rows that are wrong is wrong, and the repair begins when it is complete.
+            self.effects["view built of damaged rows"] += 1
+            self._since, self.memory.lenient = truth.epoch, True
         if self._since is not None and truth.epoch >= self._since:
             return True
         return any(first <= truth.epoch < stop for first, stop in self._excused)

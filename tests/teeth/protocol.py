@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.teeth.breaks import HISTORIES, Break
 
 PROTOCOL = "viewserver/belvedere/protocol"
+REPAIRING = "tests/protocol/test_repairing.py"
+OWNERS = "tests/cluster/test_repairing.py"
 
 BREAKS = [
     Break(
@@ -341,5 +343,54 @@ BREAKS = [
             "tests/protocol/test_engine_versions.py"
             "::test_an_upgrade_of_the_engine_with_an_epoch_open_does_not_hold_up_the_pool",
         ),
+    ),
+    Break(
+        name="document of a repair not read before it is planned",
+        claim="a plan names only what is there",
+        file=f"{PROTOCOL}/repairing.py",
+        find="if answer.data is None or wire.digest(answer.data) != event.repair.digest:",
+        instead="if False:",
+        noticed_by=(f"{REPAIRING}::test_a_document_that_is_missing_or_damaged_is_refused_and_has_to_be_made_again",),
+    ),
+    Break(
+        name="repair planned while what it mends is being built",
+        claim="no build takes half of a repair",
+        file=f"{PROTOCOL}/repairing.py",
+        find="return bool(set(self._queue[0].offered.waits_for) & set(building))",
+        instead="return False",
+        noticed_by=(f"{REPAIRING}::test_it_waits_for_builds_that_read_the_tables_and_for_no_others",),
+    ),
+    Break(
+        name="repair of another catalog planned",
+        claim="rows are computed for the catalog and the engine of the plan",
+        file=f"{PROTOCOL}/repairing.py",
+        find="if (o.offered.catalog, o.offered.engine) != (catalog, engine)]",
+        instead="if o.offered.catalog != catalog]",
+        noticed_by=(f"{REPAIRING}::test_another_catalog_or_engine_makes_it_worthless",),
+    ),
+    Break(
+        name="document of an offered repair collected",
+        claim="the document of a repair stays until its epoch is committed",
+        file=f"{PROTOCOL}/gc_documents.py",
+        find="elif prefix == REPAIRS and name not in repairs:",
+        instead="elif prefix == REPAIRS:",
+        noticed_by=(f"{REPAIRING}::test_a_document_goes_when_nobody_can_want_it_any_more",),
+    ),
+    Break(
+        name="row replaced that changed since",
+        claim="a repair overwrites nothing that was written after it was computed",
+        file="viewserver/belvedere/engine/shard.py",
+        find="free = ~(changed | self._ledger.changed_since(rows.table, rows.ids, since))",
+        instead="free = ~self._ledger.changed_since(rows.table, rows.ids, since)",
+        noticed_by=(f"{OWNERS}::test_the_same_value_that_came_back_is_another_version",),
+    ),
+    Break(
+        name="change that is on its way to the store overlooked by a repair",
+        claim="a repair overwrites nothing that was written after it was computed",
+        file="viewserver/belvedere/engine/shard.py",
+        find="free = ~(changed | self._ledger.changed_since(rows.table, rows.ids, since))",
+        instead="free = ~changed",
+        noticed_by=(f"{OWNERS}::test_a_change_that_the_store_does_not_have_yet_counts",),
+        tried=(f"{OWNERS}::test_a_row_that_changed_since_is_left_as_it_is",),
     ),
 ]
