@@ -102,6 +102,9 @@ class Installed:
             self.cluster.helm(*words, *wait, stdin=yaml.safe_dump(given), seconds=READY_SECONDS + 60)
 
     def apply_shop(self) -> None:
+        """Once the namespace of a run before is gone: what is put into it would go, too."""
+        phases = ("get", "namespace", SHOP, "--ignore-not-found", "-o", "jsonpath={.status.phase}")
+        until(lambda: self.cluster.kubectl(*phases) != "Terminating", READY_SECONDS, f"the end of namespace {SHOP}")
         self.cluster.apply(namespace(SHOP))
         self.cluster.apply(*client("editor", "edit"), *client("stranger", None), namespace=SHOP)
         with self.timed("apply of the first views to Ready, with their pool"), self.explained(SHOP):
