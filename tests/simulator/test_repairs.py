@@ -40,8 +40,7 @@ def effects() -> Counter[str]:
         ("repair: look again", 10),
         ("repair: wrong rows of views", 20),
         ("repair: wrong rows of state", 20),
-        ("row changed since it was looked at", 1),
-        ("repaired", 20),
+        ("repaired", 10),
     ],
 )
 def test_it_happens(effects: Counter[str], effect: str, least: int) -> None:
