@@ -38,7 +38,9 @@ def test_a_driver_tells_spark_where_it_is_and_who_owns_its_executors(tmp_path: P
     namespace = tmp_path / "namespace"
     namespace.write_text("shop\n")
     found = pod_settings({}, POD, namespace)
-    assert found["spark.driver.host"] == "10.1.2.3" and found["spark.driver.bindAddress"] == "0.0.0.0"
+    assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "10.1.2.3", (
+        "executors are told the latter"
+    )
     assert found["spark.kubernetes.driver.pod.name"] == POD["POD_NAME"], "executors end with it"
     assert found["spark.kubernetes.namespace"] == "shop" and found["spark.kubernetes.container.image"] == "jobs:1"
     assert found["spark.driver.port"], "a NetworkPolicy names it"
@@ -55,6 +57,7 @@ def test_a_driver_tells_spark_where_it_is_and_who_owns_its_executors(tmp_path: P
 def test_what_a_user_sets_comes_first_and_a_template_may_be_given(tmp_path: Path) -> None:
     given = {
         "spark.driver.host": "driver.example",
+        "spark.driver.bindAddress": "10.9.9.9",
         "spark.driver.port": "9999",
         "spark.kubernetes.namespace": "jobs",
         "spark.kubernetes.driver.pod.name": "mine",

@@ -44,7 +44,6 @@ def pod_settings(
     found = {
         "spark.kubernetes.container.image": image,
         "spark.submit.deployMode": "client",
-        "spark.driver.bindAddress": "0.0.0.0",
         "spark.driver.port": str(DRIVER_PORT),
         "spark.driver.blockManager.port": str(BLOCKS_PORT),
         "spark.blockManager.port": str(BLOCKS_PORT),
@@ -60,8 +59,9 @@ def pod_settings(
         "spark.kubernetes.allocation.batch.delay": "1s",
         "spark.kubernetes.executor.apiPollingInterval": "5s",
     }
-    if "spark.driver.host" not in given:
-        found["spark.driver.host"] = env.get(POD_ADDRESS) or socket.gethostbyname(socket.gethostname())
+    address = str(given.get("spark.driver.host") or env.get(POD_ADDRESS) or socket.gethostbyname(socket.gethostname()))
+    # On Kubernetes executors are told the address that the driver listens on, so it is not 0.0.0.0.
+    found |= {"spark.driver.host": address, "spark.driver.bindAddress": address}
     if "spark.kubernetes.driver.pod.name" not in given and (name := env.get(POD_NAME)):
         found["spark.kubernetes.driver.pod.name"] = name
     prefix = found.get("spark.kubernetes.driver.pod.name") or str(given.get("spark.kubernetes.driver.pod.name") or "")
