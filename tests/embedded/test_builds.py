@@ -134,13 +134,16 @@ def test_a_build_that_was_closed_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
         counts = "SELECT g, count(*) AS n, sum(v) AS v FROM t GROUP BY g"
         query = f"SELECT x.v, count(*) AS m, max(c.n) AS n FROM t x JOIN ({counts}) c ON x.v = c.g GROUP BY x.v"
         db.execute(f"CREATE MATERIALIZED VIEW first AS {query}", wait=False)
-        while done[0] < 8:
-            db._runtime.call(lambda: None)
-        db.checkpoint()
         while done[0] < 12:
             db._runtime.call(lambda: None)
-        db._submit_ddl({"op": "drop_view", "name": "shared"})
+        db._applied(db._submit_ddl({"op": "drop_view", "name": "shared"}))
+        db.checkpoint()
+        before = db.status()["builds"][0]["done"]
+        done[0] = 6
+        while done[0] < 12:
+            db._runtime.call(lambda: None)
         scanned = db.status()["builds"][0]["done"]
+        assert scanned > before
         db.close()
     with belvedere.open(path, build_rows=1000) as db:
         assert db.status()["recovery"]["build_rows"] >= scanned > 0
