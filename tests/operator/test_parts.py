@@ -107,6 +107,24 @@ def test_only_wishes_are_news_and_older_versions_are_not_taken() -> None:
     assert resources.pools() == {("shop", "default")}
 
 
+def test_what_is_made_while_everything_is_read_anew_stays_known() -> None:
+    """The lists are of a moment before; what had gone by then is forgotten, and nothing else."""
+    resources = Resources()
+    for one in (view("gone", resourceVersion="1"), view("again", resourceVersion="2"), view("there")):
+        resources.put(one)
+
+    class Lists:
+        def list(self, api: str, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+            if kind == "MaterializedView":
+                resources.put(view("made", resourceVersion="9"))
+                resources.put(view("again", resourceVersion="8", uid="another"))
+                return [view("there")]
+            return []
+
+    resources.load(cast(Kube, Lists()), ())
+    assert {one["metadata"]["name"] for one in resources.all()} == {"made", "again", "there"}
+
+
 # ---------------------------------------------------------------------- lease
 
 

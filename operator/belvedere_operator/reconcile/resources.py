@@ -66,7 +66,10 @@ class Resources:
             return list(self._found.values())
 
     def load(self, kube: Kube, namespaces: Iterable[str]) -> None:
-        """Everything anew: what went unseen is forgotten, too."""
+        """Everything anew: what went unseen is forgotten, too. What the watches tell meanwhile is newer than the lists,
+        and stays: else what is made while they are read would not be known before the next time."""
+        with self._lock:
+            before = dict(self._found)
         found: list[Resource] = []
         for kind in KINDS:
             for namespace in tuple(namespaces) or (None,):
@@ -75,8 +78,9 @@ class Resources:
         for one in found:
             self.put(one)
         with self._lock:
-            for key in [key for key in self._found if key not in keys]:
-                del self._found[key]
+            for key, one in before.items():
+                if key not in keys and self._found.get(key) is one:
+                    del self._found[key]
 
 
 def _key(resource: Resource) -> tuple[str, str, str]:
