@@ -337,14 +337,6 @@ BREAKS = [
         noticed_by=(f"{TESTS}/test_fanout.py::test_who_comes_back_gets_what_came_after_and_nothing_twice",),
     ),
     Break(
-        name="a subscription keeps its pin when its request is over",
-        claim=STREAM,
-        file=f"{GATEWAY}/app.py",
-        find="            if answer.close is not None:",
-        instead="            if False:",
-        noticed_by=(f"{TESTS}/test_subscriptions.py::test_what_a_subscription_pins_goes_with_its_request",),
-    ),
-    Break(
         name="an integer that a double cannot hold is a number",
         claim=VALUES,
         file=f"{GATEWAY}/values.py",
