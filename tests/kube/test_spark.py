@@ -184,6 +184,10 @@ def test_a_schedule_runs_spark_and_a_change_is_verified_by_it(spark_pool: Instal
     )
 
 
+# Spark looks for volumes that it never made, when it ends; it goes on without.
+NEVER_MADE = {("persistentvolumeclaims", "list"), ("persistentvolumeclaims", "deletecollection")}
+
+
 def test_drivers_have_the_rights_that_they_need_and_no_more(spark_pool: Installed) -> None:
     shop = spark_pool
     if not isinstance(shop.cluster, Cluster):
@@ -191,9 +195,12 @@ def test_drivers_have_the_rights_that_they_need_and_no_more(spark_pool: Installe
     user = f"system:serviceaccount:{SHOP}:default-spark"
     lines = shop.cluster.layout.audit_log.read_text().splitlines()
     asked = [entry for entry in map(json.loads, lines) if entry["user"]["username"] == user]
-    forbidden = [e for e in asked if e.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"]
-    assert not forbidden, {(e["verb"], e["objectRef"]["resource"]) for e in forbidden}
+    decision = "authorization.k8s.io/decision"
+    forbidden = {
+        (e["objectRef"]["resource"], e["verb"]) for e in asked if e.get("annotations", {}).get(decision) == "forbid"
+    }
+    assert forbidden <= NEVER_MADE
     (rule,) = shop.cluster.get("clusterrole", f"{RELEASE}-spark")["rules"]
     granted = {(resource, verb) for resource in rule["resources"] for verb in rule["verbs"]}
     needed = {(e["objectRef"]["resource"], e["verb"]) for e in asked if "resource" in (e.get("objectRef") or {})}
-    assert needed == granted
+    assert needed - NEVER_MADE == granted
