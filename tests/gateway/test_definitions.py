@@ -179,3 +179,17 @@ def test_a_view_is_repaired(served: Served) -> None:
     for wrong in ({"key": 1}, {"keys": [1]}, {"keys": 1}, {"dry_run": "yes"}, []):
         assert served.post(path, wrong).status_code == 400, wrong
     assert served.post("/v1/relations/nothing/repair", {}).status_code == 404
+
+
+def test_rows_to_repair_are_named_in_the_forms_of_json(served: Served) -> None:
+    """A total is a decimal and a binary has no text: both are what they are in rows."""
+    served.sql("CREATE MATERIALIZED VIEW totals AS SELECT total, count(*) AS n FROM orders GROUP BY total")
+    path = "/v1/relations/totals/repair"
+    row = served.db.scan("totals").to_pylist()[0]
+    assert damage.corrupt_row(served.db, "totals")
+    keys = [[str(one["total"])] for one in served.db.scan("totals").to_pylist()]
+    assert served.post(path, {"dry_run": True, "keys": keys}).json()["found"] == 1
+    assert served.post(path, {"dry_run": True, "keys": [["nothing"]]}).status_code == 422
+    with belvedere.connect(served.url) as db:
+        assert db.repair("totals", keys=[row["total"], "0.01"], dry_run=True).found <= 1
+        assert db.repair("totals", start=row["total"]).ok and db.verify("totals").ok

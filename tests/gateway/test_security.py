@@ -294,6 +294,18 @@ def test_the_audit_log_has_who_did_what_and_no_values(tmp_path: Path) -> None:
     assert "424242" not in (tmp_path / "old.jsonl").read_text()
 
 
+def test_the_audit_log_has_repairs_but_no_looks(tmp_path: Path) -> None:
+    with guarded(tmp_path) as served:
+        headers = {**bearer(ADMIN), "content-type": "application/json"}
+        for asked in ({"dry_run": True}, {"everything": True}, {"keys": [[424242]]}):
+            answer = served.http.post("/v1/relations/spend/repair", content=json.dumps(asked), headers=headers)
+            assert answer.status_code == 200
+    text = (tmp_path / "audit.jsonl").read_text()
+    told = [json.loads(line) for line in text.splitlines()]
+    assert [(e["principal"], e["action"], e["relation"]) for e in told] == [("admin", "Repair", "spend")] * 2
+    assert "everything" in told[0] and "everything" not in told[1] and "424242" not in text
+
+
 def test_the_audit_log_has_no_values_of_statements(tmp_path: Path) -> None:
     with guarded(tmp_path) as served:
         headers = {**bearer(ADMIN), "content-type": "application/sql"}

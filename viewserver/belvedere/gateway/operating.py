@@ -12,6 +12,7 @@ from typing import Any
 from belvedere import errors
 from belvedere.gateway import values
 from belvedere.gateway.api import JSON, NDJSON, Access, Answer, Call, Endpoint, Right, accepted
+from belvedere.gateway.reads import key_of
 from belvedere.model.reloads import Reloading
 from belvedere.plan.zones import zones
 from belvedere.sql.catalog import Catalog, TableDef, ViewDef
@@ -198,7 +199,8 @@ def reload(call: Call) -> Answer:
     table = call.database.db.catalog.relation(call.relation)
     if not isinstance(table, TableDef):
         raise errors.CatalogError(f"{table.name!r} is a view; base tables of HBase can be read again")
-    return Answer(values.dumps(asdict(db.reload(table.name, wait=False, **asked))))
+    call.attempted = {"action": "Reload", "request": asked.get("request", "")}
+    return Answer(values.dumps(asdict(db.reload(table.name, wait=False, **asked))), audit=call.attempted)
 
 
 _RELOAD = {"request", "start", "stop"}
@@ -215,10 +217,14 @@ def repair(call: Call) -> Answer:
     mend = getattr(call.database.db, "repair", None)
     if mend is None:
         raise errors.CatalogError("nothing can be repaired here: the database is open for reading only")
-    if any(name in asked for name in ("keys", "prefix", "start", "stop")):
-        asked = {name: _tuples(name, value) for name, value in asked.items()}
     view = call.database.db.catalog.relation(call.relation).name
-    return Answer(values.dumps(mend(view, **asked).to_dict()))
+    asked = {name: _keys(call, view, name, value) for name, value in asked.items()}
+    if asked.get("dry_run"):
+        return Answer(values.dumps(mend(view, **asked).to_dict()))
+    call.attempted = {"action": "Repair", "everything": asked.get("everything") or ""}
+    report = mend(view, **asked)
+    told = {**call.attempted, "mended": report.mended, "remaining": report.remaining or ""}
+    return Answer(values.dumps(report.to_dict()), audit=told)
 
 
 _REPAIR: Mapping[str, type] = {
@@ -226,15 +232,15 @@ _REPAIR: Mapping[str, type] = {
 }  # fmt: skip
 
 
-def _tuples(name: str, value: Any) -> Any:
-    """Keys are arrays of the values of their columns."""
+def _keys(call: Call, view: str, name: str, value: Any) -> Any:
+    """Keys are arrays of the values of their columns, in the forms that JSON has for them."""
     if not isinstance(value, list):
         return value
     if name != "keys":
-        return tuple(value)
+        return key_of(call, view, value)
     if not all(isinstance(key, list) for key in value):
         raise errors.BadRequest("keys is an array of keys, each an array of the values of its columns")
-    return [tuple(key) for key in value]
+    return [key_of(call, view, key) for key in value]
 
 
 async def _verifying(call: Call, names: list[str]) -> AsyncGenerator[bytes, None]:

@@ -41,9 +41,7 @@ from belvedere.gateway.client.reading import (
     path_of,
     table_of_reply,
 )
-from belvedere.gateway.client.relations import (
-    Relation,
-)
+from belvedere.gateway.client.relations import Relation, bounds_of, key_of, prefix_of
 from belvedere.gateway.client.subscribe import HttpSubscription
 from belvedere.model.key_reads import KeyReads, SnapshotReads
 from belvedere.model.pin import Pin
@@ -123,13 +121,18 @@ class HttpDatabase(HttpReading, Writing[ClusterToken], Reloading):
         """Put right what is wrong with a view, the state behind it and what reads it: at the gateway."""
         from belvedere.model.repair import DamagedRow, RepairReport
 
-        def values_of(key: Any) -> list[Any]:
-            return list(key) if isinstance(key, tuple | list) else [key]
+        def check(known: Relation) -> dict[str, Any]:
+            first = prefix if isinstance(prefix, tuple | list) else (prefix,)
+            low, high = bounds_of(known, start, stop, None, False)
+            given = {
+                "keys": None if keys is None else [key_of(known, key) for key in keys],
+                "prefix": None if prefix is None else prefix_of(known, first, None, False),
+                "start": low,
+                "stop": high,
+            }
+            return {name: value for name, value in given.items() if value is not None}
 
-        parts = {"prefix": prefix, "start": start, "stop": stop}
-        asked: dict[str, Any] = {name: values_of(part) for name, part in parts.items() if part is not None}
-        if keys is not None:
-            asked["keys"] = [values_of(key) for key in keys]
+        asked = self._checked(view, check)
         body = dumps({**asked, "everything": everything, "dry_run": dry_run}).encode()
         headers = {"Content-Type": JSON}
         request = Request("POST", f"{path_of(view)}/repair", f"repairing {view!r}", headers=headers, body=body)
