@@ -18,7 +18,7 @@ from tests.simulator.faults import KINDS
 from tests.simulator.history import History
 from tests.simulator.oracle import Wrong
 
-SEEDS = range(80)
+SEEDS = range(120)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def effects() -> Counter[str]:
         ("push repeated late", 100),
         ("push sent again", 200),
         ("push cut differently", 50),
-        ("push by a former node", 20),
+        ("push by a former node", 10),
         ("told of an older epoch", 1),
         ("evicted", 1),
         ("leader lost in a commit", 5),
