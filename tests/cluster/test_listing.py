@@ -116,7 +116,7 @@ def test_a_leader_reads_sources_anew_in_each_term(monkeypatch: pytest.MonkeyPatc
     member = object.__new__(CoordinatorMember)
     store = store_with(A)
     member.around = SimpleNamespace(store=store, sources=store)  # type: ignore[assignment]
-    member.overview = SimpleNamespace(noted=lambda note: None)  # type: ignore[assignment]
+    member.overview = member.repairs = SimpleNamespace(noted=lambda note: None)  # type: ignore[assignment]
     monkeypatch.setattr(CoordinatorMember, "note", lambda self, note: made.append(self.listing))
     for term in (1, 2):
         member._carry_out(Note("leading", {"term": term, "committed": 0}))

@@ -171,9 +171,10 @@ def corrupt_handed(db: Database, view: str) -> bool:
     def plant() -> bool:
         for operator in operators(db, PreAggregationOperator):
             slot = operator.arrangement.index.slots()[:1]
-            (values, *_), _, _ = operator.handed(slot)
-            operator._last.scatter(slot, [other_values(values), *operator.handed(slot)[0][1:]])
-            return True
+            values = operator.handed(slot)[0]
+            if values:  # of DISTINCT there are none
+                operator._last.scatter(slot, [other_values(values[0]), *values[1:]])
+                return True
         return False
 
     return bool(between_epochs(db, plant))

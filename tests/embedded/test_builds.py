@@ -115,7 +115,7 @@ def test_a_build_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (told,) = db.status()["builds"]
         assert told["views"] == ["s"] and told["total"] == ROWS + 20 and told["taken_over"] == 0
         assert 0 < told["done"] < told["total"] and told["share"] == told["done"] / told["total"]
-        assert told["remaining_s"] > 0
+        assert told["remaining_s"] is not None and told["remaining_s"] >= 0, "tenths of a second, perhaps none"
         db.put("t", {"id": ROWS + 5, "g": 1, "v": 1})
         done[0] = -1000
         db._runtime.call(lambda: None)

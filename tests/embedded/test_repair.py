@@ -29,7 +29,7 @@ from tests.views.test_views import _do as carry_out
 
 VIEWS = {
     "sums": "SELECT g, count(*) AS n, sum(x) AS s, max(s) AS m, count(DISTINCT s) AS d FROM t GROUP BY g",
-    "pairs": "SELECT t.id, t.x, sums.n FROM t LEFT JOIN sums ON t.g = sums.g AND sums.n > 3",
+    "pairs": "SELECT t.id, t.x, sums.n FROM t LEFT JOIN sums ON t.g = sums.g AND sums.n + t.id > 9",
     "total": "SELECT count(*) AS c, sum(n) AS n FROM sums",
     "plain": "SELECT id, x + 1 AS y, g FROM t WHERE g <> 5",
 }

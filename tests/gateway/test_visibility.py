@@ -55,7 +55,7 @@ def ask(served: Served, token: str, method: str, path: str, kind: str, body: str
         ("POST", "/v1/apply", "yaml", MANIFEST, "salary"),
         ("POST", "/v1/apply?partial=true", "yaml", MANIFEST, "salary"),
         ("POST", "/v1/read", "json", '{"reads": [{"relation": "by_x", "key": 1}]}', "hidden"),
-        ("POST", "/v1/verify", "json", '{"views": ["nowhere"]}', "hidden"),
+        ("POST", "/v1/verify", "json", '{"views": ["nowhere"]}', "may not admin 'nowhere'"),
         ("GET", "/v1/relations/by_x", "json", "", "hidden"),
         ("GET", "/v1/relations/by_x/row?key=1", "json", "", "hidden"),
         ("GET", "/v1/relations/by_x/rows", "json", "", "hidden"),

@@ -10,7 +10,7 @@ from tests.simulator import bugs, failing, repairing, runner
 
 SEEDS = 200
 FIRST = {
-    "cache kept after losing a bucket": 190,
+    "cache kept after losing a bucket": 430,
     "late computation written": 170,
     "markers of another attempt accepted": 80,
     "tombstones collected early": 30,
