@@ -7,7 +7,7 @@ import pytest
 from belvedere.cluster.coordination.clock import Clock
 from tests.simulator import runner
 
-SEED = 541
+SEED = 3
 """The leader is paused, and hears of a commit before its next tick."""
 
 
