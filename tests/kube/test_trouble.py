@@ -73,6 +73,7 @@ def test_an_eviction_respects_the_budget_and_is_never_impossible(shop: Installed
     assert load.result["writes"] > 0
 
 
+@pytest.mark.long
 def test_an_image_that_is_not_there_is_named_and_nothing_is_lost(shop: Installed) -> None:
     """Pods that work stay until those of the new image do; the store is one pod, and comes back with its volume."""
     patch = ("patch", "viewpool", "default", "--type=merge", "-p")
