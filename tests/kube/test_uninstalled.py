@@ -70,24 +70,36 @@ def test_a_namespace_goes_with_its_views_and_their_pool(shop: Installed) -> None
         shop.cluster.kubectl("delete", "namespace", SHOP, "--timeout=600s", seconds=660)
 
 
-def test_the_operator_has_the_rights_that_it_needs_and_no_more(shop: Installed) -> None:
+def requests_of_the_operator(shop: Installed) -> list[dict[str, Any]]:
     if not isinstance(shop.cluster, Cluster):
         pytest.skip("the audit log of the cluster that BELVEDERE_E2E_KUBECONFIG names is not ours to read")
     user = f"system:serviceaccount:{SYSTEM}:{OPERATOR}"
     lines = shop.cluster.layout.audit_log.read_text().splitlines()
-    entries = [entry for entry in map(json.loads, lines) if entry["user"]["username"] == user]
+    return [entry for entry in map(json.loads, lines) if entry["user"]["username"] == user]
+
+
+def needed_by(entries: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    # Its own objects, under roles that others see as well.
+    reader = {("", "configmaps", "get"), ("", "configmaps", "list"), ("", "configmaps", "watch")}
+    return asked(entries) - reader
+
+
+def test_the_operator_asks_for_nothing_that_it_may_not(shop: Installed) -> None:
+    entries = requests_of_the_operator(shop)
     # By its roles: a namespace that goes refuses new objects as well, with the same code.
     decision = "authorization.k8s.io/decision"
     refused = {
         (e["verb"], e["objectRef"]["resource"]) for e in entries if e.get("annotations", {}).get(decision) == "forbid"
     }
     assert not refused, "it asks for what it may not do"
-    # Its own objects, under roles that others see as well.
-    reader = {("", "configmaps", "get"), ("", "configmaps", "list"), ("", "configmaps", "watch")}
-    needed = asked(entries) - reader
-    rights = granted(shop)
-    assert needed <= rights
-    assert rights - needed <= NOT_TRIED.keys(), "rights that nobody needs"
+    assert needed_by(entries) <= granted(shop)
+
+
+@pytest.mark.long
+def test_the_operator_has_no_rights_that_nobody_needs(shop: Installed) -> None:
+    """After all other tests of pods (`make e2e`): what is needed is what they made it do."""
+    needed, rights = needed_by(requests_of_the_operator(shop)), granted(shop)
+    assert rights - needed <= NOT_TRIED.keys(), f"rights that nobody needs: {rights - needed - NOT_TRIED.keys()}"
     assert NOT_TRIED.keys() <= rights, "rights that are not there (any more)"
 
 

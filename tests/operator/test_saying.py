@@ -338,6 +338,11 @@ POOLS: list[tuple[str, dict[str, tuple[str, str]], dict[str, tuple[str, str]]]] 
     ),
     ("pods are missing", pool(workloads=(Workload("store", 1, 1, 0, True),)), {"Progressing": ("True", "PodsChange")}),
     (
+        "it timed out, and went back to what works",
+        pool(workloads=(Workload("coordinator", 2, 2, 2, True, "has timed out progressing"),)),
+        {"Progressing": ("False", "Settled")},
+    ),
+    (
         "pods cannot be made",
         pool(workloads=(Workload("store", 1, 0, 0, True, "exceeded quota"),)),
         {"Progressing": ("False", "Trouble")},

@@ -114,10 +114,11 @@ def problem_of(spec: ViewPoolSpec, zookeeper: str) -> tuple[str, str] | None:
 
 
 def troubles_of(workloads: Iterable[Workload]) -> str:
-    """Of all roles; what several say in the same words is said once."""
+    """Of all roles; what several say in the same words is said once. A Deployment that went back to a template whose
+    pods all work may keep saying that it has timed out: whose pods are as they should be is in no trouble."""
     roles: dict[str, list[str]] = {}
     for one in workloads:
-        if one.trouble:
+        if one.trouble and not one.settled:
             roles.setdefault(one.trouble, []).append(one.role)
     return "; ".join(f"{', '.join(names)}: {text}" for text, names in roles.items())
 
